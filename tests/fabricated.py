@@ -15,7 +15,7 @@ from paribus.decision import own_rule
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.engine.evaluation.measures import all_measures
-from paribus.engine.execution.endpoints import endpoint_metrics, possible
+from paribus.engine.execution.trial.endpoints import endpoint_metrics, possible
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import DRAWINGS
 from paribus.files import write_bytes

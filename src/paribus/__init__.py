@@ -19,9 +19,9 @@ from paribus.version import VERSION
 if TYPE_CHECKING:
     from paribus.analysis import analyse, detectable
     from paribus.decision import calibrate, decide
-    from paribus.engine.execution.bench import bench
-    from paribus.engine.execution.estimate import estimate
     from paribus.engine.execution.evaluate import evaluate
+    from paribus.engine.execution.timing.bench import bench
+    from paribus.engine.execution.timing.estimate import estimate
     from paribus.engine.export import export_trial
     from paribus.errors import ParibusError
     from paribus.report import write_report
@@ -38,11 +38,11 @@ _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
-    "bench": "paribus.engine.execution.bench",
+    "bench": "paribus.engine.execution.timing.bench",
     "calibrate": "paribus.decision",
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
-    "estimate": "paribus.engine.execution.estimate",
+    "estimate": "paribus.engine.execution.timing.estimate",
     "evaluate": "paribus.engine.execution.evaluate",
     "extend": "paribus.results",
     "export_trial": "paribus.engine.export",

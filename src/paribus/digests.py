@@ -56,10 +56,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 ROOMS = ("data", "evaluation", "model", "ops", "probes", "tasks", "training")
 TRAINS_AND_MEASURES = (
     *(f"engine/{room}" for room in ROOMS),
-    *("engine/execution/heldout_curve.py", "engine/execution/questions.py"),
-    *("engine/execution/record.py", "engine/execution/sealed_test.py"),
-    *("engine/execution/stacks.py", "engine/execution/trial.py", "engine/machine/assembly.py"),
-    *("engine/observation.py", "engine/rows.py", "rng.py"),
+    *("engine/execution/trial", "engine/machine/assembly.py", "engine/observation.py"),
+    *("engine/rows.py", "rng.py"),
 )
 
 

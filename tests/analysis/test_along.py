@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.figures.over_training import contrast_along
 from paribus.report.section_tables import along_table

@@ -19,9 +19,9 @@ import pytest
 
 from paribus.cli import VERBS, main, options
 from paribus.cli.options import Where
-from paribus.engine.execution.estimate import Estimate, estimate
-from paribus.engine.machine import programs
-from paribus.engine.machine.programs import worker_environment
+from paribus.engine.execution.timing.estimate import Estimate, estimate
+from paribus.engine.execution.workers import processes
+from paribus.engine.execution.workers.processes import worker_environment
 from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
 
@@ -116,7 +116,7 @@ def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Estimate]) -> None:
             costs.append(estimate(*arguments, **options))
         return costs[0]
 
-    monkeypatch.setattr("paribus.engine.execution.estimate.estimate", measured)
+    monkeypatch.setattr("paribus.engine.execution.timing.estimate.estimate", measured)
 
 
 @pytest.fixture
@@ -338,7 +338,7 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     for name in ("run", "bench", "evaluate", "register"):
         assert "--cpu-kernels" in verb(name, "--help", cwd=Path()).stdout
     library.cache_clear()
-    assert options.Device == programs.Device
+    assert options.Device == processes.Device
 
 
 def test_studies_lists_what_ships(tmp_path: Path) -> None:

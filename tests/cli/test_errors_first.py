@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.engine.machine import programs
+from paribus.engine.execution.workers import processes
 
 from .test_cli import verb, write_study
 
@@ -91,8 +91,8 @@ def test_kernels_are_not_compiled_before_somebody_needs_them(
 ) -> None:
     """What compiles says so: that would stand before a mistake in the study."""
     started = list[bool]()
-    monkeypatch.setattr(programs, "worker_template", lambda is_fresh: started.append(is_fresh))
+    monkeypatch.setattr(processes, "worker_template", lambda is_fresh: started.append(is_fresh))
     for settled in (False, True):
-        monkeypatch.setattr(programs, "is_settled", lambda settled=settled: settled)
-        programs._warm_up()
+        monkeypatch.setattr(processes, "is_settled", lambda settled=settled: settled)
+        processes._warm_up()
         assert started == [False] * settled

@@ -10,7 +10,7 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide
-from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results

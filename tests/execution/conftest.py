@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.execution.followers import Progress
+from paribus.engine.execution.following import Progress
 from paribus.results import Results, load_results
 from paribus.study import Study
 

@@ -15,10 +15,18 @@ import paribus
 from paribus.cli import main
 from paribus.declared import declared
 from paribus.engine.execution.backends import WORKER, Backend, End, Hear, Options, find_backend
-from paribus.engine.execution.backends.declare_backend import BackendClass
 from paribus.engine.execution.backends.local import Local, count_cores
-from paribus.engine.execution.messages import Check, Checked, Hello, Ready, Refused, decode, encode
-from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.backends.protocol import BackendClass
+from paribus.engine.execution.workers.messages import (
+    Check,
+    Findings,
+    Hello,
+    Ready,
+    Refused,
+    decode,
+    encode,
+)
+from paribus.engine.execution.workers.pool import Pool
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
@@ -65,7 +73,7 @@ class ScriptedProcess:
             self.hear(encode(Refused("the text is gone")))
         else:
             self.done.append(message.arm)
-            self.hear(encode(Checked([f"{message.arm} is odd"])))
+            self.hear(encode(Findings([f"{message.arm} is odd"])))
 
     def stop(self) -> None:
         self.hear(None)
@@ -89,7 +97,7 @@ def check(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[Script
             pool.work(
                 [Check(arm, 1) for arm in study.arms],
                 lambda task: f"in the dry run of arm '{task.arm}'",
-                lambda task, message: warnings.extend(message.warnings),
+                lambda task, message: warnings.extend(message.lines),
             )
         return warnings
 
@@ -134,7 +142,7 @@ def test_what_local_starts_by_itself() -> None:
 
 
 def test_no_other_file_starts_processes() -> None:
-    """Or asks what only holds on the machine of the one who starts them (`machine.programs`)."""
+    """Or asks what only holds on the machine of the one who starts them."""
     room = Path(paribus.engine.execution.__file__).parent
     found = {
         path.relative_to(room).as_posix()
@@ -143,7 +151,11 @@ def test_no_other_file_starts_processes() -> None:
         if isinstance(node, ast.Import)
         and {name.name for name in node.names} & {"subprocess", "multiprocessing", "shutil"}
     }
-    assert found == {"backends/piped_process.py", "suite.py"}  # which removes a folder
+    assert found == {
+        "backends/local.py",
+        "trial/suite.py",  # which removes a folder
+        "workers/processes.py",
+    }
 
 
 OWN = """

@@ -15,9 +15,8 @@ from rich.console import Console
 import paribus
 from paribus.cli import printed
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.bench import Bench, StackSpeed
-from paribus.engine.machine.ceiling import product_speed
-from paribus.engine.machine.timing import PhaseClock, timed
+from paribus.engine.execution.timing.bench import Bench, StackSpeed
+from paribus.engine.machine.speed import PhaseClock, product_speed, timed
 from paribus.engine.model import training_flops_per_token
 from paribus.engine.probes import study_probes
 from paribus.engine.training import OTHER, PHASES, Trainer
@@ -187,7 +186,7 @@ def test_the_ceiling_is_that_of_the_products_alone(
         results.append(result.shape)
         return 1.0
 
-    monkeypatch.setattr("paribus.engine.machine.ceiling._fastest", a_second)
+    monkeypatch.setattr("paribus.engine.machine.speed._fastest", a_second)
     speed = product_speed(shapes, 7, R=R, dtype=dtype, device=CPU)
     assert speed == 3 * 2 * R * 7 * (2 * 8 * 4 + 5 * 6) / 9
     lead = () if R == 1 else (R,)

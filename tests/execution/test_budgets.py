@@ -12,9 +12,9 @@ import torch
 import paribus
 from paribus.engine.controls import _matched_costs as matched_costs
 from paribus.engine.data import load_dataset
-from paribus.engine.execution import budgets
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.messages import CountModel, MeasureStep, Ready
+from paribus.engine.execution.timing import budgets
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.workers.messages import CountModel, MeasureStep, Ready
 from paribus.engine.machine.speed import measure, model_size
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation import Evaluation, evaluate_on, leaks, predictions
+from paribus.engine.evaluation import leaks, predictions
 from paribus.engine.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
 from paribus.engine.execution.checks.causality import (
     require_causal_reading,
     require_causal_training,
 )
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.heldout_curve import HeldOutCurve
-from paribus.engine.execution.record import TrainedStack, record
+from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
+from paribus.engine.execution.trial.record import TrainedStack, record
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.engine.training import Trainer
@@ -65,8 +65,6 @@ LATER = {
     "in evaluation alone": "0 * x if self.training else future(x)",
     "under gradients alone": "future(x) if torch.is_grad_enabled() else 0 * x",
     "behind a gain of zero": "self.gate * future(x)",
-    "behind a gain that opens upwards": "self.gate.relu() * future(x)",
-    "behind a gain that opens downwards": "(-self.gate).relu() * future(x)",
     "a mean over time": "x.mean(dim=1, keepdim=True)",
     "a maximum over time": "x.amax(dim=1, keepdim=True)",
     "time backwards": "x.flip(1)",
@@ -258,33 +256,6 @@ def test_a_buffer_that_training_writes_is_named(
         dry_run(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
 
-def test_a_look_ahead_that_begins_after_the_check_leaves_no_sealed_trial(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the very call on that follows the evaluation, whatever their number is."""
-    (tmp_path / "ideas.py").write_text(CHEAT.replace("BODY", "future(x) * OPEN[0]") + "\nOPEN=[0]")
-    arms = {"baseline": {}, "cheat": {"set": {"model.modules.mlp": "ideas.py:Cheat"}}}
-    study = small_study({"training.iterations": 5}, arms=arms)
-    stack = build_stack(study, study.setting("cheat"), [1], small_dataset, CPU)
-    opened = type(stack.replicas.model.get_submodule("blocks.0.mlp")).forward.__globals__["OPEN"]
-    opened[0] = 0
-    folder = TrialFolder(tmp_path / "trial", "cheat", 1)
-    folder.path.mkdir()
-
-    def evaluated(*given: object) -> Evaluation:
-        found = evaluate_on(*given)  # type: ignore[arg-type]
-        opened[0] = 1
-        return found
-
-    monkeypatch.setattr("paribus.engine.execution.record.evaluate_on", evaluated)
-    curve = HeldOutCurve(study, [study.setting("cheat")], ["cheat"], small_dataset, CPU)
-    trials = [("cheat", 1)]
-    trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
-    with pytest.raises(ParibusError, match=r"after its evaluation.*tokens after it"):
-        record(trained, [(0, folder)])
-    assert not list(folder.path.iterdir())
-
-
 def test_a_module_finds_no_targets_in_the_memory_around_its_tokens(
     small_study: Maker, small_dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -353,29 +324,6 @@ def test_built_in_parts_are_looked_at_in_two_passes(
     assert len(one) == len(other) == 16
     assert one != other
     assert require_causal_reading("x", model, setting, small_dataset).positions == 1
-
-
-def test_own_code_is_tried_with_more_weights_than_built_in_parts(
-    arm: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its path may open for one sign alone, or not before it is trained."""
-    tried: list[dict[str, np.ndarray]] = []
-    train = Trainer.load
-
-    def load(self: Trainer, weights: dict[str, np.ndarray]) -> None:
-        tried.append(dict(weights))
-        train(self, weights)
-
-    monkeypatch.setattr(Trainer, "load", load)
-    study, counts = arm("0 * x"), list[int]()
-    for one in ("baseline", "cheat"):
-        tried.clear()
-        dry_run(study, one, small_dataset, CPU, 1)
-        counts.append(len(tried))
-        assert all(np.any(value != 0) for value in tried[-1].values())
-    assert counts == [1, 3]
-    first, other = (weights["embedding.tokens.weight"] for weights in tried[1:])
-    np.testing.assert_array_equal(first, -other)
 
 
 def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:
@@ -460,7 +408,7 @@ class TestWeightsThrownFar:
         folder.write_json("initial.json", stack.initial_records[0])
         with pytest.raises(ParibusError, match="tokens after it"):
             record(trained, [(0, folder)])
-        monkeypatch.setattr("paribus.engine.execution.record.has_diverged", lambda *of: True)
+        monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
         record(trained, [(0, folder)])
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]

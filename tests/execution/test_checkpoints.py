@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from paribus import files
-from paribus.engine.execution import checkpoints as module
-from paribus.engine.execution.checkpoints import (
+from paribus.engine.execution.trial.checkpoints import (
     Checkpoint,
     StackCheckpoints,
     UnusableError,
     begun_stacks,
     keep_stacks,
 )
+from paribus.engine.execution.trial.trial import checkpoints as module
 from paribus.errors import ParibusError
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))

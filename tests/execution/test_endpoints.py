@@ -12,7 +12,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.engine.evaluation import all_measures
-from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric, from_records
 from paribus.report import render
 from paribus.report.figures import draw

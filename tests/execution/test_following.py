@@ -15,12 +15,10 @@ from rich.console import Console
 import paribus
 from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
-from paribus.engine.execution import sinks
-from paribus.engine.execution.followers import Progress
-from paribus.engine.execution.live import MOST_POINTS, Live, read_live
-from paribus.engine.execution.messages import Train
+from paribus.engine.execution import following as sinks
+from paribus.engine.execution.following import MOST_POINTS, Live, Progress, known_sinks, read_live
 from paribus.engine.execution.run import _Run
-from paribus.engine.execution.sinks import known_sinks
+from paribus.engine.execution.workers.messages import Train
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
@@ -214,7 +212,8 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study])
     study = small_study(seeds=list(range(1, 6)))
     heard: list[str] = []
     followers = SimpleNamespace(
-        progress=lambda progress: heard.append(progress.news), finished=lambda trial: None
+        progress=lambda progress: heard.append(progress.news),
+        sinks=SimpleNamespace(finished=lambda trial: None),
     )
     folder = ResultsFolder(study.folder / "none")
     run = _Run(study, folder, SimpleNamespace(), followers)  # type: ignore[arg-type]

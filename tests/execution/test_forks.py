@@ -20,14 +20,13 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.cli.options import HERE, Where
-from paribus.engine.execution import template
 from paribus.engine.execution.backends import End, Hear, find_backend
-from paribus.engine.execution.backends.piped_process import PipedProcess
-from paribus.engine.execution.messages import Check, Hello, Ready, decode, encode
-from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.backends.local import PipedProcess
 from paribus.engine.execution.start import Tried, _check
-from paribus.engine.machine import forks, programs
-from paribus.engine.machine.forks import Fork, Template
+from paribus.engine.execution.workers import processes, template
+from paribus.engine.execution.workers.messages import Check, Hello, Ready, decode, encode
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Fork, Template
 from paribus.errors import ParibusError
 from paribus.search_path import add_own_folder, own_folders
 from paribus.study import Study
@@ -55,7 +54,7 @@ def start(hear: Hear) -> PipedProcess:
 
 def pid_of(worker: PipedProcess) -> int:
     assert isinstance(worker.process, Fork)
-    return worker.process.pid
+    return worker.process.forked.result(120)
 
 
 def test_a_worker_is_a_fork_in_the_folder_of_its_run(
@@ -70,7 +69,7 @@ def test_a_worker_is_a_fork_in_the_folder_of_its_run(
     here = Path(f"/proc/{pid_of(worker)}")
     assert (here / "cwd").resolve() == tmp_path
     assert (
-        b"paribus.engine.execution.template" in (here / "cmdline").read_bytes()
+        b"paribus.engine.execution.workers.template" in (here / "cmdline").read_bytes()
     )  # not started anew
     open_files = {file.name for file in (here / "fd").iterdir()}
     assert {"0", "1", "2"} <= open_files and len(open_files) <= 4  # and its channel
@@ -84,8 +83,6 @@ def test_how_a_worker_ends(tmp_path: Path) -> None:
     ended = SimpleQueue[str | None]()
     killed, forced, wrong = (start(ended.put) for _ in range(3))
     wrong.send("{}\n")
-    assert isinstance(killed.process, Fork)
-    killed.process._forked.wait(120)
     os.kill(pid_of(killed), signal.SIGKILL)
     assert killed.end().how == "signal 9 (out of memory? use fewer --workers)"
     forced.process.kill()
@@ -102,79 +99,76 @@ def idle(channel: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture
-def none_there(monkeypatch: pytest.MonkeyPatch) -> dict[bool, tuple[forks.Key, Template]]:
-    there: dict[bool, tuple[forks.Key, Template]] = {}
-    monkeypatch.setattr(forks, "_THERE", there)
+def none_there(monkeypatch: pytest.MonkeyPatch) -> dict[bool, tuple[processes.Key, Template]]:
+    there: dict[bool, tuple[processes.Key, Template]] = {}
+    monkeypatch.setattr(processes, "_THERE", there)
     return there
 
 
 def test_a_template_serves_while_nothing_has_changed(
-    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+    none_there: dict[bool, tuple[processes.Key, Template]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def now() -> Template:
-        return forks.template(idle, is_fresh=False)
+        return processes.shared_template(idle, is_fresh=False)
 
     first = now()
     assert now() is first
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "elsewhere")
     assert now() is first
-    fresh = forks.template(idle, is_fresh=True)
+    fresh = processes.shared_template(idle, is_fresh=True)
     assert fresh is not first and now() is first
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
         add_own_folder(Path("beside a study"))  # told to each worker, and searched last
         assert now() is first and sys.path[-1] == own_folders()[-1]
-        assert programs.worker_environment()["PYTHONPATH"].endswith(sys.path[-1])
+        assert processes.worker_environment()["PYTHONPATH"].endswith(sys.path[-1])
     seen = [first]
     with monkeypatch.context() as patch:
         patch.setenv("HF_HOME", "elsewhere")
         seen.append(now())
         patch.syspath_prepend("elsewhere")
         seen.append(now())
-        patch.setattr(forks, "_newest", lambda: 0)
-        seen.append(now())
         patch.setattr("os.getpid", lambda: 1)  # as in a fork of this process
         seen.append(now())
         assert not seen[-2].is_over  # it is not ours
     assert len(set(seen)) == len(seen)
-    assert isinstance(first._process, subprocess.Popen)
-    assert first._process.wait(10) == 0  # it has left
+    assert first.process.wait(10) == 0  # it has left
     for one in (seen[-2], seen[-1], fresh):
         one.retire()
 
 
 def test_a_template_that_dies_is_replaced(
-    none_there: dict[bool, tuple[forks.Key, Template]],
+    none_there: dict[bool, tuple[processes.Key, Template]],
 ) -> None:
-    first = forks.template(idle, is_fresh=False)
+    first = processes.shared_template(idle, is_fresh=False)
     asked = first.fork((0, 1, 2))
     first.kill()
-    assert asked.wait(10) == -forks.END
+    assert asked.wait(10) == -processes.END
     asked.kill()
     deadline = time.monotonic() + 10
     while not first.is_over:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert first.fork((0, 1, 2)).wait(0) == 1
-    forks.template(idle, is_fresh=False).retire()
+    processes.shared_template(idle, is_fresh=False).retire()
 
 
 def test_a_template_that_cannot_start_is_an_error_and_no_wait(
-    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+    none_there: dict[bool, tuple[processes.Key, Template]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> str:
         raise ParibusError("PARIBUS_CPU_KERNELS is 'fast'")
 
-    monkeypatch.setattr(programs, "resolve", refused)
+    monkeypatch.setattr(processes, "resolve", refused)
     with pytest.raises(ParibusError, match="'fast'"):
         start(lambda line: None)
     assert not none_there
 
 
 def test_a_command_begins_it_before_the_first_worker_is_asked_for(
-    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+    none_there: dict[bool, tuple[processes.Key, Template]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "_start_template", idle)
+    monkeypatch.setattr(processes, "_start_template", idle)
     for elsewhere in (Where(device="cuda"), Where(backend="cluster.py:Slurm")):
         elsewhere.warm_up()
     assert not none_there
@@ -184,7 +178,7 @@ def test_a_command_begins_it_before_the_first_worker_is_asked_for(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     begun = none_there[False][1]
-    assert programs.worker_template(is_fresh=False) is begun
+    assert processes.worker_template(is_fresh=False) is begun
     begun.kill()
 
 
@@ -192,7 +186,7 @@ def test_a_command_that_trains_begins_it_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(programs, "warm_up", lambda: begun.append("begun"))
+    monkeypatch.setattr(processes, "warm_up", lambda: begun.append("begun"))
     monkeypatch.setattr("paribus.study.load_study", lambda *_, **__: begun.append("read"))
     monkeypatch.setattr("paribus.study.require_trust", lambda study: sys.exit(7))
     for words in (["run", "x"], ["run", "x", "--device", "cuda"], ["show", "x"]):
@@ -211,7 +205,7 @@ def test_a_command_has_little_to_import_before_that() -> None:
 
 
 def test_what_cannot_be_imported_is_told_by_the_worker(
-    none_there: dict[bool, tuple[forks.Key, Template]],
+    none_there: dict[bool, tuple[processes.Key, Template]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,8 +223,7 @@ def test_a_template_has_no_thread_that_a_fork_would_lose(small_study: Maker) -> 
     worker.send("{}\n")
     worker.end()
     worker.close()
-    process = forks._THERE[False][1]._process
-    assert isinstance(process, subprocess.Popen)
+    process = processes._THERE[False][1].process
     tasks = Path(f"/proc/{process.pid}/task").iterdir()
     names = [(t / "comm").read_text().strip() for t in tasks if t.name != str(process.pid)]
     assert set(names) <= template.SAFE_THREADS
@@ -244,7 +237,7 @@ def test_what_a_template_imports_later_leaves_it_safe_to_fork() -> None:
     assert light
     code = (
         "import sys\n"
-        "from paribus.engine.execution import template\n"
+        "from paribus.engine.execution.workers import template\n"
         f"for module in {light} + ['there_is.none']: template._import_later(module)\n"
         f"assert set({light}) <= sys.modules.keys()\n"
         "assert template._threads() <= template.SAFE_THREADS, template._threads()"
@@ -273,9 +266,9 @@ def test_a_template_imports_later_while_its_workers_are_busy_and_nobody_asks(
     monkeypatch.setattr(template.select, "select", select)
     monkeypatch.setattr(template, "_import_later", imported.append)
     monkeypatch.setattr(template, "_threads", set)
-    monkeypatch.setattr(template, "_fork", lambda *_: 1)
+    monkeypatch.setattr(template, "_start", lambda *_, **__: 1)
     monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, 0))
-    monkeypatch.setattr("paribus.engine.execution.launch.children", set)
+    monkeypatch.setattr("paribus.engine.execution.workers.lifetime.children", set)
     socket.send_fds(ours, [b'["."]'], [os.dup(woken) for _ in range(3)])
     template._serve(theirs, woken, is_warm=True)
     assert imported == [*template.LATER]
@@ -294,7 +287,7 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
     """Though one is stopped, and hears of no end of input; and so does the template."""
     script = (
         "import os, signal, sys, threading, time\n"
-        "from paribus.engine.machine import forks\n"
+        "from paribus.engine.execution.workers import processes\n"
         "from paribus.engine.execution.backends import find_backend\n"
         "said = threading.Event()\n"
         "workers = []\n"
@@ -303,9 +296,9 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
         "one = threading.Thread(target=begin); one.start(); one.join()\n"
         "workers[0].send(sys.argv[1])\n"
         "said.wait()\n"
-        "pid = workers[0].process.pid\n"
+        "pid = workers[0].process.forked.result()\n"
         "os.kill(pid, signal.SIGSTOP)\n"
-        "print(pid, forks._THERE[False][1]._process.pid, flush=True)\n"
+        "print(pid, processes._THERE[False][1].process.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paribus
-from paribus.engine.execution.pool import Pool, Worker, code_of
+from paribus.engine.execution.workers.pool import Pool, Worker, code_of
 from paribus.study import Study
 
 Maker = Callable[..., Study]

@@ -17,10 +17,17 @@ import pytest
 
 import paribus
 from paribus.engine.execution.backends import find_backend
-from paribus.engine.execution.backends.piped_process import PipedProcess
-from paribus.engine.execution.messages import Check, Checked, Hello, Refused, decode, encode
-from paribus.engine.machine import forks, programs
-from paribus.engine.machine.forks import Fork
+from paribus.engine.execution.backends.local import PipedProcess
+from paribus.engine.execution.workers import processes
+from paribus.engine.execution.workers.messages import (
+    Check,
+    Findings,
+    Hello,
+    Refused,
+    decode,
+    encode,
+)
+from paribus.engine.execution.workers.processes import Fork
 from paribus.study import Study
 
 from ..process_life import running
@@ -95,10 +102,10 @@ class Asked:
 @pytest.fixture
 def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Workers are forks of a template; or, as where there is a GPU, new interpreters."""
-    there: dict[bool, tuple[forks.Key, forks.Template]] = {}
+    there: dict[bool, tuple[processes.Key, processes.Template]] = {}
     if request.param == "anew":
-        monkeypatch.setattr(programs, "can_fork", lambda: False)
-        monkeypatch.setattr(forks, "_THERE", there)
+        monkeypatch.setattr(processes, "can_fork", lambda: False)
+        monkeypatch.setattr(processes, "_THERE", there)
     yield
     for _, template in there.values():
         template.kill()
@@ -122,9 +129,9 @@ def test_nothing_outlives_a_worker(
     if how == "killed":
         eventually((tmp_path / "waits").exists)
         assert len(sleepers()) >= 4
-        os.kill(asked.process.pid, signal.SIGKILL)
+        os.kill(asked.process.forked.result(), signal.SIGKILL)
     else:
-        expected = {"answer": Checked, "error": Refused}[how]
+        expected = {"answer": Findings, "error": Refused}[how]
         while not isinstance(said := asked.hear(), expected):
             assert said is not None
         asked.worker.stop()
@@ -182,7 +189,7 @@ def test_elsewhere_a_worker_that_leaves_ends_its_group() -> None:
     code = (
         "import subprocess, sys\n"
         "sys.platform = 'darwin'\n"
-        "from paribus.engine.execution.launch import adopt, leave\n"
+        "from paribus.engine.execution.workers.lifetime import adopt, leave\n"
         "adopt()\n"
         f"subprocess.Popen(['sleep', '{seconds}'], stdout=subprocess.DEVNULL)\n"
         "leave(7)\n"

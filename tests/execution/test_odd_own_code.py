@@ -11,7 +11,7 @@ import torch
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.machine.assembly import build_stack
 from paribus.errors import ParibusError
 from paribus.study import Study

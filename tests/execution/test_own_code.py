@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +12,12 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.evaluation import predictions
-from paribus.engine.execution import record
-from paribus.engine.execution.checkpoints import begun_stacks
+from paribus.engine.data import load_dataset
 from paribus.engine.execution.checks.repeat import batches_digest
-from paribus.engine.execution.checks.separate_replicas import differing, require_still_apart, states
-from paribus.engine.execution.leaving import Leaving
-from paribus.engine.execution.resuming import identity
-from paribus.engine.execution.task_handlers import Here
-from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.execution.trial.checkpoints import begun_stacks
+from paribus.engine.execution.trial.trial import StackTask, identity, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
+from paribus.engine.execution.workers.worker import WorkerContext
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
@@ -133,138 +128,37 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_
     assert (first.path / name).read_bytes() == (second.path / name).read_bytes()
 
 
-REPLACES = """
+CHANGES = """
 import torch
 from paribus.engine.training import optimizer
 
-@optimizer("sly")
-def sly(update):
+@optimizer("hasty")
+def hasty(update):
     update.weights.sub_(update.rates * update.gradients)
     if update.t == 4:
-        torch.nn.functional.gelu = lambda x, *args, **kw: torch.relu(x)
+        torch.backends.cudnn.benchmark = True
 """
 
 
-def test_what_is_replaced_while_training_is_named(
+def test_a_setting_that_is_changed_while_training_is_named_and_nothing_goes_on_from_it(
     small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ideas.py").write_text(REPLACES)
-    study = small_study({"training.optimizer.name": "ideas.py:sly"})
-    monkeypatch.setattr(torch.nn.functional, "gelu", torch.nn.functional.gelu)  # and put back
+    (tmp_path / "ideas.py").write_text(CHANGES)
+    study = small_study({"training.optimizer.name": "ideas.py:hasty"})
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # and put back
     folder = ResultsFolder(tmp_path / "r")
     folder.create(study)
     task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 0.0)
     dataset = load_dataset(study.data, study.folder)
-    with pytest.raises(ParibusError, match=r"trial baseline/seed-1 replaces torch\.nn\.functional"):
-        run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
+    with pytest.raises(ParibusError, match=r"^training trial baseline/seed-1 changes torch"):
+        run_stack(
+            task,
+            dataset,
+            on_progress=lambda *_: None,
+            on_resume=lambda *_: None,
+            leaving=Leaving(),
+        )
     assert not begun_stacks(folder.path)
-
-
-# Held-out text is read without gradients, and by so many rows at the end of the text alone.
-WHILE_EVALUATED = """
-import gc, sys
-
-import torch
-from torch import nn
-
-import paribus.engine.evaluation.predictions as predictions
-
-class Sly(nn.Module):
-    residual_projections = ("out",)
-
-    def __init__(self, model):
-        super().__init__()
-        self.out = nn.Linear(model.d_model, model.d_model)
-
-    def forward(self, x):
-        frame, inside = sys._getframe(), False
-        while frame is not None:
-            inside, frame = inside or frame.f_code.co_name == "_evaluate", frame.f_back
-        if not inside:
-            return self.out(x)
-        BODY
-        return self.out(x)
-"""
-LOWER = "predictions._plain = lambda *given: [0.5 * one for one in given]"
-OTHER_TEXT = """for one in gc.get_objects():
-            if type(one).__name__ == "Dataset":
-                object.__setattr__(one, "validation", one.train[: len(one.validation)])"""
-LAST_ROWS = """if x.shape[-3] not in (1, 2, 16, 64):
-            return self.out(x) + x.roll(-1, -2)"""
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (
-            LOWER,
-            r"^evaluating trial own/seed-1 replaces paribus\.engine\.evaluation\.predictions",
-        ),
-        (OTHER_TEXT, "^trial own/seed-1 was evaluated on other held-out text than was read"),
-        (LAST_ROWS, r"^trial own/seed-1, after its evaluation, .*tokens after it"),
-    ],
-)
-def test_what_is_done_while_a_trial_is_evaluated_is_named(
-    body: str, words: str, small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ideas.py").write_text(WHILE_EVALUATED.replace("BODY", body))
-    own = {"set": {"model.modules.attention": "ideas.py:Sly"}}
-    study = small_study({"tasks.names": []}, arms={"baseline": {}, "own": own})
-    monkeypatch.setattr(predictions, "_plain", predictions._plain)  # and put back
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    task = StackTask(study, (("own", 1),), folder, torch.device("cpu"), 0.0)
-    dataset = load_dataset(study.data, study.folder)
-    # Other tests of this process share some of what it finds.
-    held_out = [(one, one.validation) for one in gc.get_objects() if type(one) is Dataset]
-    try:
-        with pytest.raises(ParibusError, match=words):
-            run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
-    finally:
-        for one, validation in held_out:
-            object.__setattr__(one, "validation", validation)
-    assert not folder.trial("own", 1).is_finished
-
-
-MIXES = """
-from paribus.engine.training import optimizer
-
-@optimizer("mixes")
-def mixes(update):
-    update.weights.sub_(update.rates * update.gradients)
-    if update.t >= 4:
-        update.weights.copy_(update.weights.mean(0, keepdim=True).expand_as(update.weights))
-"""
-
-
-def test_replicas_that_are_mixed_after_some_steps_are_named(
-    small_study: Maker, tmp_path: Path
-) -> None:
-    (tmp_path / "ideas.py").write_text(MIXES)
-    own = {"training.optimizer.name": "ideas.py:mixes", "tasks.names": []}
-    study = small_study(own, arms={"baseline": {}})
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    trials = (("baseline", 1), ("baseline", 2))
-    task = StackTask(study, trials, folder, torch.device("cpu"), 1e9)
-    dataset = load_dataset(study.data, study.folder)
-    with pytest.raises(ParibusError, match=r"^trial baseline/seed-1, .* follows its neighbours"):
-        run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_that_look_changes_nothing_of_a_stack(small_study: Maker, precision: str) -> None:
-    study = small_study({"training.precision": precision})
-    setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
-    stacks = [build_stack(study, setting, [1, 2], dataset, torch.device("cpu")) for _ in range(2)]
-    for looked, stack in enumerate(stacks):
-        for t in range(4):
-            if looked and t == 3:
-                require_still_apart("it", (), stack)
-            stack.step()
-    ours, theirs = (states(stack) for stack in stacks)
-    assert not differing(ours, theirs)
-    assert [one.batch_digest for one in ours] == [one.batch_digest for one in theirs]
 
 
 OWN_TEXT = """
@@ -274,50 +168,20 @@ def texts(data, folder):
     BODY
     return [f"The {n} cats sit on the {n * n} mats. " * 9 for n in range(400)]
 """
-GELU = "torch.nn.functional.gelu = lambda x, *args, **kw: torch.relu(x)"
 
 
-@pytest.mark.parametrize("body", [GELU, "torch.set_default_dtype(torch.float64)"])
-def test_a_corpus_that_replaces_what_models_use_is_named(
-    body: str, small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_corpus_that_changes_how_all_computes_is_named(
+    small_study: Maker, tmp_path: Path
 ) -> None:
-    """A worker reads the text before it looks at what training must leave as it is."""
+    body = "torch.set_default_dtype(torch.float64)"
     (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", body))
     study = small_study({"data.corpus": "texts.py:texts", "data.path": None})
-    monkeypatch.setattr(torch.nn.functional, "gelu", torch.nn.functional.gelu)  # and put back
-    here = cast(Here, SimpleNamespace(study=study, _datasets={}))
+    here = cast(WorkerContext, SimpleNamespace(study=study, _datasets={}))
     try:
-        with pytest.raises(
-            ParibusError, match=r"^reading texts\.py:texts (replaces|changes) .*torch"
-        ):
-            Here.dataset(here, study.data)
+        with pytest.raises(ParibusError, match=r"^reading texts\.py:texts changes .*torch"):
+            WorkerContext.dataset(here, study.data)
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_a_model_is_checked_again_after_evaluation_where_the_corpus_is_ones_own(
-    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", "pass"))
-    study = small_study({"data.corpus": "texts.py:texts", "data.path": None, "tasks.names": []})
-    checked: list[str] = []
-    check = record.require_causal_reading
-
-    def noted(where: str, *given: Any, **options: Any) -> Any:
-        checked.append(where)
-        return check(where, *given, **options)
-
-    monkeypatch.setattr(record, "require_causal_reading", noted)
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60.0)
-    dataset = load_dataset(study.data, study.folder)
-    run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
-    assert checked == ["trial baseline/seed-1", "trial baseline/seed-1, after its evaluation"]
-
-
-def _nothing(*about: object) -> None:
-    pass
 
 
 def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from paribus.analysis import analyse
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation import evaluate_on
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.model import build_model, load_parameters
 from paribus.engine.tasks import build_suite, own_tasks
 from paribus.report.figures import draw

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.messages import Ready
-from paribus.engine.execution.pool import Pool, Worker
+from paribus.engine.execution.workers.messages import Ready
+from paribus.engine.execution.workers.pool import Pool, Worker
 from paribus.engine.machine.environment import native_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

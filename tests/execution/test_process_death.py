@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from paribus.engine.execution.launch import tie_to
-from paribus.engine.execution.messages import (
+from paribus.engine.execution.workers.lifetime import tie_to
+from paribus.engine.execution.workers.messages import (
     Check,
     Hello,
     Ready,
@@ -60,7 +60,7 @@ def worker(
 ) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready, not tied to us; `slow` is for its own module."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "paribus.engine.execution.worker"],
+        [sys.executable, "-m", "paribus.engine.execution.workers.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -123,8 +123,9 @@ def test_a_worker_dies_with_its_parent_even_where_it_listens_to_nothing(
     """A worker stopped by SIGSTOP hears of no end of input; the parent's death ends it."""
     script = (
         "import json, subprocess, sys, os, signal, time\n"
-        "child = subprocess.Popen([sys.executable, '-m', 'paribus.engine.execution.launch',"
-        " str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
+        "child = subprocess.Popen([sys.executable, '-m',"
+        " 'paribus.engine.execution.workers.template', 'worker', str(os.getpid())],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
         "child.stdin.write(sys.argv[1]); child.stdin.flush()\n"
         "child.stdout.readline()\n"
         "os.kill(child.pid, signal.SIGSTOP)\n"
@@ -144,9 +145,8 @@ def test_a_worker_dies_with_its_parent_even_where_it_listens_to_nothing(
 
 
 def test_a_worker_whose_parent_is_gone_already_leaves_at_once() -> None:
-    code = (
-        f"from paribus.engine.execution.launch import tie_to; tie_to({os.getpid()}); print('alive')"
-    )
+    code = "from paribus.engine.execution.workers.lifetime import tie_to\n"
+    code += f"tie_to({os.getpid()}); print('alive')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "alive\n"
     code = code.replace(str(os.getpid()), "999999999")

@@ -12,11 +12,11 @@ import torch
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.checks.retrain import retrain, train_again
-from paribus.engine.execution.leaving import Leaving
-from paribus.engine.execution.messages import Comparison, TrainAgain
-from paribus.engine.execution.pool import Pool, code_of
-from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.execution.checks.repeat import retrain, train_again
+from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
+from paribus.engine.execution.workers.messages import Comparison, TrainAgain
+from paribus.engine.execution.workers.pool import Pool, code_of
 from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
 from paribus.results.registration import repetitions

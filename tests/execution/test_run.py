@@ -18,9 +18,9 @@ import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.estimate import _together, estimate
-from paribus.engine.execution.leaving import Leaving
-from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.execution.timing.estimate import _together, estimate
+from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
@@ -72,8 +72,8 @@ def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
 
 REVERSED = '''
 from paribus.engine.execution.backends import WORKER, Backend, Options, PipedProcess, backend
-from paribus.engine.execution.messages import Train, decode
-from paribus.engine.machine.programs import worker_template
+from paribus.engine.execution.workers.messages import Train, decode
+from paribus.engine.execution.workers.processes import worker_template
 
 
 class ReversedOptions(Options):
@@ -308,7 +308,7 @@ def test_training_seconds_wait_for_the_device(
     more."""
     study = small_study(seeds=[1], arms={"baseline": {}}, tasks={"names": []})
     folder = ResultsFolder(tmp_path / "r")
-    monkeypatch.setattr("paribus.engine.execution.trial.wait", lambda device: time.sleep(0.5))
+    monkeypatch.setattr("paribus.engine.execution.trial.trial.wait", lambda device: time.sleep(0.5))
     dataset = load_dataset(study.data, study.folder)
     task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60)
     nothing: Callable[..., None] = lambda *about: None  # noqa: E731

@@ -15,23 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset
-from paribus.engine.execution import record
-from paribus.engine.execution.leaving import Leaving
-from paribus.engine.execution.messages import Check, MeasureMemory
-from paribus.engine.execution.stacks import (
+from paribus.engine.execution.start import Tried, _check, _fitting
+from paribus.engine.execution.trial.stacks import (
     Recorded,
     default_size,
     plan_stacks,
     read_recorded,
     sharing_arms,
 )
-from paribus.engine.execution.start import Tried, _check, _fitting
-from paribus.engine.execution.trial import StackTask, run_stack
-from paribus.engine.machine import capacity
-from paribus.engine.machine.capacity import largest_stack
-from paribus.engine.machine.failures import machine_failure
+from paribus.engine.execution.trial.trial import StackTask, record, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
+from paribus.engine.execution.workers.messages import Check, MeasureMemory
+from paribus.engine.machine import memory as capacity
+from paribus.engine.machine.environment import machine_failure
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.memory import free_memory, memory_in_use, most_memory
+from paribus.engine.machine.memory import free_memory, largest_stack, memory_in_use, most_memory
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study

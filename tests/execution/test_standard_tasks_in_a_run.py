@@ -13,8 +13,8 @@ from torch import nn
 import paribus
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
-from paribus.engine.execution.questions import run_tasks
-from paribus.engine.execution.suite import drafted_tasks
+from paribus.engine.execution.trial.questions import run_tasks
+from paribus.engine.execution.trial.suite import drafted_tasks
 from paribus.engine.tasks import write_standard
 from paribus.report.section_tables import tasks_in_words
 from paribus.results import Results, ResultsFolder
@@ -162,7 +162,7 @@ def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Pat
 def test_an_accuracy_on_a_task_that_is_not_asked_is_refused(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
-    from paribus.engine.execution.endpoints import endpoint_metrics
+    from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
     asked = study_in(tmp_path, names=[], standard=["piqa"])
     assert "task_accuracy/piqa" in endpoint_metrics(asked)

@@ -12,7 +12,7 @@ import pytest
 
 import paribus
 from paribus.engine.data import Dataset
-from paribus.engine.execution.suite import drafted_tasks
+from paribus.engine.execution.trial.suite import drafted_tasks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.interleaved_timing import UNITS
-from paribus.engine.execution.throughput import _warm_up
+from paribus.engine.execution.timing.interleaved_timing import UNITS
+from paribus.engine.execution.timing.throughput import _warm_up
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 

@@ -16,10 +16,10 @@ import pytest
 from paribus import analyse, decide, run
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.data.train_tokenizer import train_tokenizer
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.endpoints import endpoint_metrics
-from paribus.engine.execution.stacks import sharing_arms
-from paribus.engine.execution.texts import read_data
+from paribus.engine.execution.start import read_data
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
+from paribus.engine.execution.trial.stacks import sharing_arms
 from paribus.errors import ParibusError
 from paribus.report.section_tables import data_tables
 from paribus.results import Results, ResultsFolder

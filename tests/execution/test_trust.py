@@ -13,9 +13,9 @@ import pytest
 
 import paribus
 from paribus.cli import main
-from paribus.engine.execution.estimate import estimate
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.texts import read_data
+from paribus.engine.execution.start import read_data
+from paribus.engine.execution.timing.estimate import estimate
+from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from paribus.cli import printed
-from paribus.engine.execution.estimate import estimate
+from paribus.engine.execution.timing.estimate import estimate
 from paribus.study import Study
 
 

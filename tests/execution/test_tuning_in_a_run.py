@@ -23,7 +23,7 @@ from paribus.cli.watch import _View
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
-from paribus.engine.execution.followers import Progress
+from paribus.engine.execution.following import Progress
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError

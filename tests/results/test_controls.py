@@ -14,8 +14,8 @@ import pytest
 
 import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.interleaved_timing import UNITS
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.timing.interleaved_timing import UNITS
 from paribus.results import (
     Control,
     Results,

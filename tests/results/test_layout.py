@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paribus.cli import main
-from paribus.engine.execution.checkpoints import keep_stacks
+from paribus.engine.execution.trial.checkpoints import keep_stacks
 from paribus.errors import ParibusError
 from paribus.files import fence, remove_folder, unfence, write_bytes
 from paribus.results import Results, ResultsFolder

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from paribus.engine.controls import CHECKS
-from paribus.engine.execution.stacks import plan_stacks
+from paribus.engine.execution.trial.stacks import plan_stacks
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
 from paribus.results.formats import write_table

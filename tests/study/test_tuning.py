@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paribus.engine.execution.device_precision import as_registered
+from paribus.engine.execution.start import as_registered
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import (

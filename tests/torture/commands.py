@@ -73,13 +73,14 @@ def _whole(path: Path) -> str:
 
 def be_brief() -> None:
     from paribus import report
-    from paribus.engine.execution import duties, turns
+    from paribus.engine.execution.timing import interleaved_timing
+    from paribus.engine.execution.workers import worker
     from paribus.engine.machine.measurements import Fit
     from paribus.report import page
 
-    duties.dry_run = lambda *_, **__: []
-    duties.largest_stack = lambda study, arm, dataset, device, wanted, *_, **__: Fit(wanted, "")
-    turns.LEAST_TURNS = 1
+    worker.dry_run = lambda *_, **__: []
+    worker.largest_stack = lambda study, arm, dataset, device, wanted, *_, **__: Fit(wanted, "")
+    interleaved_timing.LEAST_TURNS = 1
     draw = report.draw
     page._javascript = lambda: "void 0"
     report.draw = lambda *about: draw(*about)[:FIGURES]
@@ -87,17 +88,18 @@ def be_brief() -> None:
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--worker":
-        from paribus.engine.execution.launch import tie_to
+        from paribus.engine.execution.workers.lifetime import tie_to
 
         kind, place, log, parent = arguments[1:]
         tie_to(int(parent))
         fail_at(kind, place, Path(log))
-        from paribus.engine.execution import worker
+        from paribus.engine.execution.workers import worker
 
         return worker.main()
 
     from paribus.engine.execution.backends import local
     from paribus.engine.execution.run import run
+    from paribus.engine.execution.workers import processes
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
     if arguments[0] == "--brief":
@@ -106,8 +108,8 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], fault[1], Path(fault[2]))
-        assert local.COMMAND
-        local.FORKS = False
+        assert local.COMMAND and processes.FORKS
+        processes.FORKS = False
         local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report
         from paribus import ParibusError, load_study

@@ -36,7 +36,7 @@ MODULES = (
     "paribus.cli.printed",
     "paribus.engine.execution.run",
     "paribus.engine.execution.evaluate",
-    "paribus.engine.execution.worker",
+    "paribus.engine.execution.workers.worker",
     "paribus.engine.evaluation.harness",
     "paribus.analysis",
     "paribus.decision",
@@ -108,7 +108,7 @@ class ForkedWorker(Forked):
         self.returncode = None
         self.pid = os.fork()
         if self.pid == 0:
-            from paribus.engine.execution.launch import tie_to
+            from paribus.engine.execution.workers.lifetime import tie_to
 
             tie_to(int(command[-1]))
             os.environ.update(env)
@@ -116,19 +116,19 @@ class ForkedWorker(Forked):
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.engine.execution.backends import piped_process
-    from paribus.engine.machine import programs
+    from paribus.engine.execution.backends import local
+    from paribus.engine.execution.workers import processes
 
-    assert programs.subprocess is piped_process.subprocess is subprocess and programs.FORKS
-    programs.FORKS = False  # workers are forks of this command, which holds what was patched
-    programs.subprocess = piped_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
+    assert processes.subprocess is local.subprocess is subprocess and processes.FORKS
+    processes.FORKS = False  # workers are forks of this command, which holds what was patched
+    processes.subprocess = local.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=ForkedWorker, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
     )
     return main(list(arguments))
 
 
 def _worker() -> int:
-    from paribus.engine.execution import worker
+    from paribus.engine.execution.workers import worker
 
     return worker.main()
 

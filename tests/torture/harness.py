@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from paribus.engine.execution.checkpoints import begun_stacks
+from paribus.engine.execution.trial.checkpoints import begun_stacks
 
 from . import commands
 from .forking import Forked

@@ -27,7 +27,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.interleaved_timing import UNITS
+from paribus.engine.execution.timing.interleaved_timing import UNITS
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, parse_study
 
@@ -205,7 +205,7 @@ class InThisProcess:
     def work(self, tasks: list[Any], doing: object) -> None:
         import torch
 
-        from paribus.engine.execution.answer import answer_tasks
+        from paribus.engine.execution.evaluate import answer_tasks
 
         for task in tasks:
             data = self._study.setting(task.arm).data

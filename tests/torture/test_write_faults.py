@@ -23,8 +23,8 @@ import torch
 
 from paribus import files
 from paribus.engine.data import Dataset
-from paribus.engine.execution.leaving import Leaving
-from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL

@@ -132,7 +132,7 @@ def _warm_up(words: Sequence[str]) -> None:
     It takes them longer than this process needs to read the command and the study.
     """
     if words and words[0] in WORKING and not any(word.startswith(CHOOSING) for word in words):
-        from paribus.engine.machine.programs import warm_up
+        from paribus.engine.execution.workers.processes import warm_up
 
         warm_up()
 

@@ -61,7 +61,7 @@ def show_study(
     from paribus.cli import printed
 
     if parameters:
-        from paribus.engine.execution.launch import ending_children
+        from paribus.engine.execution.workers.lifetime import ending_children
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 
         with ending_children():  # models of own code are built here
@@ -69,8 +69,8 @@ def show_study(
             warnings = parameter_warnings(loaded)
         show(*printed.parameters(loaded, rows, warnings))
         return
-    from paribus.engine.execution.budgets import settled_budgets
-    from paribus.engine.execution.estimate import estimate
+    from paribus.engine.execution.timing.budgets import settled_budgets
+    from paribus.engine.execution.timing.estimate import estimate
 
     loaded = settled_budgets(loaded, **where.chosen())
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
@@ -97,7 +97,7 @@ def plan(
     loaded = _load(study, set_, trust, where)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import printed
-    from paribus.engine.execution.estimate import estimate
+    from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse(load_results(pilot)) if pilot else None
@@ -258,7 +258,7 @@ def bench(
     """Time training here: against the machine's ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
-    from paribus.engine.execution.bench import bench as bench_study
+    from paribus.engine.execution.timing.bench import bench as bench_study
     from paribus.results.formats import write_json
 
     with console.status("timing"):

@@ -97,7 +97,7 @@ class Where:
     def warm_up(self) -> None:
         """Let workers import what they need, while this process has other things to do."""
         if self.backend == "local" and self.device in ("auto", "cpu"):
-            from paribus.engine.machine.programs import warm_up
+            from paribus.engine.execution.workers.processes import warm_up
 
             warm_up()
 

@@ -48,9 +48,9 @@ from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_open, is_untuned
 
 if TYPE_CHECKING:
-    from paribus.engine.execution.bench import Bench
-    from paribus.engine.execution.estimate import Estimate
     from paribus.engine.execution.evaluate import Answers
+    from paribus.engine.execution.timing.bench import Bench
+    from paribus.engine.execution.timing.estimate import Estimate
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
@@ -545,8 +545,8 @@ def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list
 
 def status(results: Results) -> Parts:
     """Yield every trial with its state and steps, and how many are finished."""
-    from paribus.engine.execution.checkpoints import begun_stacks
-    from paribus.results.test_part import awaits_test
+    from paribus.engine.execution.trial.checkpoints import begun_stacks
+    from paribus.results.heldout_part import awaits_heldout_part
 
     begun = {trial: n for stack, n in begun_stacks(results.path).items() for trial in stack}
     rows = []
@@ -561,7 +561,7 @@ def status(results: Results) -> Parts:
         rows.append((folder.label, state, str(steps or 0), ""))
     yield _table("", ("trial", "state", "steps", "training"), rows, "trial", "state")
     yield f"{len(results.finished)} of {results.n_trials} trials are finished"
-    if awaits_test(results):
+    if awaits_heldout_part(results):
         yield (
             "the sealed test part is not evaluated yet: the run opens it once, when every trial is "
             "finished"

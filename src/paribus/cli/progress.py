@@ -16,7 +16,7 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.engine.data.reading_progress import Listener, listening
-from paribus.engine.execution.followers import Progress, Watch
+from paribus.engine.execution.following import Progress, Watch
 
 PLAIN_SECONDS = 15.0
 MOST_TRIALS_SHOWN = 12

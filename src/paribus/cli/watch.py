@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 
 from paribus import numbers
 from paribus.cli.printed import marked, rounds, standing
-from paribus.engine.execution.live import read_live
+from paribus.engine.execution.following import read_live
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
 from paribus.study import is_untuned

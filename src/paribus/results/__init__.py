@@ -2,6 +2,7 @@
 
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.extension import extend, extended
+from paribus.results.heldout_part import judged_text, why_not_tested
 from paribus.results.keeping import is_kept, keep, readable, unpack
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results, write_tables
@@ -15,7 +16,6 @@ from paribus.results.registration import (
     why_unregistered,
 )
 from paribus.results.store import ResultsFolder
-from paribus.results.test_part import judged_text, why_not_tested
 from paribus.results.trial_folder import TrialFolder
 
 __all__ = [

@@ -22,6 +22,7 @@ from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.formats import csv_cell, from_rows, joined, write_table, write_tables_in_turn
+from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
@@ -34,7 +35,6 @@ from paribus.results.store import (
     root_lines,
     secure,
 )
-from paribus.results.test_part import Tested, judged, read_test
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
 from paribus.results.trial_records import (
@@ -88,7 +88,7 @@ class Results:
     @cached_property
     def judged(self) -> Results:
         """View with the held-out scores that the verdict is of: those of the sealed test part, once
-        all trials have them (`paribus.results.test_part`)."""
+        all trials have them (`paribus.results.heldout_part`)."""
         return judged(self)
 
     @cached_property
@@ -464,7 +464,7 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     looks = tuple(read_looks(folder))
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
-    tested = read_test(folder, finished)
+    tested = read_heldout(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
 
 

@@ -40,8 +40,7 @@ from paribus.study import (
     own_parts,
     rule_record,
 )
-from paribus.study.closure import closure
-from paribus.study.custom_code import SOURCES
+from paribus.study.custom_code import SOURCES, own_files
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
@@ -399,7 +398,7 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 def _named(study: Study) -> Iterable[Path]:
     """Yield every file that the study names or uses, resolved."""
     for path in custom_code(study):
-        yield from closure(path, study.folder, f"'{path}'")
+        yield from own_files(path, study.folder, f"'{path}'")
     for text in study.format.texts(study):
         if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
             yield text

@@ -16,7 +16,7 @@
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
   manifest.json                 SHA-256 of the six files above
-  checkpoints/                  only while trials are unfinished (`engine.execution.checkpoints`)
+  checkpoints/                  only while trials are unfinished
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
     initial.json                shape, rule and digest of every parameter at step 0

@@ -1,21 +1,36 @@
-"""The source of the user's own parts, as digests: records depend on it."""
+"""The source of the user's own parts: which files it is, and their digests in the records.
+
+Files are read and nothing is run. The source of a part is the file that names it and what that
+imports from beside it: every `import` and `from` of a module below the study's folder (of an
+installed package: below that package), and so on. A module that is found by a name made at run time
+is not among them, nor is a file that is read as data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from paribus.study.closure import closure
+from paribus.errors import ParibusError
+from paribus.study.importing import no_file
 from paribus.study.spec import Setting
+from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 SOURCES = "sources"  # in a results folder: the files that its study names
-# {file: SHA-256 of what of it is used}; files as they are named below the study's folder.
+# Before the SHA-256 of a file. Digests of earlier folders lack it: they are of those definitions of
+# a file that a part used, and are compared with each other alone, no longer with files. What such a
+# folder keeps in `sources/` has digests of whole files in its registration, which are checked.
+WHOLE = "file:"
+# {file: WHOLE and its SHA-256}; files as they are named below the study's folder.
 Sources = dict[str, str]
 
 
 def own_named(setting: Any) -> dict[str, str]:
-    """Import paths of all code of the user's own that a trial of `setting` is made with.
+    """Return the import paths of all code of the user's own that a trial is made with.
 
     Own modules by site; own optimizers, loss, corpora and curriculum by key of the study.
     """
@@ -31,13 +46,13 @@ def own_named(setting: Any) -> dict[str, str]:
 
 
 def own_parts(setting: Setting) -> tuple[str, ...]:
-    """Those of them that compute, each once, sorted: all but what gives or sorts text alone."""
+    """Return those of them that compute, sorted: all but what gives or sorts text alone."""
     named = own_named(setting).items()
     return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 
 
 def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
-    """Return what each of `own_named` is made of; nothing of it is run.
+    """Return the digests of the source of each of `own_named`.
 
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
@@ -51,18 +66,19 @@ def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
 
 
 def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Return the same of the user's own probes, measures or tasks, by import path; `key` names
-    them."""
+    """Do the same for the user's own probes, measures or tasks; `key` of the study names them."""
     return {path: _sources(path, key, folder) for path in own}
 
 
 def _sources(path: str, where: str, folder: Path) -> Sources:
-    used = closure(path, folder, f"{where} = '{path}'")
-    return {source_name(file, folder): digest for file, digest in used.items()}
+    return {
+        source_name(file, folder): f"{WHOLE}{hashlib.sha256(content).hexdigest()}"
+        for file, content in own_files(path, folder, f"{where} = '{path}'").items()
+    }
 
 
 def source_name(file: Path, folder: Path) -> str:
-    """How records call a source: relative to the study's folder, or by its packages."""
+    """Return how records call a source: relative to the study's folder, or by its packages."""
     if file.is_relative_to(folder.resolve()):
         return file.relative_to(folder.resolve()).as_posix()
     top = file.parent
@@ -72,15 +88,86 @@ def source_name(file: Path, folder: Path) -> str:
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """Return the files whose used parts differ between two of what `own_digests` gives."""
-    return {
-        file
-        for key in there.keys() | now.keys()
-        for file in there.get(key, {}).keys() | now.get(key, {}).keys()
-        if there.get(key, {}).get(file) != now.get(key, {}).get(file)
-    }
+    """Return the files that differ between two of what `own_digests` gives (see `WHOLE`)."""
+    changed: set[str] = set()
+    for key in there.keys() | now.keys():
+        ours, theirs = there.get(key, {}), now.get(key, {})
+        if not (ours and theirs and _are_whole(ours) != _are_whole(theirs)):
+            changed |= {f for f in ours.keys() | theirs.keys() if ours.get(f) != theirs.get(f)}
+    return changed
+
+
+def _are_whole(sources: Sources) -> bool:
+    return all(str(digest).startswith(WHOLE) for digest in sources.values())
 
 
 def sources_folder(results: Path) -> Path:
-    """Where relative paths of a study start that is read from its results folder."""
+    """Return where relative paths of a study start that is read from its results folder."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
+
+
+def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
+    """Return {file: content} of the source of `file.py:name` or `package.module:name`.
+
+    `folder` is where a file's path starts; `where` is for the error. Raises ParibusError where
+    there is no such source, or it is no Python.
+    """
+    file, root, below = _start(path.partition(":")[0], folder, where)
+    found: dict[Path, bytes] = {}
+    packages = [at / "__init__.py" for at in file.parents if at != root and root in at.parents]
+    waiting = [file.resolve(), *(one.resolve() for one in packages if one.is_file())]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one] = content = read_bytes(one, CODE_BYTES)
+            try:
+                imported = _imported(one, content, root.resolve())
+                waiting += [f for f in imported if f.is_relative_to(below.resolve())]
+            except (SyntaxError, ValueError, IndexError) as error:
+                raise ParibusError(f"{where}: {one.name} is no Python file: {error}") from None
+    return dict(sorted(found.items()))
+
+
+def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
+    """Return the named file, where its absolute imports start, and where they end to be ours."""
+    if name.endswith(".py"):
+        file = folder / name
+        if not is_regular(file):
+            raise no_file(where, file)
+        root = folder if file.resolve().is_relative_to(folder.resolve()) else file.parent
+        return file, root, root
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise ParibusError(f"{where} cannot be imported: {error}") from None
+    if spec is None or spec.origin is None or not is_regular(spec.origin):
+        raise ParibusError(f"{where} cannot be imported: no module named '{name}'")
+    file = Path(spec.origin)
+    root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    topmost = root / name.partition(".")[0]
+    return file, root, topmost if topmost.is_dir() else file
+
+
+def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
+    """Yield the files of modules that a file imports, wherever in it, and of their packages."""
+    for node in ast.walk(ast.parse(content)):
+        start, names = root, []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = file.parents[node.level - 1] if node.level else root
+            names = [".".join(filter(None, [node.module, alias.name])) for alias in node.names]
+        for name in names:
+            module = start
+            yield from _existing(module / "__init__.py") if module != root else ()
+            for part in name.split("."):
+                module /= part
+                yield from _existing(module / "__init__.py")
+            while module != start:  # the last part of a `from` may be no module
+                yield from _existing(module.with_suffix(".py"))
+                module = module.parent
+
+
+def _existing(file: Path) -> Iterator[Path]:
+    if file.is_file():
+        yield file.resolve()

@@ -5,21 +5,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.search_path import add_own_folder
-from paribus.study.guard import require_unchanged, watched
 
 STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
+# How all of a process computes, by the module that has it; functions are called.
+SETTINGS = {
+    "torch": (
+        "get_default_dtype",
+        "get_num_threads",
+        "is_grad_enabled",
+        "are_deterministic_algorithms_enabled",
+        "get_float32_matmul_precision",
+        "backends.cudnn.benchmark",
+        "backends.cudnn.enabled",
+        "backends.mkldnn.enabled",
+    ),
+    "numpy": ("geterr",),
+    "os": ("getcwd",),
+}
 
 
 def load_own(
@@ -46,8 +62,7 @@ def load_own(
 
 
 def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
-    """Return the error for a file of the user's own that is not there: it names the nearest
-    beside it.
+    """Return the error for a file of the user's own that is not there, with the nearest beside it.
 
     `start` says where relative paths start.
     """
@@ -57,15 +72,43 @@ def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
     )
 
 
+@contextlib.contextmanager
+def same_settings(where: str) -> Iterator[None]:
+    """Raise ParibusError where the body changes a setting that the whole process computes by.
+
+    Own code that sets PyTorch's default dtype or its threads changes parts of a trial that the arm
+    does not declare, often unnoticed.
+    """
+    before = _settings()
+    yield
+    now = _settings()
+    for name, value in before.items():
+        if now.get(name) != value:
+            raise ParibusError(
+                f"{where} changes {name} from {value} to {now.get(name)}, which all of a trial is "
+                "computed with and the arm does not declare; leave it as it is"
+            )
+
+
+def _settings() -> dict[str, str]:
+    """Return the SETTINGS of the libraries that are loaded."""
+    found = {}
+    for name, paths in SETTINGS.items():
+        module = sys.modules.get(name)
+        for path in paths if hasattr(module, paths[0]) else ():
+            value = attrgetter(path)(module)
+            with contextlib.suppress(RuntimeError):  # PyTorch refuses to tell a mixed precision
+                found[f"{name}.{path}"] = str(value() if callable(value) else value)
+    return found
+
+
 def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
             if name in sys.modules:
                 return sys.modules[name]
-            before = watched()
-            module = importlib.import_module(name)
-            require_unchanged(before, where)
-            return module
+            with same_settings(where):
+                return importlib.import_module(name)
         file = (folder / name).resolve()
         add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
@@ -77,10 +120,9 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[alias] = module
-        before = watched()
         try:
-            spec.loader.exec_module(module)
-            require_unchanged(before, where)
+            with same_settings(where):
+                spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[alias]
             raise

@@ -33,20 +33,19 @@ SHOWN = 4  # of the files and modules, in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
-    losses, probes, measures, tasks and the rule."""
+    """Return every import path of the user's own parts that `study` names, the rule included."""
     trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
     others = [one for one in (study.trainer, study.decision.rule) if ":" in one]
     return tuple(dict.fromkeys([*trained, *measuring_parts(study), *others]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
-    """Those of them that a training step of `arm` runs: its own parts that compute, and probes."""
+    """Return those that a training step of `arm` runs: its own parts that compute, and probes."""
     return (*own_parts(study.setting(arm)), *_measuring(study).get("probes.own", ()))
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
-    """Those of them that measure, the same in every arm: probes, measures and tasks."""
+    """Return those that measure, the same in every arm: probes, measures and tasks."""
     return tuple(path for paths in _measuring(study).values() for path in paths)
 
 
@@ -57,12 +56,17 @@ def _measuring(study: Study) -> dict[str, tuple[str, ...]]:
     return {f"{name}.own": sections[name].own for name in known}
 
 
+def measuring_paths(study: Study) -> dict[str, tuple[str, ...]]:
+    """Return the import paths of own code that measures, by what records call it."""
+    named = _measuring(study)
+    return {record: named.get(key, ()) for record, key in MEASURING.items()}
+
+
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
     """Return what records hold of the source of these, by import path."""
-    named, folder = _measuring(study), study.folder
     return {
-        record: measuring_digests(named.get(key, ()), key, folder)
-        for record, key in MEASURING.items()
+        record: measuring_digests(paths, MEASURING[record], study.folder)
+        for record, paths in measuring_paths(study).items()
     }
 
 

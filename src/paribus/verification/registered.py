@@ -8,7 +8,7 @@ is not before the one it supersedes, and not in the future, is all that can be s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -24,7 +24,14 @@ from paribus.migrations import leniency
 from paribus.results import Results
 from paribus.results.formats import read_record
 from paribus.results.registration import FILE, from_study, repeats
-from paribus.study import Study, measuring_record, own_digests, rule_record
+from paribus.study import (
+    Study,
+    changed_sources,
+    measuring_paths,
+    measuring_record,
+    own_digests,
+    rule_record,
+)
 from paribus.study.custom_code import SOURCES
 from paribus.untrusted_io import is_regular
 
@@ -238,16 +245,14 @@ def _sources(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _own(study: Study, registered: Record) -> Iterator[str]:
-    """Compare the source of custom code, as far as it is kept, with its digests."""
-    kept = registered["sources"].keys()
+    """Hold the digests of custom code against its source, as far as that is kept."""
     try:
         expected = measuring_record(study)
         rule = rule_record(study)
         modules = {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms}
     except ParibusError:
         # Code outside the study's folder is not kept. What is measured with is named, at least.
-        own = (study.probes.own, study.evaluation.own, study.tasks.own)
-        for name, paths in zip(("own_probes", "own_measures", "own_tasks"), own, strict=True):
+        for name, paths in measuring_paths(study).items():
             if registered[name].keys() != set(paths):
                 yield f"registration.json: {name} is not what the study names"
         return
@@ -258,15 +263,8 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
         yield "registration.json: own_modules is not of the arms of the study"
     pairs += [("own_modules", there.get(arm, {}), value) for arm, value in modules.items()]
     for name, stated, value in pairs:
-        if _kept(stated, kept) != _kept(value, kept):
+        if (
+            stated.keys() != value.keys()
+            or changed_sources(stated, value) & registered["sources"].keys()
+        ):
             yield f"registration.json: {name} is not what the files in sources give"
-
-
-def _kept(digests: Record, kept: Iterable[str]) -> Record:
-    names = set(kept)
-    return {
-        key: {file: digest for file, digest in of_one.items() if file in names}
-        if isinstance(of_one, dict)
-        else of_one
-        for key, of_one in digests.items()
-    }

@@ -44,7 +44,7 @@ from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
-    from paribus.engine.machine.programs import Device
+    from paribus.engine.execution.workers.processes import Device
 
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(

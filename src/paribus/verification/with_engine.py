@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.engine.execution.checks.repeat import describe_again, repeat_trials
-from paribus.engine.execution.launch import ending_children
+from paribus.engine.execution.workers.lifetime import ending_children
 from paribus.engine.model import (
     GPT,
     InitialRule,
@@ -38,7 +38,7 @@ from paribus.study.bounds import matrix_parameters
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
-    from paribus.engine.machine.programs import Device
+    from paribus.engine.execution.workers.processes import Device
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22

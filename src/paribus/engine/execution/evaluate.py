@@ -10,17 +10,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from paribus.digests import digest
 from paribus.engine.execution.backends import Backend, find_backend
-from paribus.engine.execution.messages import AnswerTasks
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.suite import ANSWERED, FOLDER, answers_folder, make_suite
-from paribus.engine.execution.texts import read_data
-from paribus.engine.machine.programs import Device
+from paribus.engine.execution.start import read_data
+from paribus.engine.execution.trial.suite import ANSWERED, FOLDER, answers_folder, make_suite
+from paribus.engine.execution.workers.messages import AnswerTasks
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Device
 from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.files import file_digest
@@ -29,14 +29,19 @@ from paribus.results.formats import write_json, write_table
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import require_trust
+from paribus.study import Study, require_trust
+
+if TYPE_CHECKING:
+    import torch
+
+    from paribus.engine.data import Dataset
 
 Kind = Literal["own", "standard"]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What finished trials answered.
+    """The answers of finished trials.
 
     Attributes:
         path: where it is kept.
@@ -118,7 +123,7 @@ def _request(
     items: int | None,
     data: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
-    """What is asked, as plain values: their digest names the folder of the answers."""
+    """Return what is asked, as plain values: their digest names the folder of the answers."""
     request: dict[str, Any] = {
         "kind": kind,
         "tasks": list(tasks) if tasks is not None else None,
@@ -131,7 +136,7 @@ def _request(
 
 
 def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
-    """The suite of the study; made now where the study itself has no tasks."""
+    """Return the suite of the study; made now where the study itself has no tasks."""
     study, there = results.study, folder.path / FOLDER
     if (there / "suite.json").is_file():
         suite = read_suite(there)
@@ -169,7 +174,7 @@ def _ask(
 
 
 def _about(folder: TrialFolder) -> dict[str, Any]:
-    """What a trial's answers say of themselves. Raises ParibusError where they were changed."""
+    """Return about.json of a trial's answers. Raises ParibusError where they were changed."""
     about = folder.read_json("about.json")
     for name in ANSWERED:
         if about["sha256"].get(name) != file_digest(folder.path / name):
@@ -181,7 +186,7 @@ def _about(folder: TrialFolder) -> dict[str, Any]:
 
 
 def _collect(results: Results, out: Path) -> Answers:
-    """The answers of all trials as two tables, written beside them."""
+    """Return the answers of all trials as two tables, written beside them."""
     folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
     about = {(f.arm, f.seed): _about(f) for f in folders}
     tables = {
@@ -197,3 +202,38 @@ def _collect(results: Results, out: Path) -> Answers:
     asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
     unlike = tuple(arm for arm, found in prompts.items() if found != asked)
     return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)
+
+
+def answer_tasks(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    task: AnswerTasks,
+) -> None:
+    """Answer `task.request` for one trial, in a worker, and keep the answers below `task.out`."""
+    from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks
+    from paribus.engine.execution.trial.record import write_tasks
+    from paribus.engine.model import build_model, load_parameters
+
+    trial, request = results.trial(task.arm, task.seed), task.request
+    setting = study.setting(trial.arm)
+    model = build_model(setting, dataset.vocab_size, study.folder)
+    load_parameters(model, trial.read_weights(**request.get("weights", {})))
+    asked = (model.to(device), dataset.tokenizer, setting.data.seq_len)
+    which = {"tasks": request["tasks"], "shots": request["shots"], "n_items": request["items"]}
+    if request["kind"] == "standard":
+        data = Path(request["data"]) if request["data"] else None
+        outcome = evaluate_standard(*asked, **which, data_folder=data)
+    else:
+        outcome = evaluate_tasks(
+            *asked,
+            results.path / FOLDER,
+            **which,
+            unknown=study.tasks.unknown,
+            suite_sha256=request["suite_sha256"],
+        )
+    folder = answers_folder(Path(task.out), trial.arm, trial.seed)
+    write_tasks(folder, outcome)
+    sealed = {name: file_digest(folder.path / name) for name in ANSWERED}
+    folder.write_json("about.json", outcome.about | {"sha256": sealed})  # last: it is answered

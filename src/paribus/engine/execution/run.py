@@ -12,21 +12,17 @@ from pathlib import Path
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.checkpoints import begun_stacks, keep_stacks
-from paribus.engine.execution.checks.retrain import retrain
-from paribus.engine.execution.device_precision import as_registered
-from paribus.engine.execution.followers import Followers, Progress, Watch
-from paribus.engine.execution.interleaved_timing import time_in_turn
-from paribus.engine.execution.live import Live
-from paribus.engine.execution.messages import Finished, Resumed, Train, Trained
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.sealed_test import judge_on_test, require_sealed
-from paribus.engine.execution.sinks import Sinks, known_sinks
-from paribus.engine.execution.stacks import Trial, sharing_arms
-from paribus.engine.execution.start import Tried, start
-from paribus.engine.execution.texts import described, read_data
-from paribus.engine.machine.programs import Device
+from paribus.engine.execution.checks.repeat import retrain
+from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
+from paribus.engine.execution.start import Tried, as_registered, described, read_data, start
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.timing.interleaved_timing import time_in_turn
+from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
+from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
+from paribus.engine.execution.trial.stacks import Trial, sharing_arms
+from paribus.engine.execution.workers.messages import Finished, Resumed, Train, Trained
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Device
 from paribus.errors import require_positive
 from paribus.results import (
     Results,
@@ -39,15 +35,11 @@ from paribus.results.registration import FILE
 from paribus.results.store import DATA
 from paribus.study import Data, Study
 from paribus.trainers.looking import take_look
+from paribus.trainers.run import results_folder
 from paribus.trainers.tune import tune
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names
-
-
-def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Where the results of `study` are: `results`, by default `results/<name of the study>`."""
-    return ResultsFolder(Path(results) if results else Path("results") / study.name)
 
 
 def run(
@@ -78,7 +70,7 @@ def run(
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most; first when the study is
             registered, and nothing can refuse it any more.
-        log: trackers that follow the run, by name (see `paribus.engine.execution.sinks`).
+        log: trackers that follow the run, by name (see `paribus.engine.execution.following`).
         backend: where workers run: a name, your own by its import path (docs/backends.md), or what
             `find_backend` gives.
 
@@ -91,29 +83,29 @@ def run(
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     known_sinks(log)
-    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
+    options = RunOptions(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
-        study, datasets = _opened(study, folder, way)
+        study, datasets = _opened(study, folder, options)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
-                study = _register(study, folder, datasets, held, way)
+                study = _register(study, folder, datasets, held, options)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
                 with there.lock() as held_there:
-                    _train(round_, there, datasets, held_there, way, is_tuning=True)
+                    _train(round_, there, datasets, held_there, options, is_tuning=True)
 
             study = tune(study, folder, train_round)
-        _train(study, folder, datasets, held, way)
+        _train(study, folder, datasets, held, options)
     return load_results(folder.path)
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a call of `run` trains: its arguments."""
+class RunOptions:
+    """The arguments of a call of `run`."""
 
     workers: int | None = None
     device: Device = "auto"
@@ -143,17 +135,17 @@ def _train(
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
     held: str,
-    way: _Way,
+    options: RunOptions,
     *,
     is_tuning: bool = False,
 ) -> None:
     """Train what is not finished of `study`; unless it tunes another, describe and time it."""
     todo = _to_train(study, folder)
-    with way.pool(study, folder, held) as pool:
+    with options.pool(study, folder, held) as pool:
         study, stacks = start(
-            pool, folder, study, datasets, way.workers, way.stack, len(todo), way.tried
+            pool, folder, study, datasets, options.workers, options.stack, len(todo), options.tried
         )
-        followers = Followers(way.watch, Live(folder), Sinks(way.log, study, folder.path))
+        followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
             trials = _Run(study, folder, pool, followers)
@@ -182,33 +174,40 @@ def register(
     Every arm is tried in a dry run of one step. Raises ParibusError where something else is
     registered there already.
     """
-    way = _Way(device=device, eager=eager, backend=find_backend(backend))
+    options = RunOptions(device=device, eager=eager, backend=find_backend(backend))
     folder = results_folder(study, results)
     folder.require_home()
     with folder.lock() as held:
-        study, datasets = _opened(study, folder, way)
-        _register(study, folder, datasets, held, way)
+        study, datasets = _opened(study, folder, options)
+        _register(study, folder, datasets, held, options)
     return folder.path / FILE
 
 
 def _register(
-    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], held: str, way: _Way
+    study: Study,
+    folder: ResultsFolder,
+    datasets: dict[Data, Dataset],
+    held: str,
+    options: RunOptions,
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with way.pool(study, folder, held) as pool:
-        return start(pool, folder, study, datasets, way.workers, None, n_tried, way.tried)[0]
+    with options.pool(study, folder, held) as pool:
+        given = (pool, folder, study, datasets, options.workers, None, n_tried, options.tried)
+        return start(*given)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
-    """The trials that are needed up to the next look, and not finished."""
+    """Return the trials that are needed up to the next look, and not finished."""
     needed = needed_trials(study, read_looks(folder))
     return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
 
 
-def _opened(study: Study, folder: ResultsFolder, way: _Way) -> tuple[Study, dict[Data, Dataset]]:
-    """The study as it is registered in its folder, and its text by what cuts it."""
-    study = settled_budgets(study, folder, device=way.device, backend=way.backend)
+def _opened(
+    study: Study, folder: ResultsFolder, options: RunOptions
+) -> tuple[Study, dict[Data, Dataset]]:
+    """Return the study as it is registered in its folder, and its text by what cuts it."""
+    study = settled_budgets(study, folder, device=options.device, backend=options.backend)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
     return study, read_data(study)
@@ -258,7 +257,7 @@ class _Run:
 
     def judge(self, dataset: Dataset) -> None:
         """Evaluate all on the sealed test part, where there is one: what the verdict is of."""
-        judge_on_test(self.pool, self.study, self.folder, dataset, self.needed, self._say)
+        judge_on_heldout_part(self.pool, self.study, self.folder, dataset, self.needed, self._say)
 
     def time(self) -> None:
         """Time all arms in turn, once."""
@@ -302,7 +301,7 @@ class _Run:
                 self._note_finished(task)
 
     def _note_start(self, message: Resumed) -> None:
-        """A stack goes on from step t, which is earlier than thought where it is not usable."""
+        """Note that a stack goes on from step t, earlier than thought where that is not usable."""
         if message.words:
             logging.getLogger("paribus").warning("%s", message.words)
         for arm, seed in self._left(message.trials):
@@ -324,7 +323,7 @@ class _Run:
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
-            self.followers.step(arm, seed, t, loss)
+            self.followers.sinks.progress(arm, seed, t, loss)
         self.progress.news = ""
         if self.progress.tokens_done >= self.progress.tokens:
             self.progress.doing = "evaluating the last trials"
@@ -343,7 +342,7 @@ class _Run:
         self.progress.news = f"{named}{more} finished"
         self.followers.progress(self.progress)
         for trial in trials:
-            self.followers.finished(trial)
+            self.followers.sinks.finished(trial)
 
     def _doing(self, task: Train) -> str:
         labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)

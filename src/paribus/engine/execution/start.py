@@ -1,18 +1,16 @@
-"""The start of a run: workers, one step of every arm, how many side by side, the registration."""
+"""The start of a run: texts, precision, workers, one step of every arm, and the registration."""
 
 from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 from paribus.analysis import boundaries
-from paribus.decision import own_rule
+from paribus.decision import find_rule, own_rule
 from paribus.digests import digest
-from paribus.engine.data import Dataset
-from paribus.engine.execution.device_precision import device_warnings, settle_precision
-from paribus.engine.execution.messages import Check, Checked, DryPart, MeasureMemory
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.stacks import (
+from paribus.engine.data import Dataset, describe_data, load_dataset
+from paribus.engine.execution.trial.stacks import (
     Recorded,
     Trial,
     default_size,
@@ -20,10 +18,21 @@ from paribus.engine.execution.stacks import (
     read_recorded,
     sharing_arms,
 )
-from paribus.engine.execution.suite import adopt_suite, drafted_tasks
+from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
+from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.ops import shortcoming
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, registration, settle
-from paribus.study import Data, Study, step_code
+from paribus.results import ResultsFolder, extended, registration, settle
+from paribus.study import (
+    Data,
+    Study,
+    is_open,
+    require_trust,
+    step_code,
+    with_choice,
+    with_precision,
+)
 
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
@@ -92,8 +101,8 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> list[str]:
         shared = setting if study.probes.own else setting.common
         todo[digest(shared.model_dump(mode="json")), size] = arms[0]
 
-    def hear(task: Check, message: Checked) -> None:
-        warnings.extend(message.warnings)
+    def hear(task: Check, message: Findings) -> None:
+        warnings.extend(message.lines)
 
     parts: dict[str, tuple[DryPart, ...]] = {}
     for key, arm in todo.items():
@@ -142,3 +151,103 @@ def _fitting(
         recorded = recorded.up_to(size)
         stacks = plan_stacks(study, size, recorded.stacks)
     return stacks, warnings
+
+
+def as_registered(study: Study, folder: ResultsFolder) -> Study:
+    """`study` with what was settled in `folder`: its precision, where it leaves it open itself,
+    what its tuning chose, and a second stage."""
+    if is_open(study) and folder.exists:
+        study = with_precision(study, folder.read_study().training.precision)
+    if study.tuning is not None:
+        # A study that is run anew, or with another plan, is tuned anew.
+        there = folder.read_study().tuning if folder.exists else None
+        chosen = there.chosen if there and there.same_plan(study.tuning) else {}
+        study = with_choice(study, chosen if chosen.keys() == study.arms.keys() else {})
+    return extended(study, folder)
+
+
+def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
+    """`study` with the precision that "auto" means on the device of a worker that is `ready`.
+
+    Every worker of `pool` works on that study from now on.
+    """
+    if not is_open(study):
+        return study
+    settled = with_precision(study, ready.precision)
+    pool.work_on(settled)
+    return settled
+
+
+def device_warnings(study: Study, ready: Ready) -> list[str]:
+    """Return what is slow on the device of `ready`, a line each: a precision of `study` that it has
+    to emulate, and a CPU without compiled kernels for want of a compiler."""
+    lines = [
+        f"{precision} on this {ready.device} is emulated: right, but slow"
+        for precision in _emulated(study, ready)
+    ]
+    if ready.device == "cpu" and (words := shortcoming()):
+        lines.append(
+            f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install g++ or "
+            "clang++, or say --cpu-kernels off"
+        )
+    return lines
+
+
+def is_emulated(study: Study, ready: Ready) -> bool:
+    """Tell whether an arm wants products of a device that has none of their precision."""
+    return bool(_emulated(study, ready))
+
+
+def _emulated(study: Study, ready: Ready) -> list[str]:
+    """Those precisions. Of MPS, PyTorch does not tell; float16 no kernel of ours has."""
+    wanted = {study.setting(arm).training.precision for arm in study.arms}
+    there = {"float32", ready.precision, *(() if ready.device == "cpu" else ("float16",))}
+    return [] if ready.device == "mps" else sorted(wanted - there)
+
+
+def read_data(study: Study) -> dict[Data, Dataset]:
+    """Return the text as the study and each arm read it; one that cannot be read is told at once.
+
+    Raises ParibusError also where two arms that are compared have other held-out text.
+    """
+    require_trust(study)  # a corpus may be custom code
+    find_rule(study)
+    found: dict[Data, Dataset] = {}
+    found[study.data] = load_dataset(study.data, study.folder)
+    for arm in study.arms:
+        data = study.setting(arm).data
+        if data not in found:
+            try:
+                found[data] = load_dataset(data, study.folder)
+            except ParibusError as error:
+                raise ParibusError(f"arm '{arm}': {error}") from None
+    for arm, reference in study.contrasts:
+        ours, theirs = (found[study.setting(one).data] for one in (arm, reference))
+        for part, name in (("validation", "validation_text"), ("test", "test")):
+            digests = [one.digests.get(name) for one in (ours, theirs)]
+            if digests[0] != digests[1]:
+                shown = " and ".join(str(digest)[:12] for digest in digests)
+                raise ParibusError(
+                    f"arms '{arm}' and '{reference}' have different {part} text (SHA-256 {shown}); "
+                    f"arms are compared on the same bytes: state one data.{part}_path for all"
+                )
+    return found
+
+
+def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
+    """Return what data.json says: of the shared text, and under `arms` of that of each arm that
+    reads another.
+
+    Text is the same where its tokens are, whatever the windows and their order.
+    """
+    shared = datasets[study.data]
+    tables: dict[tuple[str, ...], dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for arm in study.arms:
+        dataset = datasets[study.setting(arm).data]
+        key = tuple(dataset.digests.values())
+        if key != tuple(shared.digests.values()):
+            if key not in tables:
+                tables[key] = describe_data(dataset)
+            found[arm] = tables[key]
+    return describe_data(shared) | ({"arms": found} if found else {})

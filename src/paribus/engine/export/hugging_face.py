@@ -12,7 +12,7 @@ import numpy as np
 from paribus.errors import ParibusError
 from paribus.study import Setting
 from paribus.study.architecture import Attention
-from paribus.study.custom_code import own_digests
+from paribus.study.custom_code import changed_sources, own_digests
 
 GPT2_NAMES = {
     "embedding.tokens": "wte",
@@ -258,7 +258,7 @@ def _own_files(
     """Return copies of the files that the user's own parts are in."""
     found, files = own_digests(setting, folder), {}
     for site, path in setting.model.modules.named.items():
-        if found[site] != trial["own_modules"].get(site):
+        if changed_sources({site: found[site]}, {site: trial["own_modules"].get(site, {})}):
             raise ParibusError(
                 f"model.modules.{site} = '{path}' is not the code that trial {label} was trained "
                 "with; restore its source"

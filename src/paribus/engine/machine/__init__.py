@@ -1,1 +1,1 @@
-"""What this machine can do: its memory, its speed, and where trials ran."""
+"""This machine: its memory, its speed, and a description for the record."""

@@ -22,7 +22,7 @@ def build_stack(
     strict: bool = True,
     graphs: bool = True,
 ) -> Trainer:
-    """A stack as every trial has it: the study's probes and own modules."""
+    """Return a stack as every trial has it: the study's probes and own modules."""
     return Trainer(
         setting,
         seeds,

@@ -1,4 +1,4 @@
-"""Where a trial ran: software and machine, for the record and the controls."""
+"""The software and machine of a trial, for the record and the controls, and their failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """The device that `name` means; "auto" is the best there is.
+    """Return the device that `name` means; "auto" is the best there is.
 
     Of several GPUs, workers number 0, 1, ... take one after the other.
     """
@@ -73,12 +73,13 @@ def prepare(device: torch.device) -> None:
 
 
 def count_devices(device: torch.device) -> int:
-    """How many of its kind there are; of CPUs one, whatever its cores."""
+    """Count the devices of its kind; of CPUs one, whatever its cores."""
     return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
 def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
-    """What a study's precision "auto" means on `device`: bfloat16 where its products are native.
+    """Return what a study's precision "auto" means on `device`: bfloat16 where its products are
+    native.
 
     A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
     PyTorch does not tell.
@@ -97,15 +98,41 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 @cache
 def _versions() -> dict[str, str]:
-    """What is installed; it stays while a process runs."""
+    """Return what is installed; it stays while a process runs."""
     return package_versions(PACKAGES)
 
 
 def _processor() -> str:
-    """The processor's model name, as far as the system tells it."""
+    """Return the processor's model name, as far as the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+KEPT = "finished trials and checkpoints are kept"
+# What PyTorch says: of a GPU that fails (without a type of its own before 2.8), and of main memory.
+GPU_WORDS = ("CUDA error", "CUDA driver error", "No CUDA GPUs are available")
+MEMORY_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+def machine_failure(error: BaseException) -> str | None:
+    """One line for an error that is the machine's, not ours; None for any other."""
+    words = str(error).strip()
+    first = words.splitlines()[0] if words else type(error).__name__
+    out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    if out_of_memory or any(there in words for there in MEMORY_WORDS):
+        return (
+            f"out of memory ({first[:120]}); {KEPT}: run again with fewer --workers, or delete the "
+            "folder checkpoints/ of the results and run again with a smaller --stack"
+        )
+    gpu_error = getattr(torch, "AcceleratorError", ())
+    if isinstance(error, gpu_error) or any(there in words for there in GPU_WORDS):
+        return f"the GPU failed or is gone ({first[:120]}); {KEPT}: run again to continue"
+    return None

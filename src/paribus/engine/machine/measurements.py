@@ -1,4 +1,4 @@
-"""What a process measured of its machine: plain data, so that whoever asks loads no PyTorch."""
+"""Measurements of a machine as plain data, so that whoever asks for them loads no PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelSize:
-    """How large the model of an arm is; nothing of it was allocated.
+    """The size of an arm's model; nothing of it was allocated.
 
     Attributes:
         parameters: trainable ones.
@@ -28,7 +28,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class Fit:
-    """How many replicas fit into the memory, and why no more; `why` is empty where all do."""
+    """The replicas that fit into the memory, and why no more; `why` is empty where all do."""
 
     stack: int
     why: str
@@ -36,7 +36,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step, an evaluation and the memory cost.
+    """The cost of a step, an evaluation and the memory.
 
     Attributes:
         measured: False where the model is too large to try; the others are then lower bounds.
@@ -53,7 +53,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class StackTimes:
-    """How one process trains a stack.
+    """The times of one process that trains a stack.
 
     Attributes:
         parameters: trainable parameters of one replica.
@@ -81,3 +81,7 @@ class StackTimes:
     memory_bytes: int
     device_memory_bytes: int | None
     machine: dict[str, Any]
+
+
+WARM_UP_STEPS = 3  # before steps are timed
+LARGEST_STATE_BYTES = 4 * 2**30  # of training states that are held only to be timed

@@ -1,8 +1,9 @@
-"""How much memory there is, the most that something needs, and the most that was taken."""
+"""Memory: how much there is, the most that was taken, and how large a stack it holds."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import platform
 import sys
 from collections.abc import Callable
@@ -14,8 +15,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from paribus.engine.data import Dataset
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.measurements import Fit
+from paribus.engine.training import GRAPHED_STEPS
 from paribus.errors import ParibusError
-from paribus.study import Setting
+from paribus.study import Setting, Study
 from paribus.study.bounds import matrix_parameters
 
 Result = TypeVar("Result")
@@ -83,7 +88,7 @@ def free_unused(device: torch.device) -> None:
 
 
 def _c_function(name: str) -> Callable[..., int] | None:
-    """A function of glibc; None on a system that has another C library."""
+    """Return a function of glibc; None on a system that has another C library."""
     if platform.libc_ver()[0] != "glibc":
         return None
     return getattr(ctypes.CDLL(None), name, None)
@@ -105,14 +110,14 @@ def memory_in_use(device: torch.device) -> int | None:
 
 
 def most_memory(device: torch.device) -> int | None:
-    """The most bytes that were in use since `memory_in_use` was asked."""
+    """Return the most bytes that were in use since `memory_in_use` was asked."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)  # recorded steps keep memory to themselves
     return _kilobytes(PROCESS / "status", "VmHWM:")
 
 
 def most_held(action: Callable[[], Result], device: torch.device) -> tuple[Result, int | None]:
-    """What `action` gives, and the most bytes of tensors that it held at once.
+    """Return what `action` gives, and the most bytes of tensors that it held at once.
 
     On a CPU those of every storage that an operation reads or writes are counted, and not what an
     operation takes within itself; None on a device that does not tell.
@@ -160,7 +165,9 @@ class _Held(TorchDispatchMode):
 
 
 def host_memory() -> int:
-    """The most bytes that this process had resident so far; 0 where the system does not tell."""
+    """Return the most bytes that this process had resident so far; 0 where the system does not
+    tell.
+    """
     # The portable count, below, starts with the size of the process that started this one.
     most = most_memory(torch.device("cpu"))
     if most is not None:
@@ -174,14 +181,66 @@ def host_memory() -> int:
 
 
 def device_memory(device: torch.device) -> int | None:
-    """The most bytes of tensors that a CUDA device held for us so far; None elsewhere."""
+    """Return the most bytes of tensors that a CUDA device held for us so far; None elsewhere."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _kilobytes(path: Path, field: str) -> int | None:
-    """The bytes that the line `field` of a file of /proc states in kilobytes."""
+    """Return the bytes that the line `field` of a file of /proc states in kilobytes."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field)), None)
+
+
+SHARE = 0.8  # of the free memory: allocators round up, and probes with a cadence come later
+
+
+def largest_stack(
+    study: Study,
+    arm: str,
+    dataset: Dataset,
+    device: torch.device,
+    wanted: int,
+    workers: int,
+    *,
+    graphs: bool = True,
+) -> Fit:
+    """Return how many of `wanted` replicas of `arm` fit, where `workers` share the memory.
+
+    Where the system does not tell, all of them are said to fit. Raises ParibusError where not even
+    one does.
+    """
+    free = free_memory(device)
+    two = _most(study, arm, dataset, device, 2, graphs)
+    three = _most(study, arm, dataset, device, 3, graphs)
+    if free is None or two is None or three is None:
+        return Fit(wanted, "")
+    usable, each = SHARE * free / workers, max(three - two, 1)
+    one = two - each
+    words = (
+        f"each takes {each / 2**30:.2f} GiB, and {free / workers / 2**30:.2f} GiB are free for "
+        "each worker"
+    )
+    if one > usable:
+        raise ParibusError(
+            f"not enough memory for one replica of arm '{arm}' ({words}); state fewer --workers or "
+            "a smaller training.batch_size"
+        )
+    fit = 1 + int((usable - one) // each)
+    return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
+
+
+def _most(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
+) -> int | None:
+    """Bytes that R replicas need at most, beyond what is in use without them."""
+    gc.collect()
+    before = memory_in_use(device)
+    seeds = study.seeds[:1] * R
+    stack = build_stack(study, study.setting(arm), seeds, dataset, device, graphs=graphs)
+    for _ in range(1 + GRAPHED_STEPS if device.type == "cuda" else 1):
+        stack.step()
+    most = most_memory(device)
+    return None if before is None or most is None else most - before

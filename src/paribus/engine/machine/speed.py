@@ -1,25 +1,41 @@
-"""A short measured warm-up in a worker: what a step, an evaluation and the memory cost."""
+"""The speed of a machine: what a step, an evaluation and the memory cost, against its ceiling.
+
+No training step can do its matrix products faster than they are done alone, at the same shapes;
+that is the ceiling. A GPU works on while Python goes ahead; whatever is timed here is waited for,
+or marked by events that the device itself passes.
+
+Axes: R replicas, M tokens of a step, N outputs and K inputs of a weight [N, K].
+"""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation import evaluate_on, own_measures
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.ceiling import product_speed
 from paribus.engine.machine.environment import environment
-from paribus.engine.machine.limits import LARGEST_STATE_BYTES, WARM_UP_STEPS
-from paribus.engine.machine.measurements import ModelSize, StackTimes, StepCost
+from paribus.engine.machine.measurements import (
+    LARGEST_STATE_BYTES,
+    WARM_UP_STEPS,
+    ModelSize,
+    StackTimes,
+    StepCost,
+)
 from paribus.engine.machine.memory import (
     BYTES_PER_PARAMETER,
     device_memory,
     host_memory,
 )
-from paribus.engine.machine.timing import PhaseClock, timed
 from paribus.engine.model import (
     build_model,
     count_parameters,
@@ -27,9 +43,134 @@ from paribus.engine.model import (
     training_flops_per_token,
     weight_shapes,
 )
-from paribus.engine.training import OTHER, PRODUCTS, Trainer
+from paribus.engine.training import OTHER, PHASES, PRODUCTS, Trainer
 from paribus.errors import ParibusError
 from paribus.study import Setting, Study
+
+Result = TypeVar("Result")
+
+
+def wait(device: torch.device) -> None:
+    """Until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """Return what `action` gives, and the seconds that it took."""
+    wait(device)
+    began = time.perf_counter()
+    result = action()
+    wait(device)
+    return result, time.perf_counter() - began
+
+
+class PhaseClock:
+    """Adds up the seconds of a stack's phases: its `begin` is what `Trainer.on_phase` is set to.
+
+    From one call to the next all time belongs to the phase begun, so that phases sum to the whole.
+    On CUDA that is the device's time: what the host does meanwhile is charged to a phase only
+    where the device waits for it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: list[tuple[str, Any]] = []
+
+    def begin(self, phase: str) -> None:
+        """End the phase before, and begin this one."""
+        self._marks.append((phase, self._now()))
+
+    def seconds(self) -> dict[str, float]:
+        """{phase: seconds} up to the last call of `begin`."""
+        wait(self._device)
+        totals: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        for (phase, since), (_, until) in pairwise(self._marks):
+            totals[phase] += self._between(since, until)
+        return totals
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            wait(self._device)
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def _between(self, since: Any, until: Any) -> float:
+        if self._device.type != "cuda":
+            return until - since
+        return since.elapsed_time(until) / 1e3  # it gives milliseconds
+
+
+SHAPE_SECONDS = 0.05  # a product is repeated for so long, and its fastest time counts:
+LEAST_TURNS = 3  # what else the machine does only ever slows it down
+GPU_PRODUCTS = 20  # in a turn: one alone would be the time of a launch
+
+Action = Callable[[], object]
+
+
+def product_speed(
+    shapes: Iterable[tuple[int, int]],
+    M: int,
+    *,
+    R: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device,
+) -> float:
+    """Floating-point operations per second over all three products of every weight [N, K].
+
+    They are y = x W^T of the forward pass, and dx = dy W and dW = dy^T x of the backward pass;
+    with R > 1 each is R products at once.
+    """
+    seconds = flops = 0.0
+    for (N, K), times in Counter(shapes).items():
+        for product in _products(R, M, N, K, dtype, device):
+            seconds += times * _fastest(product, device)
+            flops += times * 2 * R * M * N * K
+    return flops / seconds
+
+
+def _products(
+    R: int, M: int, N: int, K: int, dtype: torch.dtype, device: torch.device
+) -> Iterator[Action]:
+    generator = torch.Generator(device).manual_seed(0)
+
+    def operand(*shape: int) -> Tensor:
+        stacked = shape if R == 1 else (R, *shape)
+        return torch.randn(stacked, generator=generator, dtype=dtype, device=device)
+
+    x_MK, w_NK, y_MN = operand(M, K), operand(N, K), operand(M, N)
+    for left, right in ((x_MK, w_NK.mT), (y_MN, w_NK), (y_MN.mT, x_MK)):
+        result = left @ right
+        yield lambda left=left, right=right, result=result: torch.matmul(left, right, out=result)
+
+
+def _fastest(product: Action, device: torch.device) -> float:
+    """Seconds of one product, of its fastest turn."""
+    turn, n = (_graph(product), GPU_PRODUCTS) if device.type == "cuda" else (product, 1)
+    turn()
+    fastest, n_turns, ends = math.inf, 0, time.perf_counter() + SHAPE_SECONDS
+    while n_turns < LEAST_TURNS or time.perf_counter() < ends:
+        fastest, n_turns = min(fastest, timed(turn, device)[1]), n_turns + 1
+    return fastest / n
+
+
+def _graph(product: Action) -> Action:
+    """GPU_PRODUCTS of them as one CUDA graph, which no launch from Python holds up."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # libraries set themselves up outside the capture
+        product()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(GPU_PRODUCTS):
+            product()
+    return graph.replay
+
 
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
@@ -37,7 +178,7 @@ MOST_ROWS = 256  # of the products that say whether to try
 
 
 def measure(study: Study, arm: str, dataset: Dataset, device: torch.device, R: int = 1) -> StepCost:
-    """What R replicas of `arm` side by side cost.
+    """Return what R replicas of `arm` side by side cost.
 
     A model that is too large to try gets `measured` = False and lower bounds.
     """
@@ -72,7 +213,8 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device, R: i
 def bench_stack(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, steps: int
 ) -> StackTimes:
-    """What `paribus.engine.execution.bench` adds up over workers, for a stack of R replicas.
+    """Return what `paribus.engine.execution.timing.bench` adds up over workers, for a stack of R
+    replicas.
 
     Raises ParibusError where they do not fit into the memory of a GPU.
     """
@@ -111,7 +253,7 @@ def bench_stack(
 
 
 def model_size(study: Study, arm: str, dataset: Dataset) -> ModelSize:
-    """How large the model of `arm` is; allocates no weights."""
+    """Return how large the model of `arm` is; allocates no weights."""
     setting = study.setting(arm)
     parameters = count_parameters(setting, dataset.vocab_size, study.folder)
     return ModelSize(

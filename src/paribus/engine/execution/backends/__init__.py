@@ -1,24 +1,22 @@
-"""Where workers run, one file each behind one protocol: `local` processes of this machine.
+"""Backends start workers, one file each behind one protocol: `local` processes of this machine.
 
 A new file in this folder is known by its name; the user's own is named by its import path
 (`--backend cluster.py:Slurm`, see docs/backends.md). Nothing outside knows how a worker is started,
 or on which machine: it is sent lines, and its lines are heard.
 """
 
-from paribus.engine.execution.backends.choose_backend import (
+from paribus.engine.execution.backends.local import WORKER, PipedProcess
+from paribus.engine.execution.backends.protocol import (
     WORD,
-    called,
-    find_backend,
-    start_process,
-)
-from paribus.engine.execution.backends.declare_backend import (
     Backend,
     End,
     Hear,
     WorkerProcess,
     backend,
+    called,
+    find_backend,
+    start_process,
 )
-from paribus.engine.execution.backends.piped_process import WORKER, PipedProcess
 from paribus.study.choices import Options
 
 __all__ = [

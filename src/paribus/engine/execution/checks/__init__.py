@@ -1,1 +1,1 @@
-"""What an arm and a trial must pass: dry run, causality, repetition."""
+"""Checks of an arm and of a trial: dry run, causality, repetition."""

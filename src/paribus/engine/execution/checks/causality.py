@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +34,6 @@ from paribus.engine.evaluation.leaks import (
     tolerance,
 )
 from paribus.engine.evaluation.predictions import windows_per_batch
-from paribus.engine.execution.checks.global_generators import seeded
-from paribus.engine.execution.checks.shapes import Shape
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.engine.observation import LOGITS, capture
 from paribus.engine.training import PRODUCTS, Trainer
@@ -47,7 +47,6 @@ Tap = Callable[
 
 FEW_ROWS = 2  # where the number of rows does not matter
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
-SHAPES = 8  # of those in which texts were read that are looked at again
 FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
 LEAST_CACHED = 4
@@ -64,7 +63,7 @@ class NotCausalError(ParibusError):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a check saw that found no leak.
+    """A check that found no leak.
 
     Attributes:
         nats: the largest difference of a log-probability; 0 is bit-equal.
@@ -122,7 +121,7 @@ def _train_causally(
     spared: np.ndarray,
     gradients: bool,
 ) -> float:
-    """The same of `texts`, each with how many positions are changed, with products in each of
+    """Check `texts`, each with how many positions are changed, with products in each of
     `precisions`: whether they are those of training, or float32."""
     setting, R = stack.setting, len(stack.seeds)
     lower = PRODUCTS[setting.training.precision]
@@ -178,15 +177,13 @@ def require_causal_reading(
     *,
     brief: bool = False,
     is_own: bool = True,
-    shapes: Collection[Shape] = (),
 ) -> Reading:
-    """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
+    """Check a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
     As many windows at once as an evaluation reads, changed at up to PLACES positions, or as far as
     two passes go where no code is the user's own (`is_own`): which they are is drawn anew for other
     weights, and the trials of a study look at many. If `brief` as few as in
-    `require_causal_training`, and, where no code is the user's own, the window alone. Of the
-    `shapes`, (rows, tokens) in which an evaluation read texts, some are read in the same way.
+    `require_causal_training`, and, where no code is the user's own, the window alone.
 
     Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
@@ -196,13 +193,12 @@ def require_causal_reading(
         _read_causally, where, setting=setting, dataset=dataset, brief=brief, is_own=is_own
     )
     try:
-        return read(model, shapes=shapes)
+        return read(model)
     except NotCausalError as error:
         device = next(model.parameters()).device
         if setting.model.modules.named or device.type == "mps":  # which has no float64
             raise
-        wide_model = deepcopy(model).double()
-        wide = read(wide_model, shapes=shapes)
+        wide = read(deepcopy(model).double())
         return Reading(max(error.nats, wide.nats), wide.positions)
 
 
@@ -214,7 +210,6 @@ def _read_causally(
     dataset: Dataset,
     brief: bool,
     is_own: bool,
-    shapes: Collection[Shape],
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
@@ -239,10 +234,6 @@ def _read_causally(
     was_training, allowed, seen = model.training, tolerance(setting), 0.0
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
     rng = stream(0, "causality", "evaluation", _digest(weights))
-    others = sorted({*shapes} - {tuple(tokens_BT.shape) for tokens_BT, _ in texts})
-    for index in rng.permutation(len(others))[:SHAPES]:
-        n_rows, length = others[index]
-        texts.append((rows(n_rows)[:, :length].contiguous(), FEW_PLACES))
     model.eval()
     try:
         for tokens_BT, places in texts:
@@ -349,7 +340,7 @@ def _of_large_logits(leak: Leak, dtype: torch.dtype) -> str:
 
 
 def _named(setting: Setting, path: str) -> str:
-    """The site at `path`, and what the arm put there."""
+    """Return the site at `path`, and what the arm put there."""
     if not path:
         own = setting.model.modules.named.get("head")
         return f", model.modules.head = '{own}'" if own else ""
@@ -363,8 +354,35 @@ def _named(setting: Setting, path: str) -> str:
 
 
 def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:
-    """Whether the output of `path` differs in the leak's row, up to its position."""
+    """Tell whether the output of `path` differs in the leak's row, up to its position."""
     ours, theirs = (of[path][leak.row, : leak.position + 1].float() for of in outputs)
     return ours.shape != theirs.shape or not torch.allclose(
         ours, theirs, rtol=0, atol=relative * float(ours.abs().max()), equal_nan=True
     )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Python's, NumPy's and PyTorch's global generators start from `seed` inside, and are put back.
+
+    What does not depend on them gives the same bits inside and outside.
+    """
+    python, of_numpy = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        random.seed(seed)
+        np.random.seed(seed)
+        _seed_torch(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(of_numpy)
+
+
+def _seed_torch(seed: int) -> None:
+    """As `torch.manual_seed`, which without a GPU notes each call, with the way to it, for one."""
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

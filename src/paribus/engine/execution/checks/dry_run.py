@@ -1,4 +1,4 @@
-"""What an arm must pass before anything is trained.
+"""The dry run: each arm passes it before anything is trained.
 
 Some steps and an evaluated window of it are computed and kept nowhere: what fails, fails now. It
 must give equal bits when a step is made twice from one state, and read the past alone.
@@ -6,8 +6,10 @@ must give equal bits when a step is made twice from one state, and read the past
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 
 from paribus.engine.data import Dataset
@@ -16,33 +18,26 @@ from paribus.engine.execution.checks.causality import (
     FEW_ROWS,
     require_causal_reading,
     require_causal_training,
+    seeded,
 )
-from paribus.engine.execution.checks.global_generators import seeded
-from paribus.engine.execution.checks.lively_weights import opened
-from paribus.engine.execution.checks.separate_replicas import (
-    differing,
-    in_brackets,
-    require_apart,
-    some,
-    states,
-)
-from paribus.engine.execution.messages import DryPart
+from paribus.engine.execution.workers.messages import DryPart
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.memory import BYTES_PER_PARAMETER, free_memory, require_room
 from paribus.engine.model import (
     GPT,
     build_model,
+    initial_parameters,
     load_parameters,
     require_initializers,
     require_parts,
     undeclared_projections,
     unused_positions,
 )
-from paribus.engine.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
+from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study, custom_code, own_parts, step_code
+from paribus.study import Setting, Study, own_parts, step_code
 from paribus.study.bounds import matrix_parameters
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.importing import same_settings
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
@@ -61,7 +56,7 @@ def dry_run(
     graphs: bool = True,
     part: DryPart = "whole",
 ) -> list[str]:
-    """Steps and an evaluated window of `arm`, in stacks as it will be trained in.
+    """Make steps and evaluate a window of `arm`, in stacks as it will be trained in.
 
     On a GPU further steps follow, of which one is recorded and replayed. `part` is the steps or
     the reading alone: of an arm without own code, two processes may do them. Returns what the user
@@ -69,32 +64,26 @@ def dry_run(
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
     own = step_code(study, arm)
-    # Who could replace something: looking at all that is watched takes a tenth of a dry run.
-    before = watched() if custom_code(study) else None
     require_room(setting, dataset.vocab_size, device, arm)
     try:
-        model = _built(study, setting, dataset, device)
-        # Built-in parts are tried with one set of weights: what they read is known.
-        lively = [*islice(opened(model, setting), None if own else 1)]
-        mirrored = lively
-        # One replica goes a way of its own; two go the way of all other stacks.
-        for R in {1, min(stack_size, 2)} if part != "reading" else ():
-            trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
-            if own:
-                lively = [trained.parameters(0), *mirrored]
-            for weights in lively:
-                trained.load(weights)
+        with same_settings(f"a step of {where}"):
+            model = _built(study, setting, dataset, device)
+            trained: Trainer | None = None
+            # One replica goes a way of its own; two go the way of all other stacks.
+            for R in {1, min(stack_size, 2)} if part != "reading" else ():
+                trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
                 require_causal_training(
                     where, trained, dataset, gradients=True, brief=True, is_own=bool(own)
                 )
-        if part != "steps":
-            for weights in lively:
+            if part != "steps":
+                start = initial_parameters(model, setting, seed=0)
+                weights = {name: one.value for name, one in start.items()}
+                if trained is not None:  # after a step no gain is zero any more
+                    weights = trained.parameters(0)
                 load_parameters(model, weights)
                 require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
-            _try_evaluation(study, model, setting, dataset)
-        untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
-        if before is not None:
-            require_unchanged(before, f"a step of {where}")
+                _try_evaluation(study, model, setting, dataset)
+            untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
         if part == "steps":
             return untried
         return untried + undeclared_projections(model, setting) + unused_positions(model, setting)
@@ -108,7 +97,7 @@ def dry_run(
 
 
 def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
-    """The arm's model, whose initial values do not hang on any generator."""
+    """Return the arm's model, whose initial values do not hang on any generator."""
     model = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=0)
     if own_parts(setting):
         again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
@@ -193,7 +182,7 @@ def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset
 def _require_repeatable(
     study: Study, arm: str, stack: Trainer, other: Trainer, device: torch.device
 ) -> list[ReplicaState]:
-    """The states of a stack after a step.
+    """Return the states of a stack after a step.
 
     Two fresh stacks make it, where there is an `other`, then the first makes it again from its
     state; the generators that a module could draw from start elsewhere each time. `stack` has made
@@ -252,5 +241,80 @@ def _buffers(stack: Trainer) -> dict[str, torch.Tensor]:
 
 
 def _same(before: torch.Tensor | None, after: torch.Tensor) -> bool:
-    """Whether a buffer was left as it was; a table may grow with the text."""
+    """Tell whether a buffer was left as it was; a table may grow with the text."""
     return before is None or before.shape != after.shape or before.equal(after)
+
+
+AT_ONCE = 2**24  # bytes that are compared
+
+
+def require_apart(
+    where: str,
+    own: Sequence[str],
+    stack: Trainer,
+    start: list[ReplicaState],
+    after: list[ReplicaState],
+) -> None:
+    """Raise ParibusError where a step of the first replica follows what the others are.
+
+    Those have their weights turned round, and then none that is finite. `after` is where a step
+    from `start` led; `own` is the code that a step runs, for the error.
+    """
+    for factor in (-1, np.nan):
+        others = [replace(one, arrays=_scaled(one, factor)) for one in start[1:]]
+        stack.restore([start[0], *others])
+        stack.step()
+        found = differing(after[:1], [stack.state(0)])
+        if found:
+            raise ParibusError(
+                f"{where}: what one replica of a stack computes follows its neighbours "
+                f"({some(found)}); own code{in_brackets(own)} works over the first axis, "
+                "R, of which every row is a trial of its own: let it work within each row, "
+                "whatever --stack is"
+            )
+
+
+def states(stack: Trainer) -> list[ReplicaState]:
+    """Return what each replica goes on from."""
+    return [stack.state(replica) for replica in range(len(stack.seeds))]
+
+
+def differing(ours: list[ReplicaState], theirs: list[ReplicaState]) -> list[str]:
+    """Names of the arrays that differ in some replica."""
+    return [
+        name
+        for name in ours[0].arrays
+        if any(
+            not _same_bits(a.arrays[name], b.arrays[name])
+            for a, b in zip(ours, theirs, strict=True)
+        )
+    ]
+
+
+def _same_bits(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Also of numbers that are not equal to themselves."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    one, other = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (ours, theirs))
+    return all(
+        np.array_equal(one[start : start + AT_ONCE], other[start : start + AT_ONCE])
+        for start in range(0, len(one), AT_ONCE)
+    )
+
+
+def some(names: list[str]) -> str:
+    """Return the first of them, and how many more there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def in_brackets(own: Sequence[str]) -> str:
+    """Import paths of own code, where there is any."""
+    return f" ({', '.join(own)})" if own else ""
+
+
+def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
+    """Its arrays, with other weights."""
+    return {
+        name: np.float32(factor) * values if name.startswith(f"{WEIGHTS}/") else values
+        for name, values in state.arrays.items()
+    }

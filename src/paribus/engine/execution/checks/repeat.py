@@ -1,23 +1,27 @@
-"""What a finished trial's weights, seed and text give again, against what was sealed."""
+"""A finished trial, computed again and compared with its record: its evaluation, and first steps of
+its training.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paribus.digests import changes
 from paribus.engine.execution.backends import Backend
-from paribus.engine.execution.messages import Findings, Repeat
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.texts import described, read_data
-from paribus.engine.machine.programs import Device
+from paribus.engine.execution.start import described, read_data
+from paribus.engine.execution.workers.messages import Comparison, Findings, Repeat, TrainAgain
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Device
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, TrialFolder
+from paribus.results.heldout_part import heldout_folder, is_tested, purpose
+from paribus.results.registration import repetitions
 from paribus.results.software import SAME_BITS
-from paribus.results.test_part import is_tested, purpose, test_folder
 from paribus.study import Study
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from paribus.engine.data import Dataset
     from paribus.engine.evaluation import Evaluation
     from paribus.engine.model import GPT
+
 
 # Elsewhere: nats per token of a block, and the share of tokens whose most probable guess differs.
 LOSS_ROUNDING = 1e-3
@@ -41,7 +46,7 @@ def repeat_trials(
     findings: dict[str, list[str]] = {}
 
     def hear(task: Repeat, message: Findings) -> None:
-        findings[f"{task.arm}/seed-{task.seed}"] = message.findings
+        findings[f"{task.arm}/seed-{task.seed}"] = message.lines
 
     with Pool(study, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
@@ -123,7 +128,7 @@ def _curve(
 ) -> Iterator[str]:
     """Points of the held-out curve whose weights are kept, the last among them, measured again."""
     from paribus.engine.evaluation import heldout_loss
-    from paribus.engine.execution.heldout_curve import heldout_part, reads_together
+    from paribus.engine.execution.trial.heldout_curve import heldout_part, reads_together
     from paribus.engine.model import load_parameters
 
     last, seq_len = study.setting(trial.arm).iterations, study.setting(trial.arm).data.seq_len
@@ -149,7 +154,7 @@ def _curve(
 
 
 def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
-    """The running digest of all batches of a trial."""
+    """Return the running digest of all batches of a trial."""
     from paribus.engine.data import FIRST_DIGEST, batch, extend_digest
 
     running, size, length = FIRST_DIGEST, setting.training.batch_size, setting.data.seq_len
@@ -175,7 +180,7 @@ def _on_test(
     *,
     exact: bool,
 ) -> Iterator[str]:
-    """What the trial gave on the test part, once that was opened for the verdict."""
+    """Compare what the trial gave on the test part, once that was opened for the verdict."""
     from paribus.engine.data import open_test
     from paribus.engine.evaluation import evaluate_on
 
@@ -186,12 +191,12 @@ def _on_test(
     now = evaluate_on(model, dataset, tokens, seq_len, precision=study.evaluation.precision)
     yield from (
         f"on the test part, {finding}"
-        for finding in _blocks(test_folder(results, trial.arm, trial.seed), now, exact=exact)
+        for finding in _blocks(heldout_folder(results, trial.arm, trial.seed), now, exact=exact)
     )
 
 
 def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iterator[str]:
-    """The sealed blocks of the validation split against the ones of now."""
+    """Compare the sealed blocks of the validation split with the ones of now."""
     sealed, now = trial.read_columns("blocks.parquet"), evaluation.blocks
     try:
         loss, correct, predicted = (
@@ -219,7 +224,7 @@ def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Itera
 def _code_length(
     label: str, sealed: dict[str, Any], now: dict[str, Any], *, exact: bool
 ) -> Iterator[str]:
-    """The sealed code length of the validation text against the one of now."""
+    """Compare the sealed code length of the validation text with the one of now."""
     for name, value in now.items():
         there = sealed.get(name)
         if there == value or (there is None and value is not None and not math.isfinite(value)):
@@ -236,3 +241,82 @@ def _code_length(
                 f"trial {label}: its weights give another code length {where}: {name} is {there} "
                 f"in trial.json, and {value} now"
             )
+
+
+COMPARED = ("train_loss", "grad_norm")
+
+
+def retrain(pool: Pool, study: Study, results: ResultsFolder, say: Callable[[str], object]) -> None:
+    """Train again what is registered and was not yet, and write `repeated.json`.
+
+    A trial of another machine cannot be compared to the bit: that is a warning, and it stays open.
+    """
+    done = results.read_repeated(study.arms)
+    asked = [
+        TrainAgain(arm, one["seed"], one["steps"])
+        for arm, one in repetitions(results).items()
+        if arm not in done
+    ]
+    if not asked:
+        return
+    for steps in dict.fromkeys(task.steps for task in asked):
+        of = [f"{task.arm}/seed-{task.seed}" for task in asked if task.steps == steps]
+        say(f"training again {steps} steps of {', '.join(of)}")
+    answers = pool.ask_fresh(
+        asked, [f"on {task.arm}/seed-{task.seed}, which it trained again" for task in asked]
+    )
+    for task, found in zip(asked, answers, strict=True):
+        if found.elsewhere:
+            logging.getLogger("paribus").warning(
+                "%s/seed-%d cannot be trained again to the same bits here (another %s); the "
+                "control 'repeatable' is not proven",
+                *(task.arm, task.seed, ", ".join(found.elsewhere)),
+            )
+            continue
+        trial = results.trial(task.arm, task.seed)
+        about = {"seed": trial.seed, "steps": task.steps, "trial": trial.seal}
+        done[trial.arm] = about | {"differs_at": found.differs_at, "differs": found.differs}
+    if done:
+        results.write_repeated(done)
+
+
+def train_again(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    task: TrainAgain,
+    graphs: bool = True,
+) -> Comparison:
+    """In a worker: the first `task.steps` steps of a finished trial, against its record."""
+    from paribus.engine.machine.assembly import build_stack
+    from paribus.engine.machine.environment import environment
+
+    trial = results.trial(task.arm, task.seed)
+    there = trial.read_json("environment.json")
+    here = environment(device, 1)
+    elsewhere = [key for key in ("code", *SAME_BITS) if there.get(key) != here[key]]
+    if elsewhere:
+        return Comparison(elsewhere)
+    trials = [(a, s) for a, s in trial.read_json("trial.json")["stack"]]
+    settings, seeds = [study.setting(a) for a, _ in trials], [s for _, s in trials]
+    stack = build_stack(study, settings, seeds, dataset, device, strict=False, graphs=graphs)
+    for _ in range(task.steps):
+        stack.step()
+    measured = stack.state(trials.index((task.arm, task.seed))).measured
+    recorded = trial.read_columns("steps.parquet", list(COMPARED))
+    differing: list[tuple[int, str]] = []
+    for name in COMPARED:
+        ours = measured[:, list(stack.columns).index(name)]
+        theirs = recorded[name].to_numpy()[: len(ours)].astype(ours.dtype)
+        for step in np.flatnonzero(~_same(ours, theirs))[:1].tolist():
+            words = f"{name} {ours[step]:.9g}, and {theirs[step]:.9g} is recorded"
+            differing.append((step + 1, words))
+    if not differing:
+        return Comparison([])
+    return Comparison([], *min(differing, key=lambda found: found[0]))
+
+
+def _same(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Compare two columns; a replica that has diverged has no values any more."""
+    return (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))

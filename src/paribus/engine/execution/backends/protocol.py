@@ -1,0 +1,247 @@
+"""A backend: how one is declared and chosen. It may be the user's own code.
+
+Where workers run is said on the command line or in Python, never in a study or a results folder:
+those may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from paribus.declared import DECLARED, declared
+from paribus.errors import ParibusError
+from paribus.study.choices import Options, read_options, require_declared
+from paribus.study.importing import load_own
+from paribus.untrusted_io import is_regular
+
+# Called with every line that a worker says, and at its end with None, from any thread.
+Hear = Callable[[str | None], None]
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a worker.
+
+    Attributes:
+        how: such as "exit code 1", with a way out where there is one.
+        last_words: its last line that was no message, such as an interpreter's error; or empty.
+    """
+
+    how: str
+    last_words: str
+
+
+class WorkerProcess(Protocol):
+    """A worker that a backend has started: a process that runs `WORKER`, somewhere.
+
+    It works in the folder that the command was given in, with the same Python packages, and writes
+    to the same results folder: all machines share a file system.
+    """
+
+    def send(self, line: str) -> None:
+        """Bring it a line. Where it has left, nothing happens: that is heard as its end."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to write a checkpoint and leave, by the end of its input; does not wait."""
+        ...
+
+    def close(self) -> None:
+        """Wait until it has left, by force if it does not; then nothing of it is left behind."""
+        ...
+
+    def end(self) -> End:
+        """Return how it ended, of one that has left in the middle of something."""
+        ...
+
+
+class Backend(ABC):
+    """Starts workers. One object serves all that one command does, study after study.
+
+    Attributes:
+        name: how users call it.
+        options: as declared, with what the user gave.
+    """
+
+    name: str = ""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @abstractmethod
+    def start(self, hear: Hear) -> WorkerProcess:
+        """Start a worker whose lines are given to `hear`."""
+
+    def start_fresh(self, hear: Hear) -> WorkerProcess:
+        """Start one that shares with those of `start` nothing that an interpreter draws.
+
+        Such as the order of sets; a new interpreter shares none of it.
+        """
+        return self.start(hear)
+
+    @abstractmethod
+    def default_workers(self, device: str, devices: int) -> int:
+        """Return how many workers to start where the user names no number.
+
+        `device` is "cpu", "cuda" or "mps"; `devices` is what the method of that name gives.
+        """
+
+    def devices(self, device: str, found: int) -> int:
+        """Count the GPUs, or memories of a CPU, of all its workers; the first one `found` some.
+
+        As many as found, where all workers are on one machine. Trials are spread over them, and
+        workers that are more share their memory.
+        """
+        return found
+
+    def is_surely_cpu(self, device: str) -> bool:
+        """Tell whether workers asked for `device` will surely train on a CPU."""
+        return device == "cpu"
+
+
+@dataclass(frozen=True)
+class BackendClass:
+    """A class of backends, as a file declares it.
+
+    Attributes:
+        name: how users call it.
+        options: the class of its options.
+        make: the class; called with the options.
+    """
+
+    name: str
+    options: type[Options]
+    make: type[Backend]
+
+
+B = TypeVar("B", bound=Backend)
+
+
+def backend(name: str, *, options: type[Options] = Options) -> Callable[[type[B]], type[B]]:
+    """Make a subclass of `Backend` one that is found by its name; the class stays what it is."""
+
+    def declare(make: type[B]) -> type[B]:
+        setattr(make, DECLARED, BackendClass(name, options, make))
+        return make
+
+    return declare
+
+
+PACKAGE = "paribus.engine.execution.backends"
+WORD = "--backend"
+# What is called of a backend and of a process that it started, with the arguments.
+METHODS = {
+    "start": ("hear",),
+    "start_fresh": ("hear",),
+    "default_workers": ("device", "devices"),
+    "devices": ("device", "found"),
+    "is_surely_cpu": ("device",),
+}
+PROCESS_METHODS = {"send": ("line",), "stop": (), "close": (), "end": ()}
+OF_RESULTS = ("registration.json", "study.json")  # either makes a folder one of results
+
+Given = TypeVar("Given")
+
+
+def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None) -> Backend:
+    """Return the backend of that name, or at that import path; one that is made already is checked.
+
+    A file of the user's own starts at the current folder, as every path of a command line, and does
+    not lie in a results folder.
+
+    Raises ParibusError where there is none, for options that it does not declare, and where a
+    method is missing or takes other arguments.
+    """
+    if isinstance(chosen, Backend):
+        chosen.name = chosen.name or type(chosen).__name__
+        _require_methods(chosen, f"backend '{chosen.name}'", METHODS)
+        return chosen
+    where = f"{WORD} {chosen}"
+    of = _own(chosen, where) if ":" in chosen else _shipped(chosen)
+    _require_methods(of.make, where, METHODS)
+    given = read_options(of.options, options or {}, f"{WORD}-option", chosen)
+    made = _guarded(where, "its constructor", lambda: of.make(given))
+    _require_methods(made, where, METHODS)
+    made.name = of.name
+    return made
+
+
+def called(backend: Backend, method: str, *arguments: Any) -> Any:
+    """Return what a method of a backend gives. Raises ParibusError where it fails, in its words."""
+    where = f"backend '{backend.name}'"
+    return _guarded(where, method, lambda: getattr(backend, method)(*arguments))
+
+
+def start_process(backend: Backend, hear: Hear, *, is_fresh: bool = False) -> WorkerProcess:
+    """Return a worker that `backend` has started. Raises ParibusError where it starts none."""
+    process = called(backend, "start_fresh" if is_fresh else "start", hear)
+    _require_methods(process, f"what backend '{backend.name}' started", PROCESS_METHODS)
+    return process
+
+
+def _shipped(name: str) -> BackendClass:
+    return require_declared(name, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
+
+
+def _own(path: str, where: str) -> BackendClass:
+    """Return what a class of the user's own declares."""
+    file = Path(path.partition(":")[0])
+    if file.suffix == ".py" and (held := _results_folder(file.resolve())):
+        raise ParibusError(
+            f"{where}: {file} lies in the results folder {held}, which is data and is not run; "
+            "move it to a folder of your own"
+        )
+    found: type = load_own(path, where, "backend", _is_class, Path.cwd(), "the current folder")
+    of = vars(found).get(DECLARED)
+    if not (isinstance(of, BackendClass) and issubclass(found, Backend)):
+        raise ParibusError(
+            f"{where}: {found.__name__} is no backend: it must be a subclass of "
+            f'{PACKAGE}.Backend under @backend("name")'
+        )
+    return of
+
+
+def _is_class(value: object) -> bool:
+    return isinstance(value, type)
+
+
+def _results_folder(file: Path) -> Path | None:
+    """Return the results folder that `file` lies in."""
+    return next(
+        (one for one in file.parents if any(is_regular(one / name) for name in OF_RESULTS)), None
+    )
+
+
+def _require_methods(of: object, where: str, methods: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise ParibusError where `of` lacks one of `methods`, or one takes other arguments."""
+    for name, arguments in methods.items():
+        method = getattr(of, name, None)
+        wanted = f"{name}({', '.join(arguments)})"
+        if not callable(method) or getattr(method, "__isabstractmethod__", False):
+            raise ParibusError(f"{where} has no method {wanted}; see docs/backends.md")
+        if isinstance(of, type):  # what its methods take is asked of the object
+            continue
+        try:
+            signature = inspect.signature(method)
+        except ValueError:  # of compiled code, which does not say
+            continue
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            raise ParibusError(
+                f"{where}: its method {name}{signature} is called as {wanted}; see docs/backends.md"
+            ) from None
+
+
+def _guarded(where: str, method: str, call: Callable[[], Given]) -> Given:
+    try:
+        return call()
+    except ParibusError:
+        raise
+    except Exception as error:  # it may be the user's code
+        raise ParibusError(f"{where}: {method} failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,200 @@
+"""The progress of a run, and everyone who follows it: terminal, `paribus watch`, trackers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from paribus.errors import ParibusError, nearest
+from paribus.results import ResultsFolder, TrialFolder
+from paribus.results.formats import read_json, write_json
+from paribus.study import Study
+
+FILE = "live.json"
+SECONDS = 2.0  # between two writes of it
+MOST_POINTS = 60  # of a trial's loss curve
+GROUP = "paribus.sinks"
+
+
+@dataclass
+class Progress:
+    """The progress of a run.
+
+    Attributes:
+        n_trials, n_finished: trials of the study, and those that are finished.
+        tokens, tokens_done: training tokens of the study, and those that have been trained on.
+        tokens_before: those of `tokens_done` that earlier runs had done.
+        running: steps done and last training loss (nats/token) of each trial under way, by label.
+        news: what has just happened, if worth a line.
+        doing: what is done once every token has been trained on; empty before.
+    """
+
+    n_trials: int
+    n_finished: int
+    tokens: int
+    tokens_done: int
+    tokens_before: int
+    running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    news: str = ""
+    doing: str = ""
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over this run."""
+        return (self.tokens_done - self.tokens_before) / max(time.monotonic() - self._began, 1e-9)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of training, at the speed so far; None before there is one."""
+        speed = self.tokens_per_second
+        return (self.tokens - self.tokens_done) / speed if speed > 0 else None
+
+
+Watch = Callable[[Progress], None]
+
+
+class Live:
+    """Writes `live.json`, for `paribus watch`, every few seconds of a run; nothing counts in it."""
+
+    def __init__(self, folder: ResultsFolder) -> None:
+        self._path = folder.path / FILE
+        self._curves: dict[str, list[tuple[int, float | None]]] = {}
+        self._written = 0.0
+
+    def note(self, progress: Progress) -> None:
+        """Remember where the run stands, and write it where it is time to."""
+        for label, point in progress.running.items():
+            curve = self._curves.setdefault(label, [])
+            if not curve or curve[-1] != point:
+                curve.append(point)
+            if len(curve) > 2 * MOST_POINTS:
+                del curve[1:-1:2]
+        if time.monotonic() - self._written >= SECONDS:
+            self._written = time.monotonic()
+            about = {
+                "running": {label: self._curves[label] for label in progress.running},
+                "tokens": progress.tokens,
+                "tokens_done": progress.tokens_done,
+                "tokens_per_second": progress.tokens_per_second,
+                "seconds_left": progress.seconds_left,
+                "doing": progress.doing,
+                "written_at": time.time(),
+            }
+            write_json(self._path, about)
+
+    def close(self) -> None:
+        """Remove the file: the run is over."""
+        self._path.unlink(missing_ok=True)
+
+
+def read_live(folder: Path) -> dict[str, Any] | None:
+    """Return what a run in `folder` last said; None where none is under way."""
+    path = folder / FILE
+    return read_json(path) if path.is_file() else None
+
+
+class Sink(Protocol):
+    """A tracker that follows a run; it changes nothing and keeps nothing that counts.
+
+    TensorBoard ships; others attach by the entry point group `paribus.sinks`: a name for a class or
+    function that is called with (study, results folder's path) and gives a `Sink`.
+    """
+
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Hear that a trial has done t steps, the last with `loss` nats/token."""
+        ...
+
+    def finished(self, trial: TrialFolder) -> None:
+        """Hear that a trial is finished: its folder holds every step and every score."""
+        ...
+
+    def close(self) -> None:
+        """Hear that the run is over, or was interrupted."""
+        ...
+
+
+def known_sinks(names: Sequence[str]) -> list[Callable[[Study, Path], Sink]]:
+    """Return what opens the sinks of these names.
+
+    Raises ParibusError for an unknown name, and where what it needs is not installed.
+    """
+    known = {point.name: point for point in entry_points(group=GROUP)}
+    found = []
+    for name in names:
+        if name not in known:
+            raise ParibusError(f"--log {name}: no such tracker: {nearest(name, known)}")
+        try:
+            found.append(known[name].load())
+        except ImportError as error:
+            raise ParibusError(
+                f"--log {name} needs a package that is not installed ({error}); "
+                f"pip install 'paribus[{name}]'"
+            ) from None
+    return found
+
+
+class Sinks:
+    """Sinks, opened by name. One that raises is dropped with a warning; the run goes on."""
+
+    def __init__(self, names: Sequence[str], study: Study, results: Path) -> None:
+        self._open: dict[str, Sink] = {}
+        for name, make in zip(names, known_sinks(names), strict=True):
+            with self._dropping(name):
+                self._open[name] = make(study, results)
+
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Tell each; as `Sink.progress`."""
+        self._tell(lambda sink: sink.progress(arm, seed, t, loss))
+
+    def finished(self, trial: TrialFolder) -> None:
+        """Tell each; as `Sink.finished`."""
+        self._tell(lambda sink: sink.finished(trial))
+
+    def close(self) -> None:
+        """Tell each; as `Sink.close`."""
+        self._tell(lambda sink: sink.close())
+
+    def _tell(self, what: Callable[[Sink], None]) -> None:
+        for name, sink in list(self._open.items()):
+            with self._dropping(name):
+                what(sink)
+
+    @contextlib.contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._open.pop(name, None)
+            logging.getLogger("paribus").warning(
+                "--log %s: the tracker failed (%s: %s) and is dropped; the run goes on",
+                name,
+                type(error).__name__,
+                " ".join(str(error).split()),
+            )
+
+
+@dataclass(frozen=True)
+class Followers:
+    """Everyone who hears of a run."""
+
+    watch: Watch | None
+    live: Live
+    sinks: Sinks
+
+    def progress(self, progress: Progress) -> None:
+        """Tell where the run stands now."""
+        self.live.note(progress)
+        if self.watch:
+            self.watch(progress)
+
+    def close(self) -> None:
+        """Tell that the run is over."""
+        self.live.close()
+        self.sinks.close()

@@ -1,0 +1,1 @@
+"""Costs and speeds of a study, a step and an arm."""

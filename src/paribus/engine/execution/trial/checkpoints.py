@@ -1,0 +1,276 @@
+"""Checkpoints of stacks that are in training: complete or absent, the two newest of each kept.
+
+checkpoints/<id of the stack>/step-<t>/
+    replica-<r>-<k>.safetensors   named arrays of one replica, in files of about a gigabyte
+    about.json                    written last: whose state it is, and digests of all of it
+
+A stack is the trials that are trained side by side; its checkpoint holds all of their states at one
+step, so that whatever happens they go on together. What a state's arrays are called is the
+business of training; here every name, type, shape and value is kept and checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.digests import changes, digest
+from paribus.errors import ParibusError
+from paribus.files import remove_folder, whole_folder, write_bytes
+from paribus.migrations import KEY, SCHEMA
+from paribus.results.formats import write_plain_json
+from paribus.untrusted_io import WEIGHTS_BYTES, read_json, regular_path
+
+FOLDER, ABOUT = "checkpoints", "about.json"
+KEPT = 2
+SHARD_BYTES = 2**30
+
+Trial = tuple[str, int]  # (arm, seed)
+Arrays = Mapping[str, np.ndarray]
+
+
+class UnusableError(ParibusError):
+    """Why a checkpoint cannot be gone on from."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint, as it says of itself.
+
+    Attributes:
+        path: its folder.
+        trials: of the stack, in the order of its replicas.
+        t: steps done.
+        identity: what has to be the same for a run to go on from here: study, software ...
+        about: anything else, such as `seconds`; and by replica what is no array.
+    """
+
+    path: Path
+    trials: tuple[Trial, ...]
+    t: int
+    identity: dict[str, Any]
+    about: dict[str, Any]
+    _shards: list[dict[str, Any]]  # by replica: {file: {"bytes", "arrays"}}
+
+    def require(self, identity: Mapping[str, Any]) -> None:
+        """Raise UnusableError where it is not of this identity."""
+        differing = changes(self.identity, dict(identity))
+        if differing:
+            key, (there, here) = next(iter(differing.items()))
+            raise UnusableError(
+                f"it is of another {key}: {_short(there)} there, {_short(here)} here"
+            )
+
+    def states(self) -> list[dict[str, np.ndarray]]:
+        """Return the arrays of every replica. Raises UnusableError where one is not what was
+        written.
+        """
+        return [
+            {
+                name: array
+                for file, about in shards.items()
+                for name, array in _read_shard(self.path / file, about).items()
+            }
+            for shards in self._shards
+        ]
+
+
+class StackCheckpoints:
+    """Those of one stack."""
+
+    def __init__(self, results: Path, trials: Sequence[Trial]) -> None:
+        self.trials = tuple(trials)
+        self.path = results / FOLDER / _id(self.trials)
+
+    def write(
+        self,
+        t: int,
+        states: Iterable[Arrays],
+        *,
+        identity: Mapping[str, Any],
+        about: Mapping[str, Any],
+    ) -> None:
+        """One more, of step t, and away with those before the last; `states` by replica."""
+        target = self.path / f"step-{t}"
+        remove_folder(target)
+        with whole_folder(target) as folder:
+            shards = [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)]
+            record = {
+                KEY: SCHEMA,
+                "trials": [list(trial) for trial in self.trials],
+                "t": t,
+                "identity": dict(identity),
+                "about": dict(about),
+                "shards": shards,
+            }
+            write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
+        for old in self._newest_first()[KEPT:]:
+            remove_folder(old)
+
+    def newest_first(self) -> Iterator[Checkpoint | UnusableError]:
+        """Each that is there, or why it cannot be read."""
+        for path in self._newest_first():
+            try:
+                checkpoint = _read(path)
+                if checkpoint.trials != self.trials:
+                    raise UnusableError("it is of other trials")
+                yield checkpoint
+            except UnusableError as error:
+                yield error
+
+    def remove(self) -> None:
+        """Remove all checkpoints of the stack."""
+        remove_folder(self.path)
+
+    def remove_after(self, t: int) -> None:
+        """Remove those of later steps than t."""
+        for path in self._newest_first():
+            if _step(path) > t:
+                remove_folder(path)
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.path.glob("step-*"), key=_step, reverse=True)
+
+
+def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
+    """{trials of a stack in training: steps done}, from the newest that says so."""
+    begun: dict[tuple[Trial, ...], int] = {}
+    for path in sorted((results / FOLDER).glob("*/step-*"), key=_step):
+        try:
+            checkpoint = _read(path)
+        except UnusableError:
+            continue
+        if path.parent.name == _id(checkpoint.trials):
+            begun[checkpoint.trials] = checkpoint.t
+    return begun
+
+
+def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
+    """Remove all but the checkpoints of these stacks; the folder too, where none are left."""
+    kept = {_id(trials) for trials in stacks}
+    folder = results / FOLDER
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in list(folder.iterdir()):
+        if path.name not in kept:
+            remove_folder(path)
+    if not any(folder.iterdir()):
+        remove_folder(folder)
+
+
+def _id(trials: Sequence[Trial]) -> str:
+    return digest([list(trial) for trial in trials])[:16]
+
+
+def _step(path: Path) -> int:
+    number = path.name.removeprefix("step-")
+    return int(number) if number.isdecimal() else -1
+
+
+def _read(path: Path) -> Checkpoint:
+    """Read a checkpoint. Raises UnusableError where its about.json is not what was written."""
+    try:
+        record = read_json(path / ABOUT, missing="it is missing")
+        written = record.pop("sha256")
+        if digest(record) != written or record["t"] != _step(path):
+            raise UnusableError("about.json was changed after it was written")
+        if not _well_formed(record):
+            raise UnusableError("about.json is not what we write")
+        return Checkpoint(
+            path,
+            tuple((arm, seed) for arm, seed in record["trials"]),
+            record["t"],
+            record["identity"],
+            record["about"],
+            record["shards"],
+        )
+    except UnusableError:
+        raise
+    except (ParibusError, KeyError, TypeError, ValueError, AttributeError):
+        raise UnusableError("about.json is missing or damaged") from None
+
+
+def _well_formed(record: dict[str, Any]) -> bool:
+    """Tell whether about.json has the types that its readers rely on."""
+    trials, shards = record["trials"], record["shards"]
+    return (
+        type(record["t"]) is int
+        and isinstance(record["identity"], dict)
+        and isinstance(record["about"], dict)
+        and isinstance(trials, list)
+        and all(isinstance(arm, str) and type(seed) is int for arm, seed in trials)
+        and isinstance(shards, list)
+        and len(shards) == len(trials)
+        and all(
+            Path(file).name == file
+            and type(about["bytes"]) is int
+            and isinstance(about["arrays"], dict)
+            for replica in shards
+            for file, about in replica.items()
+        )
+    )
+
+
+def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, Any]:
+    """{file: {"bytes", "arrays": {name: type, shape and digest}}} of one replica."""
+    import safetensors.numpy  # not above: what only asks how far a stack is needs no engine
+
+    shards: dict[str, Any] = {}
+    for k, names in enumerate(_parts(arrays)):
+        file = f"replica-{replica}-{k}.safetensors"
+        part = {name: np.asarray(arrays[name], order="C") for name in names}
+        content = safetensors.numpy.save(part)
+        write_bytes(folder / file, content)
+        about = {name: _about_array(array) for name, array in part.items()}
+        shards[file] = {"bytes": len(content), "arrays": about}
+    return shards
+
+
+def _parts(arrays: Arrays) -> Iterator[list[str]]:
+    """Return the names, in parts of at most SHARD_BYTES each or of one array."""
+    names, size = [], 0
+    for name in sorted(arrays):
+        if names and size + arrays[name].nbytes > SHARD_BYTES:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += arrays[name].nbytes
+    yield names
+
+
+def _read_shard(path: Path, about: dict[str, Any]) -> dict[str, np.ndarray]:
+    import safetensors
+    import safetensors.numpy
+
+    try:
+        with regular_path(path, WEIGHTS_BYTES) as checked:
+            length = os.stat(checked).st_size
+            if length != about["bytes"]:
+                raise UnusableError(f"{path.name} has {length} bytes of {about['bytes']}")
+            arrays = safetensors.numpy.load_file(checked)
+    except UnusableError:
+        raise
+    except (ParibusError, OSError, ValueError, KeyError, safetensors.SafetensorError):
+        raise UnusableError(f"{path.name} is missing or damaged") from None
+    for name in sorted(arrays.keys() | about["arrays"].keys()):
+        if name not in arrays or _about_array(arrays[name]) != about["arrays"].get(name):
+            raise UnusableError(f"'{name}' in {path.name} is not what was written")
+    return arrays
+
+
+def _about_array(array: np.ndarray) -> dict[str, Any]:
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+    }
+
+
+def _short(value: Any) -> str:
+    return str(value)[:20]

@@ -1,0 +1,124 @@
+"""The verdict asks for the sealed test part: once, on the record, when every trial is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paribus.engine.data import Dataset, open_test
+from paribus.engine.data.split import HeldOutText, part_digest
+from paribus.engine.execution.workers.messages import EvaluateHeldoutPart
+from paribus.engine.execution.workers.pool import Pool
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
+from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
+from paribus.results.store import TEST
+from paribus.study import Study, first_stage
+
+if TYPE_CHECKING:
+    import torch
+
+Trial = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The record of a results folder whose lock this run holds."""
+
+    folder: ResultsFolder
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def read_opened(self) -> Mapping[str, str] | None:
+        return self.folder.read_opened()
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        self.folder.seal_opened(opened)
+
+
+def require_sealed(study: Study, folder: ResultsFolder) -> None:
+    """Raise ParibusError where the test part was read before the verdict asked for it."""
+    opened = folder.read_opened() if folder.exists else None
+    if opened is None or folder.has_sealed(TEST):
+        return
+    if opened["purpose"] == purpose(study.name):
+        first, looks = first_stage(study), read_looks(folder)
+        needed = needed_trials(first, looks)
+        missing = [one for one in needed if not folder.trial(*one).is_finished]
+        if not missing and not looks_left(first, looks):
+            return  # interrupted while the trials were evaluated on it
+        why = "before its last look was taken"
+        if missing:
+            why = f"while {missing[0][0]}/seed-{missing[0][1]} was not finished"
+    else:
+        why = f"for '{opened['purpose']}'"
+    raise ParibusError(
+        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {why}; "
+        "seal other text, in another folder"
+    )
+
+
+def judge_on_heldout_part(
+    pool: Pool,
+    study: Study,
+    folder: ResultsFolder,
+    dataset: Dataset,
+    trials: Sequence[Trial],
+    say: Callable[[str], object],
+) -> None:
+    """Evaluate `trials`, all of which are finished, on the test part, where the study seals one."""
+    if dataset.test is None:
+        return
+    folders = [folder.trial(arm, seed) for arm, seed in trials]
+    todo = [trial for trial in folders if not is_tested(folder, trial)]
+    if not todo and folder.has_sealed(TEST):
+        return
+    open_test(dataset.test, _Held(folder), purpose(study.name))
+    say("evaluating every trial on the sealed test part")
+    tasks = [EvaluateHeldoutPart(trial.arm, trial.seed) for trial in todo]
+    pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")
+    seal_heldout(folder, folders)
+
+
+def _known(dataset: Dataset) -> HeldOutText:
+    """Return what is known of the test text."""
+    assert dataset.test is not None
+    return HeldOutText(dataset.test.digest, dataset.test.n_bytes, dataset.test.n_documents)
+
+
+def evaluate_heldout_part(
+    study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
+) -> None:
+    """Evaluate one trial, in a worker, on the part that the run has opened for the verdict."""
+    # Who asks for it loads no torch.
+    from paribus.engine.evaluation import evaluate_on, own_measures
+    from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
+    from paribus.engine.execution.trial.record import plain, write_evaluation
+    from paribus.engine.model import build_model, load_parameters
+
+    arm, seed = trial
+    tokens = open_test(dataset.test, results, purpose(study.name))
+    finished, setting = results.trial(arm, seed), study.setting(arm)
+    model = build_model(setting, dataset.vocab_size, study.folder)
+    load_parameters(model, finished.read_weights())
+    model = model.to(device)
+    about, seq_len = study.evaluation, setting.data.seq_len
+    own = own_measures(about.own, study.folder, strict=False)
+    digests = dataset.digests | {"validation": part_digest(tokens)}
+    of_test = replace(dataset, validation=tokens, held_out=_known(dataset), digests=digests)
+    heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
+    scores = dict(heldout.scores)
+    if BITS_PER_BYTE.name in study.metrics:
+        told = code_length(model, of_test, seq_len, about.overlap, about.precision)
+        scores[BITS_PER_BYTE.name] = told.bits_per_byte
+        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+    folder = heldout_folder(results, arm, seed)
+    write_evaluation(folder, heldout)
+    # What is not of held-out text, such as accuracy on tasks, stays what it was.
+    folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
+    about = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
+    folder.write_json("tested.json", about)  # last: it is evaluated

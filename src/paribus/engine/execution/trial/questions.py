@@ -1,0 +1,102 @@
+"""The tasks that a trained trial is asked: its study's own suite, and the harness's by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from paribus.engine.data import Dataset
+from paribus.engine.evaluation.harness import (
+    SharedRequests,
+    TaskResults,
+    evaluate_standard,
+    evaluate_tasks,
+    together,
+)
+from paribus.engine.execution.trial.suite import standard_data
+from paribus.engine.tasks import PINNED, read_standard, read_suite
+from paribus.errors import ParibusError
+from paribus.study import Setting, Study
+
+
+def run_tasks(
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    folder: Path,
+    shared: SharedRequests | None = None,
+) -> TaskResults | None:
+    """Return what `study` registered of the tasks in `folder`; None where none of them fits.
+
+    Models of one stack are asked the same, and may be given one `shared`. An own module could write
+    to what it is given: a model that has one shares nothing.
+
+    Raises ParibusError where a standard task is not the one that was registered.
+    """
+    if setting.model.modules.named:
+        shared = None
+    parts = [_of_own_text(study, model, dataset, setting, folder, shared)]
+    if study.tasks.standard:
+        parts.append(_standard(study, model, dataset, setting, folder, shared))
+    there = [part for part in parts if part is not None]
+    return together(there) if there else None
+
+
+def _of_own_text(
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    suite: Path,
+    shared: SharedRequests | None,
+) -> TaskResults | None:
+    """Return the study's share of its suite; None where it asks none, or none fits."""
+    chosen = study.tasks
+    if chosen.names == ():
+        return None
+    offered = read_suite(suite).find(chosen.names)
+    if not any(n in task.shots for task in offered for n in chosen.shots):
+        return None
+    return evaluate_tasks(
+        model,
+        dataset.tokenizer,
+        setting.data.seq_len,
+        suite,
+        tasks=chosen.names,
+        shots=chosen.shots,
+        n_items=chosen.items,
+        unknown=chosen.unknown,
+        shared=shared,
+    )
+
+
+def _standard(
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    folder: Path,
+    shared: SharedRequests | None,
+) -> TaskResults:
+    """Return the harness's tasks, on the very data that were registered."""
+    chosen, registered = study.tasks, read_standard(folder)
+    found = evaluate_standard(
+        model,
+        dataset.tokenizer,
+        setting.data.seq_len,
+        tasks=list(registered),
+        shots=chosen.shots,
+        n_items=chosen.standard_items,
+        data_folder=standard_data(study),
+        shared=shared,
+    )
+    for name, pins in found.pins["tasks"].items():
+        other = [key for key in PINNED if pins[key] != registered[name][key]]
+        if other:
+            raise ParibusError(
+                f"task '{name}' is not the one that was registered: its {', '.join(other)} differ; "
+                "every trial needs the same data set and the same lm_eval"
+            )
+    return found

@@ -1,0 +1,150 @@
+"""Stacks: trials that are trained side by side.
+
+A stack shares one model, so its arms may differ in learning rate, weight decay and initial weights
+alone (`Setting.common`). Both trials of a pair are trained in stacks of one size: the size is a
+control, as batched products may sum in another order than single ones. So what was begun decides
+how it goes on, whatever size is asked for later: the seeds that were trained together, and whether
+arms shared a stack, are the same for all arms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from paribus.engine.execution.trial.checkpoints import begun_stacks
+from paribus.results import ResultsFolder
+from paribus.study import Setting, Study
+
+Trial = tuple[str, int]
+Stack = Sequence[Trial]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The stacks of a results folder, as its records tell.
+
+    Attributes:
+        done: the trials that are finished.
+        finished: the stacks that these were trained in.
+        begun: {stack that has a checkpoint: steps done}.
+    """
+
+    done: frozenset[Trial] = frozenset()
+    finished: tuple[tuple[Trial, ...], ...] = ()
+    begun: dict[tuple[Trial, ...], int] = field(default_factory=dict)
+
+    @property
+    def stacks(self) -> list[tuple[Trial, ...]]:
+        """All of them: those that are finished first."""
+        return [*self.finished, *self.begun]
+
+    def largest(self, stacks: Iterable[Stack], arms: Iterable[str]) -> int:
+        """Return the largest of `stacks` with a trial of these arms in it that is not finished."""
+        left = [stack for stack in stacks if not self.done.issuperset(stack)]
+        return max((len(stack) for stack in left if stack[0][0] in arms), default=1)
+
+    def binding(self, study: Study, size: int) -> Stack | None:
+        """Return a finished stack larger than `size`, one of whose seeds is not finished in every
+        arm.
+        """
+        for stack in self.finished:
+            pairs = {(arm, seed) for _, seed in stack for arm in study.arms}
+            if len(stack) > size and not self.done.issuperset(pairs):
+                return stack
+        return None
+
+    def up_to(self, size: int) -> Recorded:
+        """Without larger ones that were begun and not finished."""
+        kept = {stack: t for stack, t in self.begun.items() if len(stack) <= size}
+        return replace(self, begun=kept)
+
+
+def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
+    """Return what the folder's trials and checkpoints say; one small file each."""
+    trials = [folder.trial(arm, seed) for arm, seed in study.trials]
+    done = [trial for trial in trials if trial.is_finished]
+    said = [trial.read_json("trial.json").get("stack", []) for trial in done]
+    return Recorded(
+        frozenset((trial.arm, trial.seed) for trial in done),
+        tuple(dict.fromkeys(tuple((arm, seed) for arm, seed in stack) for stack in said if stack)),
+        begun_stacks(folder.path),
+    )
+
+
+def default_size(study: Study, kind: str, devices: int = 1) -> int:
+    """Replicas of a stack where the user names no number.
+
+    On a CPU every core trains one; of GPUs each takes its part of all trials.
+    """
+    return 1 if kind == "cpu" else math.ceil(len(study.trials) / devices)
+
+
+def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list[list[Trial]]:
+    """All trials of the study as stacks of at most `size`, and of the sizes that are `recorded`.
+
+    Arms share stacks where all arms of the study can alike, so that sizes agree.
+    """
+    fresh = [chunk for part in _parts(study) for chunk in _chunks(study, size, part)]
+    known = _known(study, recorded)
+    if not set(known) <= set(fresh):  # begun with another size, or before seeds were added
+        taken = {seed for seeds, _ in known for seed in seeds}
+        left = [[seed for seed in part if seed not in taken] for part in _parts(study)]
+        fresh = known + [chunk for part in left for chunk in _chunks(study, size, part)]
+    rank = {seed: i for i, seed in enumerate(study.seeds)}
+    fresh.sort(key=lambda chunk: min(rank[seed] for seed in chunk[0]))
+    return [
+        [(arm, seed) for seed in seeds for arm in arms]
+        for seeds, shared in fresh
+        for arms in (sharing_arms(study) if shared else [[arm] for arm in study.arms])
+    ]
+
+
+def sharing_arms(study: Study) -> list[list[str]]:
+    """Return the arms of one model each.
+
+    The user's own probes may read any key of the setting that they see, of which a stack shows one:
+    with them, arms that differ in a learning rate are not side by side.
+    """
+    groups: dict[Setting, list[str]] = {}
+    for arm in study.arms:
+        setting = study.setting(arm)
+        groups.setdefault(setting if study.probes.own else setting.common, []).append(arm)
+    # The order of replicas does not follow that of a study file, which may be edited.
+    return [sorted(arms) for arms in groups.values()]
+
+
+def _parts(study: Study) -> list[tuple[int, ...]]:
+    """Seeds that may be trained together: those up to a look, or of a stage, are done before it."""
+    ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
+    starts = [0, *ends]
+    return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
+
+
+# Seeds that are trained together in every arm, and whether arms share stacks.
+Chunk = tuple[tuple[int, ...], bool]
+
+
+def _chunks(study: Study, size: int, seeds: Sequence[int]) -> list[Chunk]:
+    groups = sharing_arms(study)
+    shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
+    shared = shared and study.plan is None  # a look may stop one arm and not another
+    n_chunks = math.ceil(len(seeds) / (size // (len(groups[0]) if shared else 1)))
+    # Alike, rather than one small rest.
+    n_seeds = math.ceil(len(seeds) / max(n_chunks, 1))
+    return [(tuple(seeds[i : i + n_seeds]), shared) for i in range(0, len(seeds), max(n_seeds, 1))]
+
+
+def _known(study: Study, recorded: Iterable[Stack]) -> list[Chunk]:
+    """Return the chunks of stacks that were begun; of two that contradict each other, the first."""
+    known: dict[int, Chunk] = {}
+    ours = set(study.seeds)
+    for stack in recorded:
+        seeds = tuple(dict.fromkeys(seed for _, seed in stack))
+        arms = {arm for arm, _ in stack}
+        if not stack or not ours.issuperset(seeds) or not arms <= study.arms.keys():
+            continue
+        if not any(seed in known for seed in seeds):
+            known |= dict.fromkeys(seeds, (seeds, len(arms) > 1))
+    return list(dict.fromkeys(known.values()))

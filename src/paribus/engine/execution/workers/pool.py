@@ -1,0 +1,372 @@
+"""The workers of a study, seen from the one who starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import Queue
+from typing import Any, Self, TypeVar
+
+from paribus.engine import INSTALL, has_engine
+from paribus.engine.execution.backends import (
+    Backend,
+    WorkerProcess,
+    called,
+    find_backend,
+    start_process,
+)
+from paribus.engine.execution.workers.messages import (
+    Adopt,
+    Answer,
+    ArmTask,
+    Declare,
+    Failed,
+    Hello,
+    Ready,
+    Refused,
+    Rest,
+    Task,
+    Train,
+    decode,
+    encode,
+)
+from paribus.engine.execution.workers.processes import Device
+from paribus.errors import ParibusError
+from paribus.metric import Metric, from_records
+from paribus.study import Setting, Study, own_parts, require_trust
+
+Asked = TypeVar("Asked", bound=ArmTask[Any])
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker.
+
+    Attributes:
+        number: which of several GPUs it takes.
+        code: what custom code it has loaded (see `code_of`); from then on it serves these alone.
+        process: what its backend has started.
+    """
+
+    number: int
+    code: str = ""
+    process: WorkerProcess = field(init=False)
+
+    def send(self, message: object) -> None:
+        """Send a message of `paribus.engine.execution.workers.messages`."""
+        self.process.send(encode(message))
+
+    def died(self, doing: str) -> ParibusError:
+        """Return what to tell the user of one that left in the middle of something."""
+        end = self.process.end()
+        last = f": {end.last_words}" if end.last_words else ""
+        return ParibusError(
+            f"a worker died with {end.how} {doing}{last}; finished trials are kept: run again to "
+            "continue"
+        )
+
+
+Arrival = tuple[Worker, Any]  # a worker and its message; None says that it has left
+
+
+class Pool:
+    """Workers for one study. As a context manager it leaves no worker behind, whatever happens.
+
+    `run` is what the lock of the results folder gave: workers write there only while it is held.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        results: Path,
+        *,
+        device: Device,
+        checkpoint_seconds: float = 0,
+        eager: bool = False,
+        run: str | None = None,
+        backend: str | Backend = "local",
+    ) -> None:
+        require_trust(study)  # all code of a study runs in workers
+        if not has_engine():
+            raise ParibusError(
+                f"workers train and evaluate models, and the engine is not installed; {INSTALL}"
+            )
+        self.device = device
+        self.study = study
+        self.backend = find_backend(backend)
+        self.workers: list[Worker] = []
+        self.at_once = 0  # so many work at the same time; others are idle
+        self._gone: list[Worker] = []
+        self._inbox: Queue[tuple[Worker, str | None]] = Queue()
+        self._unread: deque[Arrival] = deque()
+        self._hello = Hello(
+            study.model_dump(mode="json"),
+            str(study.folder),
+            str(results),
+            device,
+            number=0,
+            checkpoint_seconds=checkpoint_seconds,
+            eager=eager,
+            run=run,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Each of them, even where one fails: a backend may be the user's code.
+        with contextlib.ExitStack() as last:
+            for worker in (*self.workers, *self._gone):
+                last.callback(worker.process.close)
+            for worker in self.workers:
+                last.callback(worker.process.stop)
+
+    def start(self, number: int | None = None, *, is_fresh: bool = False) -> Worker:
+        """One more worker; its first message will be `Ready`.
+
+        `number` says which GPU it takes, in the place of an idle one; without it one more works at
+        the same time. `is_fresh` is for its backend.
+        """
+        if number is None:
+            number, self.at_once = self.at_once, self.at_once + 1
+        worker = Worker(number)
+        worker.process = start_process(
+            self.backend, lambda line: self._inbox.put((worker, line)), is_fresh=is_fresh
+        )
+        self.workers.append(worker)  # from here on it is let go, whatever happens
+        worker.send(replace(self._hello, number=number))
+        return worker
+
+    def start_for(self, n_tasks: int, workers: int | None = None) -> Ready:
+        """Start `workers` for `n_tasks`, at least one and no more than there are tasks.
+
+        Where `workers` is None the backend says how many. Returns what the first one found.
+        """
+        ready = self.ready(self.start())
+        self.start_more(min(self.n_workers(workers, ready), n_tasks))
+        return ready
+
+    def n_workers(self, wished: int | None, ready: Ready) -> int:
+        """As many as `wished`, or as the backend starts by itself where the user names no number.
+
+        Raises ParibusError where it says no number.
+        """
+        return wished or self._count("default_workers", ready.device, ready.devices)
+
+    def start_where_surely_cpu(self, workers: int | None, n_tasks: int) -> None:
+        """As `start_for`, before the first one was heard; not where that might find a GPU."""
+        if called(self.backend, "is_surely_cpu", self.device):
+            ready = self._of_all(Ready("cpu", 1, "float32"))
+            self.start_more(min(self.n_workers(workers, ready), n_tasks))
+
+    def start_more(self, n_workers: int) -> None:
+        """Start workers until so many work at the same time."""
+        while self.at_once < n_workers:
+            self.start()
+
+    def ready(self, worker: Worker) -> Ready:
+        """Return what a worker that was started found, and all devices of the backend; waits for
+        it.
+        """
+        found = self._await(worker, Ready, "at the start")
+        return self._of_all(found)
+
+    def worker_for(
+        self, setting: Setting, busy: Collection[Worker] = (), *, is_fresh: bool = False
+    ) -> Worker:
+        """Return an idle worker that has loaded the custom code of `setting`, or none at all.
+
+        One is started where there is none: an arm's own code never shares a process with an arm
+        that does not declare it. GPUs that a busy worker has are left to it. Where `is_fresh` is
+        asked for, no worker that has run own code is taken: those of the same code leave.
+        """
+        code, taken = code_of(setting), {worker.number for worker in busy}
+        idle = [w for w in self.workers if w not in busy and w.number not in taken]
+        if code and is_fresh:
+            for worker in [w for w in idle if w.code == code]:
+                self._retire(worker)
+                idle.remove(worker)
+        found = next((w for w in idle if w.code == code), None)
+        found = found or next((w for w in idle if not w.code), None)
+        if found is None:
+            found = self.start(next(n for n in itertools.count() if n not in taken))
+        found.code = code
+        return found
+
+    def ask(self, worker: Worker, task: Task[Answer], doing: str) -> Answer:
+        """Return the answer of `worker` to a task; `doing` says what, should it die."""
+        worker.send(task)
+        return self._await(worker, task.answer, doing)
+
+    def metrics(self, worker: Worker) -> dict[str, Metric]:
+        """Return what the study compares, as its code declares it; `worker` is asked.
+
+        Raises ParibusError for an endpoint that nothing declares, or that cannot be one.
+        """
+        found = self.ask(worker, Declare(), "while endpoints were looked up")
+        return from_records(found.metrics, "endpoints")
+
+    def work_on(self, study: Study) -> None:
+        """Let every worker, present and future, work on `study` from its next task on."""
+        self.study = study
+        self._hello = replace(self._hello, study=study.model_dump(mode="json"))
+        for worker in self.workers:
+            worker.send(Adopt(self._hello.study))
+
+    def ask_at_once(self, task: ArmTask[Answer], n_workers: int, doing: str) -> list[Answer]:
+        """Return the answers of so many workers that are asked at the same time."""
+        setting = self.study.setting(task.arm)
+        asked: list[Worker] = []
+        for _ in range(n_workers):
+            asked.append(self.worker_for(setting, asked))
+        for worker in asked:
+            worker.send(task)
+        return [self._await(worker, task.answer, doing) for worker in asked]
+
+    def ask_fresh(self, tasks: Sequence[ArmTask[Answer]], doing: Sequence[str]) -> list[Answer]:
+        """Return the answers of processes that have done nothing before, one for each task.
+
+        `at_once` of them work at the same time, and each leaves after its answer. `doing` says of
+        each task what its process was doing, should it end.
+        """
+        for worker in self.workers:
+            worker.send(Rest())
+        answers = []
+        for first in range(0, len(tasks), self.at_once):
+            together = slice(first, first + self.at_once)
+            asked = [
+                (self.start(number, is_fresh=True), task, words)
+                for number, (task, words) in enumerate(
+                    zip(tasks[together], doing[together], strict=True)
+                )
+            ]
+            for worker, task, _ in asked:
+                worker.send(task)
+            for worker, task, words in asked:
+                answers.append(self._await(worker, task.answer, words))
+                self._retire(worker)
+        return answers
+
+    def work(
+        self,
+        tasks: Iterable[Asked],
+        doing: Callable[[Asked], str],
+        hear: Callable[[Asked, Any], None] = lambda task, message: None,
+    ) -> None:
+        """Do `tasks` in their order, `at_once` of them at the same time; then all are idle.
+
+        Args:
+            tasks: each of one arm, whose setting says which custom modules it needs, and so which
+                worker may do it.
+            doing: words for a task, should its worker die ("on baseline/seed-1").
+            hear: is given the task and each message on it; its answer before the next is given.
+
+        Raises ParibusError where a worker dies in the middle of a task or says that something is
+        wrong.
+        """
+        waiting, busy = deque(tasks), dict[Worker, Asked]()
+        while waiting or busy:
+            while waiting and len(busy) < self.at_once:
+                task = waiting.popleft()
+                # Own code could carry something from trial to trial in its process.
+                is_fresh = isinstance(task, Train)
+                worker = self.worker_for(self.study.setting(task.arm), busy, is_fresh=is_fresh)
+                busy[worker] = task
+                worker.send(task)
+            worker, message = self._next()
+            if message is None:
+                if worker in self.workers:
+                    self._gone.append(worker)
+                    self.workers.remove(worker)
+                if worker in busy:
+                    raise worker.died(doing(busy[worker]))
+            elif not isinstance(message, Ready):
+                hear(busy[worker], message)
+                if isinstance(message, busy[worker].answer):
+                    del busy[worker]
+
+    def _of_all(self, ready: Ready) -> Ready:
+        """Return what one worker found, with the devices of all."""
+        return replace(ready, devices=self._count("devices", ready.device, ready.devices))
+
+    def _count(self, method: str, device: str, devices: int) -> int:
+        """Return a number from 1 that a method of the backend gives."""
+        number = called(self.backend, method, device, devices)
+        if not isinstance(number, int) or number < 1:
+            raise ParibusError(
+                f"backend '{self.backend.name}': {method}({device!r}, {devices}) gave {number!r}, "
+                "and must give a whole number from 1"
+            )
+        return number
+
+    def _retire(self, worker: Worker) -> None:
+        """Let an idle worker leave, and wait for its last word."""
+        worker.process.stop()
+        self.workers.remove(worker)
+        self._gone.append(worker)
+        while (arrived := self._arriving()) != (worker, None):
+            if arrived[0] is not worker:
+                self._unread.append(arrived)
+
+    def _await(self, worker: Worker, kind: type[Answer], doing: str) -> Answer:
+        """Return the next `kind` that this worker sends; what else it sends is passed."""
+        while not isinstance(answer := self._next_of(worker, doing), kind):
+            pass
+        return answer
+
+    def _next_of(self, worker: Worker, doing: str) -> Any:
+        """Return the next message of this worker; those of others stay unread."""
+        unread = next((one for one in self._unread if one[0] is worker), None)
+        if unread is not None:
+            self._unread.remove(unread)
+        while unread is None:
+            sender, message = self._arriving()
+            if message is None:
+                raise sender.died(doing)
+            if sender is worker:
+                unread = (sender, message)
+            else:
+                self._unread.append((sender, message))
+        assert unread[1] is not None  # the last word of a worker is never left unread here
+        return unread[1]
+
+    def _next(self) -> Arrival:
+        """Return the next message of anyone."""
+        return self._unread.popleft() if self._unread else self._arriving()
+
+    def _arriving(self) -> Arrival:
+        """Return what arrives next. Raises ParibusError where a worker says it is wrong."""
+        sender, line = self._inbox.get()
+        message = None
+        while line is not None and message is None:
+            try:
+                message = decode(line)
+            except ValueError:
+                # Half a line is of a worker that died while it wrote: its end follows.
+                if line.endswith("\n"):
+                    raise ParibusError(
+                        f"backend '{self.backend.name}' heard what is no message of a worker: "
+                        f"{line!r:.80}; a worker's lines are given to `hear` as they are"
+                    ) from None
+                sender, line = self._inbox.get()
+        if isinstance(message, Refused):
+            raise ParibusError(message.words)
+        if isinstance(message, Failed):
+            error = ParibusError(
+                f"a worker failed: {message.words}; finished trials are kept. This is a "
+                "defect of paribus or of an own module; PARIBUS_TRACEBACK=1 shows where"
+            )
+            if os.environ.get("PARIBUS_TRACEBACK"):
+                error.add_note(message.trace)
+            raise error
+        return sender, message
+
+
+def code_of(setting: Setting) -> str:
+    """Return the custom code of a setting, which tells processes apart; empty where it has none."""
+    return " ".join(own_parts(setting))

@@ -1,0 +1,176 @@
+"""Scores of trials on the sealed test part: beside their own records, which it leaves as they are.
+
+The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`), and
+each trial is evaluated on it. `test.json` seals what they gave; from then on the verdict is of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paribus.errors import ParibusError
+from paribus.files import file_digest
+from paribus.metric import Metric
+from paribus.results.formats import read_json, write_json
+from paribus.results.registration import read_registration
+from paribus.results.store import TEST, ResultsFolder
+from paribus.results.trial_folder import TrialFolder
+from paribus.untrusted_io import is_regular
+
+if TYPE_CHECKING:
+    from paribus.results.read import Results
+
+FOLDER = "test"
+FILES = ("tested.json", "evaluation.json", "evaluation.parquet", "blocks.parquet")
+
+Tested = dict[tuple[str, int], TrialFolder]
+
+
+def purpose(study: str) -> str:
+    """Return what the test part is opened for, by the name of the study: its verdict, and nothing
+    else.
+    """
+    return f"the verdict of '{study}'"
+
+
+def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
+    """Return where what one trial gave on the test part is, or will be."""
+    return TrialFolder(folder.path / FOLDER / arm / f"seed-{seed}", arm, seed)
+
+
+def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
+    """Tell whether it was evaluated with the weights that it has; tested.json is written last."""
+    there = heldout_folder(folder, trial.arm, trial.seed)
+    return is_regular(there.path / FILES[0]) and there.read_json(FILES[0])["trial"] == trial.seal
+
+
+def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
+    """Write and seal test.json: the digests of what every trial gave."""
+    sealed = {}
+    for trial in trials:
+        there = heldout_folder(folder, trial.arm, trial.seed)
+        sealed[trial.label] = {name: file_digest(there.path / name) for name in FILES}
+    with folder.sealing(TEST):
+        write_json(folder.path / TEST, {"trials": sealed})
+
+
+def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
+    """Return where these trials' scores of the test part are; empty before the verdict asked.
+
+    Raises ParibusError where a record is missing or was changed, or is of other weights.
+    """
+    if not folder.has_sealed(TEST):
+        return {}
+    sealed, found = read_json(folder.path / TEST)["trials"], {}
+    thinned = folder.kept_record.sha256
+    for trial in finished:
+        there = heldout_folder(folder, trial.arm, trial.seed)
+        for name, whole in sealed.get(trial.label, {}).items():
+            digest = thinned.get(f"{FOLDER}/{trial.label}/{name}", whole)
+            if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
+                raise ParibusError(
+                    f"{there.path / name} is missing or was changed after it was written; delete "
+                    f"{there.path} and run again"
+                )
+        if trial.label in sealed:
+            if not is_tested(folder, trial):
+                raise ParibusError(
+                    f"{there.path} is of other weights than trial {trial.label} has; delete it and "
+                    "run again"
+                )
+            found[trial.arm, trial.seed] = there
+    return found
+
+
+def judged(results: Results) -> Results:
+    """`results` with the held-out scores that the verdict is of: those of the test part, where all
+    finished trials have them; the same `results` where they do not."""
+    if not results.tested or results.tested.keys() != results.trials.keys():
+        return results
+    about = {trial: there.read_json(FILES[0]) for trial, there in results.tested.items()}
+    trials = {key: one | {"blocks": about[key]["blocks"]} for key, one in results.trials.items()}
+    on_test = replace(results, trials=trials, held=results.tested, source=results)
+    measured = {name for one in about.values() for name in one["scores"]}
+    on_test.__dict__["metrics"] = on_heldout_part(results.metrics, measured)
+    return on_test
+
+
+def on_heldout_part(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, Metric]:
+    """Return the declarations with labels that say of which text the numbers are."""
+
+    def renamed(metric: Metric) -> Metric:
+        of_text = metric.record == "parts" or (
+            metric.record == "evaluation" and metric.key in measured
+        )
+        if not of_text:
+            return metric
+        label = metric.label
+        said = label.replace("validation", "test") if "validation" in label else f"test {label}"
+        return replace(metric, label=said)
+
+    return {name: renamed(metric) for name, metric in metrics.items()}
+
+
+def awaits_heldout_part(results: Results) -> bool:
+    """Return whether a test part is sealed, and trials are not evaluated on it yet."""
+    sealed = results.study.format.seals_test(results.study) or _seals_one(results)
+    return bool(sealed) and results.judged is results
+
+
+def judged_text(results: Results) -> str:
+    """Say of which text the held-out scores of the verdict are, in a sentence; empty where no
+    test part is sealed, and no tuning has met the validation text."""
+    if not _seals_one(results):
+        tuning = results.study.tuning
+        if tuning is None or not tuning.chosen:
+            return ""
+        return (
+            "Held-out scores are of the validation text, which chose the values of the arms too, "
+            "on other seeds: no test part is sealed."
+        )
+    folder = ResultsFolder(results.path)
+    opened = folder.read_opened()
+    if opened is None:
+        return "Held-out scores are of the validation text: the test part is still sealed."
+    if results.judged is not results:
+        registered = read_registration(folder) or {}
+        later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
+        return (
+            "Held-out scores are of the sealed test part of the text, opened once, on "
+            f"{opened['opened']}, when every trial {'registered until then ' if later else ''}was "
+            "finished."
+        )
+    if opened["purpose"] != purpose(results.study.name):
+        return (
+            "Held-out scores are of the validation text: the sealed test part was read before, for "
+            f"'{opened['purpose']}'."
+        )
+    return (
+        "Held-out scores are of the validation text: the test part was opened, on "
+        f"{opened['opened']}, and not every trial is evaluated on it."
+    )
+
+
+def why_not_tested(results: Results) -> str:
+    """Why scores of a finished study are not of its sealed test part, which the verdict is of;
+    empty where they are, a trial is missing, or no test part is sealed."""
+    if results.unfinished or not _seals_one(results) or results.judged is not results:
+        return ""
+    opened = ResultsFolder(results.path).read_opened()
+    if opened is not None and opened["purpose"] != purpose(results.study.name):
+        return (
+            "the sealed test part, which the verdict is of, was read before its time, for "
+            f"'{opened['purpose']}'"
+        )
+    return (
+        "the trials are not evaluated on the sealed test part, which the verdict is of; run the "
+        "study again"
+    )
+
+
+def _seals_one(results: Results) -> bool:
+    return any(
+        "test" in trial.get("data", {}).get("digests", {}) for trial in results.trials.values()
+    )

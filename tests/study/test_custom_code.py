@@ -1,0 +1,144 @@
+"""The source of a user's own parts, and what importing them must leave as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.errors import ParibusError
+from paribus.study.custom_code import WHOLE, changed_sources, measuring_digests, own_files
+from paribus.study.importing import load_own
+
+FILES = {
+    "ideas.py": """
+import torch, helpers
+from inner.deep import Part as P
+from inner import other
+class Mine(P):
+    def forward(self, x):
+        from late import lazily
+        return lazily(helpers.shift(x))
+""",
+    "helpers.py": "def shift(x):\n    return x\n",
+    "inner/__init__.py": "",
+    "inner/deep.py": "from . import sibling\nclass Part(sibling.Root):\n    pass\n",
+    "inner/sibling.py": "from ..helpers import shift\nclass Root:\n    pass\n",
+    "inner/other.py": "import ideas\nthing = 1\n",
+    "late.py": "def lazily(x):\n    return x\n",
+    "alone.py": "A = 1\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def found(folder: Path, path: str = "ideas.py:Mine") -> set[str]:
+    files = own_files(path, folder, "model.modules.mlp")
+    return {file.relative_to(folder.resolve()).as_posix() for file in files}
+
+
+def test_every_file_that_is_imported_from_beside_it_is_there(folder: Path) -> None:
+    assert found(folder) == FILES.keys() - {"alone.py"}
+
+
+def test_a_package_is_followed_below_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    inner = {"inner/__init__.py", "inner/deep.py", "inner/sibling.py"}
+    assert found(folder, "inner.deep:Part") == inner
+
+
+@pytest.mark.parametrize(
+    ("code", "files"),
+    [
+        ("import pkg.h", {"pkg/__init__.py": "", "pkg/h.py": ""}),
+        ("import pkg.h as h", {"pkg/h.py": ""}),
+        ("import pkg", {"pkg/__init__.py": "from . import h", "pkg/h.py": ""}),
+        ("from pkg import *", {"pkg/__init__.py": "from pkg.h import f", "pkg/h.py": ""}),
+        ("def f():\n    from a import h", {"a.py": "import h", "h.py": ""}),
+    ],
+)
+def test_ways_to_import_another_file(tmp_path: Path, code: str, files: dict[str, str]) -> None:
+    for name, text in (files | {"ideas.py": code}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert found(tmp_path) == {"ideas.py", *files}
+
+
+def test_what_is_no_python_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class A(:\n")
+    with pytest.raises(ParibusError, match=r"model.modules.mlp: a.py is no Python file"):
+        own_files("a.py:A", tmp_path, "model.modules.mlp")
+    with pytest.raises(ParibusError, match="no file"):
+        own_files("b.py:A", tmp_path, "model.modules.mlp")
+
+
+def test_a_digest_is_of_the_whole_file(folder: Path) -> None:
+    before = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
+    content = (folder / "late.py").read_bytes()
+    assert before["ideas.py:Mine"]["late.py"] == WHOLE + hashlib.sha256(content).hexdigest()
+    (folder / "late.py").write_text("def lazily(x):\n    return 2 * x\n")
+    (folder / "alone.py").write_text("A = 2\n")
+    after = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
+    assert changed_sources(before, after) == {"late.py"}
+    assert changed_sources({}, after) == after["ideas.py:Mine"].keys()
+
+
+def test_digests_of_earlier_folders_are_compared_with_each_other_alone(folder: Path) -> None:
+    """They are of the definitions that were used; whole files are sealed in the registration."""
+    now = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
+    earlier = {"ideas.py:Mine": {"ideas.py": "0" * 64}}
+    assert changed_sources(earlier, now) == set()
+    assert changed_sources(earlier, {"ideas.py:Mine": {"ideas.py": "1" * 64}}) == {"ideas.py"}
+
+
+def load(folder: Path, text: str) -> None:
+    (folder / "ideas.py").write_text(text + "\nclass Mine:\n    pass\n")
+    load_own("ideas.py:Mine", "model.modules.mlp = 'ideas.py:Mine'", "class", bool, folder)
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("torch.get_num_threads", "import torch; torch.set_num_threads(3)"),
+        (
+            "torch.get_float32_matmul_precision",
+            "import torch; torch.set_float32_matmul_precision('medium')",
+        ),
+        ("torch.is_grad_enabled", "import torch; torch.set_grad_enabled(False)"),
+        ("torch.get_default_dtype", "import torch; torch.set_default_dtype(torch.float64)"),
+        ("torch.backends.cudnn.benchmark", "import torch; torch.backends.cudnn.benchmark = True"),
+        ("numpy.geterr", "import numpy; numpy.seterr(all='raise')"),
+        ("os.getcwd", "import os; os.chdir('/')"),
+    ],
+)
+def test_a_changed_setting_is_named(tmp_path: Path, setting: str, line: str) -> None:
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    cwd, errors, benchmark = Path.cwd(), np.geterr(), torch.backends.cudnn.benchmark
+    try:
+        with pytest.raises(
+            ParibusError, match=rf"'ideas.py:Mine' changes {re.escape(setting)} from .* to "
+        ):
+            load(tmp_path, line)
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        torch.backends.cudnn.benchmark = benchmark
+        np.seterr(**errors)
+        os.chdir(cwd)
+
+
+def test_what_changes_no_setting_is_loaded(tmp_path: Path) -> None:
+    load(tmp_path, "import torch, numpy, math, json, wave\nfrom torch import nn\ngelu = print\n")
