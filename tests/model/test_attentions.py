@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from paribus.engine.export.remote import remote_config
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.export.remote import remote_config
 from paribus.engine.model import (
     KeyValueCache,
     attentions,

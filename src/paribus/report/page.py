@@ -39,7 +39,7 @@ from paribus.report.words import headlines, missing_in_words, names
 from paribus.results import Results
 from paribus.results.store import secure
 from paribus.statistics import DESCRIPTIVE_BELOW
-from paribus.untrusted_io import CODE_BYTES, read_text
+from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
@@ -162,7 +162,11 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    return flatten(results.finished[0].read_json("environment.json")) if results.finished else {}
+    """Return what the first trial recorded of software and machine; empty where nothing was."""
+    first = next(iter(results.finished), None)
+    if first is None or not is_regular(first.path / "environment.json"):
+        return {}
+    return flatten(first.read_json("environment.json"))
 
 
 def _packed(figure: Figure) -> dict[str, Any]:

@@ -579,7 +579,7 @@ def consumed_by_source(results: Results) -> Table:
     called, sums = names(results.study), {}
     windows: dict[str, int] = defaultdict(int)
     for (arm, _), trial in results.trials.items():
-        sources = trial["consumed"].get("sources", {})
+        sources = trial.get("consumed", {}).get("sources", {})
         for name, of in sources.items() if len(sources) > 1 else ():
             total = sums.setdefault((arm, name), defaultdict(int))
             windows[arm] += of["windows"]

@@ -7,6 +7,7 @@ in what was measured.
 
 from __future__ import annotations
 
+import importlib
 from typing import NamedTuple
 
 from paribus import numbers
@@ -21,8 +22,10 @@ from paribus.decision import (
     untested,
     worse_elsewhere,
 )
+from paribus.digests import flatten
 from paribus.results import Results
 from paribus.study import Study, at_rates
+from paribus.study.trainer import STACKED
 
 MOST_SENTENCES = 3  # contrasts that are told one by one
 MOST_LINES = 150  # trials that have a mark each
@@ -271,3 +274,18 @@ def _counts(study: Study, verdicts: list[Verdict]) -> str:
 
 def _with_unit(number: str, unit: str) -> str:
     return f"{number} {unit}" if unit else number
+
+
+# What says in words how the trainers that ship train.
+FACTS = {STACKED: "paribus.engine.facts:facts_of"}
+
+
+def trainer_facts(results: Results) -> dict[str, str]:
+    """Return what is told of how trials are trained; of a trainer of one's own, its settings."""
+    study = results.study
+    if study.trainer in FACTS:
+        module, _, name = FACTS[study.trainer].partition(":")
+        return getattr(importlib.import_module(module), name)(results)
+    shared = flatten(study.format.shared(study))
+    told = ", ".join(f"{key} = {value}" for key, value in shared.items())
+    return {"Trainer": f"{study.trainer}, which is the user's own", "Settings": told}

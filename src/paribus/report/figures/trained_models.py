@@ -403,7 +403,7 @@ def throughput(results: Results) -> Figure | None:
                 "value": rounded(results.trials[arm, seed]["tokens"] / timing["training_seconds"]),
             }
             for (arm, seed), timing in results.timing.items()
-            if timing["training_seconds"]
+            if timing["training_seconds"] and "tokens" in results.trials[arm, seed]
         ]
     if not rows:
         return None

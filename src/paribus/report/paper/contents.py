@@ -1,6 +1,6 @@
 """What is told of a study, in its report and in supplements: tables, figures, facts, few sentences.
 
-Facts are read from the records (`paribus.report.facts`); nothing is concluded here.
+Facts are read from the records (`paribus.report.words.trainer_facts`); nothing is concluded here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from paribus.decision import Verdict, decide, rule_of
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.report import tables
-from paribus.report.facts import Facts
 from paribus.report.figures import Figure, draw
 from paribus.report.figures.contrasts import SHAPES, forest_name
 from paribus.report.figures.style import TEXT, rounded
@@ -46,9 +45,10 @@ from paribus.report.words import (
     missing_in_words,
     names,
     state_of,
+    trainer_facts,
 )
 from paribus.results import Results
-from paribus.study import LEARNING_RATE, SMALLEST_SCALE, Study
+from paribus.study import LEARNING_RATE, Study
 
 MOST_SEEDS = 12  # are named one by one
 MOST_ROWS = 40  # of a table in a report; CSV files have all
@@ -268,20 +268,12 @@ TARGETS = {
 
 def _facts(material: Material) -> list[Fact]:
     study, analysis, results = material.study, material.analysis, material.results
-    facts, rule = Facts.of(results), study.stability
+    rule, stated = study.stability, trainer_facts(results)
     seeds = plural(len(study.seeds), "seed")
     if len(study.seeds) <= MOST_SEEDS:
         seeds += f" ({', '.join(map(str, study.seeds))})"
     told = {
-        "Model": _model(facts),
-        "Data": f"{facts.text}{facts.split}.",
-        "Held-out text": f"{facts.held_out} of {facts.data['seq_len']} tokens.",
-        "Training": f"{facts.iterations:,} iterations of {facts.training['batch_size']} windows of "
-        f"{facts.data['seq_len']} tokens, {facts.tokens:,} tokens a trial{facts.budget}; no early "
-        "stopping.",
-        "Optimizer": f"{facts.optimizer}, under {facts.schedule}; {facts.clipping}; "
-        f"{facts.dropout}. {facts.loss}".strip(),
-        "Precision": _precision(study, facts),
+        **stated,
         "Tasks": tasks_in_words(results),
         "Seeds": f"{seeds}{' at most' if study.plan else ''}, the same for every arm; "
         f"{plural(analysis.n_trials, 'trial')} in all.",
@@ -296,44 +288,10 @@ def _facts(material: Material) -> list[Fact]:
         f"the {rule.median_steps} steps before. The baseline is unstable where more than "
         f"{rule.unstable_above:g} of its trials had an event.",
         "Decision rule": _decision(analysis),
-        "Machine": facts.machine,
         "Study digest": study.digest,
         "Root digest": f"{results.root} (paribus verify computes it again)",
     }
     return [Fact(name, text) for name, text in told.items() if text]
-
-
-def _model(facts: Facts) -> str:
-    model = facts.model
-    form = " in the Pre-LayerNorm form" if model.is_pre_layernorm else ""
-    norms = f", with {model.norms}" if model.norms else ""
-    biases = "with biases" if model.setting["bias"] else "without biases"
-    told = [
-        f"A decoder-only Transformer{form}{norms}, {biases}.",
-        f"It has {facts.parameters:,} parameters." if facts.parameters else "",
-        *(model.shape, model.embedding, model.replaced, model.initial, facts.further),
-        f"The model reads windows of {facts.data['seq_len']} tokens.",
-    ]
-    return " ".join(filter(None, told))
-
-
-def _precision(study: Study, facts: Facts) -> str:
-    """Return the precision of training and reading, and how a loss in float16 is scaled."""
-    text = f"{facts.precision}."
-    if study.evaluation.precision != "float32":
-        text += (
-            f" Held-out text is read with {study.evaluation.precision} matrix products in every "
-            "arm, and losses are made of its logits in float32."
-        )
-    trained = [study.setting(arm).training for arm in study.arms]
-    for scale in [one.loss_scale for one in trained if one.precision == "float16"][:1]:
-        text += (
-            f" In float16 the loss scale of a trial begins at {scale.initial:,.0f}, is halved by a "
-            "step whose gradient overflows, which is skipped, and is doubled after "
-            f"{plural(scale.growth_interval, 'step')} in a row without one; a trial that would "
-            f"need less than {SMALLEST_SCALE:g} has diverged."
-        )
-    return text
 
 
 def _registration(analysis: Analysis) -> str:

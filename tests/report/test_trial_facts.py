@@ -17,7 +17,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.digests import flatten
-from paribus.report.facts import WORDS, Facts
+from paribus.engine.facts import WORDS, Facts
 from paribus.report.paper.contents import Material, sections
 from paribus.results import Control
 from paribus.study import Study
@@ -348,7 +348,7 @@ def test_default_parts_have_words(recorded: Material) -> None:
     """Of what ships, nothing is called by a mere name."""
     setting = Facts.of(recorded.results).trial["setting"]
     assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
-    assert not Facts.of(recorded.results).further, "give the new key words in paribus.report.facts"
+    assert not Facts.of(recorded.results).further, "give the new key words in paribus.engine.facts"
 
 
 def test_held_out_text_of_its_own_is_named_and_not_called_a_part(recorded: Material) -> None:

@@ -1,4 +1,4 @@
-"""Sentences on a trial's model, data and training, from its record (trial.json).
+"""Sentences on a trial of the trainer that ships: its model, data and training, from trial.json.
 
 Page and paper state nothing of them but these. A part, corpus, optimizer or loss that has no words
 below is called by its name, one of the user's own by its import path and the digest of its source,
@@ -14,8 +14,10 @@ from typing import Any
 
 from paribus import numbers
 from paribus.digests import flatten
+from paribus.numbers import plural
 from paribus.report.words import listed
 from paribus.results import Results
+from paribus.study import SMALLEST_SCALE, Study
 
 # What parts are called, by site and name.
 WORDS: dict[str, dict[str, str]] = {
@@ -575,3 +577,53 @@ TOLD = (
 
 def _is_told(key: str) -> bool:
     return key in TOLD or any(told[-1] == "." and key.startswith(told) for told in TOLD)
+
+
+def facts_of(results: Results) -> dict[str, str]:
+    """Return the rows of a table of facts that are about the model, its data and its training."""
+    study, facts = results.study, Facts.of(results)
+    return {
+        "Model": _model(facts),
+        "Data": f"{facts.text}{facts.split}.",
+        "Held-out text": f"{facts.held_out} of {facts.data['seq_len']} tokens.",
+        "Training": f"{facts.iterations:,} iterations of {facts.training['batch_size']} windows of "
+        f"{facts.data['seq_len']} tokens, {facts.tokens:,} tokens a trial{facts.budget}; no early "
+        "stopping.",
+        "Optimizer": f"{facts.optimizer}, under {facts.schedule}; {facts.clipping}; "
+        f"{facts.dropout}. {facts.loss}".strip(),
+        "Precision": _precision(study, facts),
+        "Machine": facts.machine,
+    }
+
+
+def _model(facts: Facts) -> str:
+    model = facts.model
+    form = " in the Pre-LayerNorm form" if model.is_pre_layernorm else ""
+    norms = f", with {model.norms}" if model.norms else ""
+    biases = "with biases" if model.setting["bias"] else "without biases"
+    told = [
+        f"A decoder-only Transformer{form}{norms}, {biases}.",
+        f"It has {facts.parameters:,} parameters." if facts.parameters else "",
+        *(model.shape, model.embedding, model.replaced, model.initial, facts.further),
+        f"The model reads windows of {facts.data['seq_len']} tokens.",
+    ]
+    return " ".join(filter(None, told))
+
+
+def _precision(study: Study, facts: Facts) -> str:
+    """Return the precision of training and reading, and how a loss in float16 is scaled."""
+    text = f"{facts.precision}."
+    if study.evaluation.precision != "float32":
+        text += (
+            f" Held-out text is read with {study.evaluation.precision} matrix products in every "
+            "arm, and losses are made of its logits in float32."
+        )
+    trained = [study.setting(arm).training for arm in study.arms]
+    for scale in [one.loss_scale for one in trained if one.precision == "float16"][:1]:
+        text += (
+            f" In float16 the loss scale of a trial begins at {scale.initial:,.0f}, is halved by a "
+            "step whose gradient overflows, which is skipped, and is doubled after "
+            f"{plural(scale.growth_interval, 'step')} in a row without one; a trial that would "
+            f"need less than {SMALLEST_SCALE:g} has diverged."
+        )
+    return text
