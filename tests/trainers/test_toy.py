@@ -90,7 +90,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
     hits = next(c for c in analysis.contrasts if (c.arm, c.metric) == ("shifted", "hits"))
     assert hits.items is not None and hits.items_about == "40 items"
     # Seed 3 of an arm diverged: it is left out by name.
-    assert [(o.seed, o.reason) for o in analysis.left_out if o.metric == "loss"] == [
+    assert [(o.seed, o.why) for o in analysis.left_out if o.metric == "loss"] == [
         (3, "hot diverged: not finite at step 6")
     ]
     states = {(c.arm, c.name): c.state for c in analysis.controls}

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus import numbers
-from paribus.engine.tasks import all_tasks
+from paribus.engine.tasks import all_tasks, registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.study import (
@@ -201,6 +201,35 @@ class StackedFormat(TrainerFormat):
             return f"at this learning rate ({numbers.compact(rates[0])}, {how})"
         theirs, ours = map(numbers.compact, rates)
         return f"at these learning rates ({ours} against {theirs}, {how})"
+
+    def registered_tasks(self, study: Study, folder: Path) -> dict[str, Any]:
+        """Return what is registered of the tasks that are written in `folder`."""
+        return registered_tasks(folder, study.tasks)
+
+    def lowers_rates(self, study: Study) -> bool:
+        """Return whether learning rates fall, so that a shorter run is not a part of a longer."""
+        return any(study.setting(a).training.schedule.kind != "constant" for a in study.arms)
+
+    def steps(self, study: Study, arm: str) -> int | None:
+        """Return how many steps a trial of `arm` has."""
+        return study.setting(arm).iterations
+
+    def rates(self, study: Study) -> set[float]:
+        """Return the learning rates of all arms."""
+        return {study.setting(arm).training.optimizer.learning_rate for arm in study.arms}
+
+    def sizes(self, study: Study) -> dict[str, str]:
+        """Return how large the baseline is and how long it is trained."""
+        setting: Setting = study.setting(study.baseline)
+        return {
+            "layers x width": f"{setting.model.n_layer} x {setting.model.d_model}",
+            "iterations": f"{setting.iterations:,}",
+            "tokens": f"{setting.tokens:,}",
+        }
+
+    def tokens(self, study: Study, arm: str) -> int | None:
+        """Return how many tokens a trial of `arm` is trained on."""
+        return study.setting(arm).tokens
 
     def target(self, study: Study) -> float | None:
         """Return the loss to which budgets are counted; None without one."""

@@ -180,19 +180,18 @@ def _forest_rows(
 def _studies(labels: list[str], results: Sequence[Results]) -> Table:
     rows = []
     for label, one in zip(labels, results, strict=True):
-        study, setting = one.study, one.study.setting(one.study.baseline)
+        study = one.study
         rows.append(
             (
                 label,
-                f"{setting.model.n_layer} x {setting.model.d_model}",
-                f"{setting.iterations:,}",
-                f"{setting.tokens:,}",
+                *study.format.sizes(study).values(),
                 str(len(study.seeds)),
                 f"{len(one.finished)} of {one.n_trials}",
                 study.digest[:12],
             )
         )
-    head = ("study", "layers x width", "iterations", "tokens", "seeds", "finished", "digest")
+    sizes = [name for one in results for name in one.study.format.sizes(one.study)]
+    head = ("study", *dict.fromkeys(sizes), "seeds", "finished", "digest")
     return Table("studies", "The studies.", head, tuple(rows), frozenset({"study", "digest"}))
 
 

@@ -108,6 +108,7 @@ def render(
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
         root=results.root,
+        tokens=results.study.format.tokens(results.study, results.study.baseline),
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
 

@@ -230,7 +230,7 @@ def sampling_method(analysis: Analysis) -> str:
 
 def note(study: Study) -> str:
     """Return what curves are no evidence of; a constant learning rate depends on no length."""
-    falls = any(study.setting(a).training.schedule.kind != "constant" for a in study.arms)
+    falls = study.format.lowers_rates(study)
     earlier = ": a shorter run would have lowered its learning rate earlier" if falls else ""
     return (
         "The verdict rests on the end of the schedule. What lies before describes the way there, "
@@ -243,7 +243,7 @@ def along_table(analysis: Analysis) -> Table | None:
     if not analysis.along:
         return None
     called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
-    target = analysis.study.evaluation.target
+    target = analysis.study.format.target(analysis.study)
     rows = [
         (
             called[one.arm],

@@ -158,6 +158,30 @@ class TrainerFormat:
         """Return at which values of what is usually tuned two arms were compared."""
         return ""
 
+    def registered_tasks(self, study: Study, folder: Path) -> dict[str, Any]:
+        """Return what is registered of the tasks that are written in `folder`."""
+        return {}
+
+    def lowers_rates(self, study: Study) -> bool:
+        """Return whether learning rates fall, so that a shorter run is not a part of a longer."""
+        return False
+
+    def steps(self, study: Study, arm: str) -> int | None:
+        """Return how many steps a trial of `arm` has; None where nobody says."""
+        return None
+
+    def rates(self, study: Study) -> set[float]:
+        """Return the learning rates of all arms; none where nobody says."""
+        return set()
+
+    def sizes(self, study: Study) -> dict[str, str]:
+        """Return how large the baseline is and how long it is trained, in words by what it is."""
+        return {}
+
+    def tokens(self, study: Study, arm: str) -> int | None:
+        """Return how many tokens a trial of `arm` is trained on; None where nobody says."""
+        return None
+
     def target(self, study: Study) -> float | None:
         """Return the loss to which budgets are counted; None without one."""
         return None

@@ -145,7 +145,8 @@ def _metrics(declaration: Declaration) -> dict[str, Metric]:
 def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> None:
     known = _metrics(declaration)
     metrics = {name: known[name] for name in study.metrics}
-    wanted = registration(study, {}, "", metrics, {}, own_rule(study), boundaries(study))
+    data: dict[str, Any] = {arm: {} for arm in study.arms}
+    wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
     wanted[TRAINER] = {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,

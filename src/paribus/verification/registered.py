@@ -17,12 +17,12 @@ from typing import Any
 
 from paribus.analysis import boundaries
 from paribus.comparison import Leniency, agree
-from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.migrations import leniency
 from paribus.results import Results
 from paribus.results.formats import read_record
+from paribus.results.record_format import TRAINER
 from paribus.results.registration import FILE, from_study, repeats
 from paribus.study import (
     Study,
@@ -32,7 +32,8 @@ from paribus.study import (
     own_digests,
     rule_record,
 )
-from paribus.study.custom_code import SOURCES
+from paribus.study.custom_code import SOURCES, measuring_digests
+from paribus.study.trainer import SHIPPED
 from paribus.untrusted_io import is_regular
 
 # What a registration says besides what follows from the study.
@@ -130,6 +131,7 @@ def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
 
 def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
     derived = from_study(results.study, {}, {}).keys()
+    derived |= set() if results.study.trainer in SHIPPED else {TRAINER}
     for one in chain:
         record = one.record
         later = OF_LATER if record.get("stages") else OF_LATER | {LATE}
@@ -145,7 +147,7 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
     questions."""
     study, folder = results.study, results.path / "tasks"
     try:
-        tasks = registered_tasks(folder, study.tasks)
+        tasks = study.format.registered_tasks(study, folder)
     except ParibusError as error:
         yield str(error)
         tasks = chain[-1].record.get("tasks") or {}
@@ -222,7 +224,7 @@ def _late_results(results: Results, registered: Record) -> Iterator[str]:
 
 def _machine(results: Results, registered: Record) -> Iterator[str]:
     """Check that software and kind of device are those that the trials tell of."""
-    for trial in results.finished:
+    for trial in results.finished if results.study.trainer in SHIPPED else ():
         there = trial.read_json("environment.json")
         # Other packages are told by the control 'software'; another source is never gone on with.
         if registered.get("code") != there.get("code"):
@@ -258,6 +260,9 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
         return
     pairs = [(name, registered[name], value) for name, value in expected.items()]
     pairs.append(("own_rule", registered["own_rule"]["sources"], rule))
+    if study.trainer not in SHIPPED:
+        made = measuring_digests([study.trainer], "trainer", study.folder)
+        pairs.append((TRAINER, registered[TRAINER]["sources"], made))
     there = registered["own_modules"]
     if there.keys() != modules.keys():
         yield "registration.json: own_modules is not of the arms of the study"

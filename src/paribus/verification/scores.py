@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paribus.results.record_format import DECLARED
 from paribus.results.trial_folder import TrialFolder
 
 Rows = list[dict[str, Any]]
@@ -35,6 +36,22 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
             )
     yield from _cells(trial, tasks.to_pylist())
     yield from _curve(trial, scores, sum(blocks["predicted"].to_pylist()))
+
+
+def item_findings(trial: TrialFolder) -> Iterator[str]:
+    """Yield the means over items that evaluation.json, of a trainer that declares what it records,
+    says otherwise than the items give."""
+    scores, metrics = trial.read_json("evaluation.json"), trial.read_json("trial.json")["metrics"]
+    items = trial.read_columns(DECLARED.blocks)
+    for name, metric in metrics.items():
+        if metric.get("items") and name in items.column_names:
+            values = _numbers(items[name].to_pylist())
+            mean = math.fsum(values) / len(values) if values else math.nan
+            if not _close(scores.get(name), mean):
+                yield (
+                    f"trial {trial.label}: {name} is {scores.get(name)} in evaluation.json, and "
+                    f"the mean of its items {mean}"
+                )
 
 
 def _expected(trial: TrialFolder, blocks: pa.Table, tasks: Rows) -> Iterator[tuple[str, Any]]:

@@ -27,9 +27,9 @@ from paribus.migrations import SCHEMA, leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
+from paribus.results.record_format import records_of
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
-    CANONICAL,
     MANIFEST,
     MEASUREMENTS,
     WEIGHTS,
@@ -37,10 +37,11 @@ from paribus.results.trial_folder import (
     weights_file,
 )
 from paribus.study import Study, changed_files, own_parts, require_trust
+from paribus.study.trainer import SHIPPED
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
 from paribus.verification.registered import registration_findings
-from paribus.verification.scores import score_findings
+from paribus.verification.scores import item_findings, score_findings
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
@@ -167,7 +168,7 @@ def _verify(
     checked = [f"seals of {len(finished)} of {len(folders)} trials"]
     findings = [
         *_layout(study, results_folder, folders),
-        *_seals(results_folder, finished),
+        *_seals(study, results_folder, finished),
         *changed_files(results_folder.path),
     ]
     try:
@@ -178,11 +179,12 @@ def _verify(
         return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), None
     checked.append("registration")
     findings += _told("registration", lambda: registration_findings(results))
-    findings += _told("records", lambda: _complete(results, is_timed=not is_tuning))
+    ours = study.trainer in SHIPPED
+    findings += _told("records", lambda: _complete(results, is_timed=ours and not is_tuning))
     findings += _told("tuning", lambda: tuning_findings(results))
     if not is_tuning:
         findings += _told("test part", lambda: _tested(results))
-    findings += _told("parameters", lambda: _parameters(results))
+    findings += _told("parameters", lambda: _parameters(results)) if ours else []
     if results_folder.is_kept:
         checked.append(_no_weights(results))
         if thinned := results_folder.kept_record.thinned:
@@ -204,6 +206,9 @@ def _verify(
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     """Return the findings on each trial by itself, and what was looked at."""
+    if results.study.trainer not in SHIPPED:
+        findings = [line for one in results.finished for line in item_findings(one)]
+        return findings, [f"means over items of {len(results.finished)} trials"]
     if has_engine():
         from paribus.verification.with_engine import arm_findings
 
@@ -235,17 +240,19 @@ def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> 
     for trial in trials:
         if not trial.path.is_dir():
             continue
-        kept = map(weights_file, study.setting(trial.arm).kept_steps)
-        known = BESIDE.union(CANONICAL, kept)
+        form = records_of(study)
+        kept = map(weights_file, form.kept_steps(study.setting(trial.arm)))
+        known = BESIDE.union(form.required, form.possible, kept)
         for found in sorted(trial.path.iterdir()):
             if found.name[0] != "." and found.name not in known:
                 yield f"trial {trial.label}: {found.name} is no record"
 
 
-def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
+def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
+    form = records_of(study)
     for trial in finished:
         try:
-            trial.verify()
+            trial.verify(form.required, form.possible)
         except ParibusError as error:
             yield str(error)
     for name in OF_THE_STUDY:

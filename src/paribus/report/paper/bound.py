@@ -238,7 +238,8 @@ class Bound:
     def tokens(self, study: str, arm: str | None = None) -> str:
         """Return the training tokens of a trial of an arm, by default the baseline."""
         one = self.material(study)
-        return f"{one.study.setting(self._arm(study, arm or one.study.baseline)).tokens:,}"
+        tokens = one.study.format.tokens(one.study, self._arm(study, arm or one.study.baseline))
+        return "not stated" if tokens is None else f"{tokens:,}"
 
     @_bound
     def setting(self, study: str, key: str, arm: str | None = None) -> str:

@@ -351,8 +351,8 @@ def designs(studies: dict[str, Material]) -> Table:
     head = ("study", "parameters", "iterations", "tokens a trial", "learning rate", "seeds")
     rows = []
     for name, one in studies.items():
-        study, settings = one.study, [one.study.setting(arm) for arm in one.study.arms]
-        rates = {setting.training.optimizer.learning_rate for setting in settings}
+        study, form = one.study, one.study.format
+        rates = form.rates(study)
         rate = ", ".join(map(numbers.compact, sorted(rates)))
         if study.tuning and LEARNING_RATE in study.tuning.keys:
             rate = "tuned for each arm"
@@ -360,8 +360,8 @@ def designs(studies: dict[str, Material]) -> Table:
             (
                 name,
                 _spanned(one.parameters.values()),
-                _spanned(setting.iterations for setting in settings),
-                _spanned(setting.tokens for setting in settings),
+                _spanned(filter(None, (form.steps(study, arm) for arm in study.arms))),
+                _spanned(filter(None, (form.tokens(study, arm) for arm in study.arms))),
                 rate,
                 ", ".join(map(str, study.plan.looks)) if study.plan else str(len(study.seeds)),
                 str(len(study.arms)),
