@@ -73,11 +73,11 @@ def test_a_new_field_changes_no_digest_that_was_sealed(
     path = results.path / "study.json"
     table = json.loads(path.read_text())
     del table["stability"]["mad_multiplier"], table[KEY]
-    table["arms"]["layernorm"]["versus"] = table["arms"]["layernorm"].pop("against")
+    table["arms"]["layernorm"]["versus"] = table["arms"]["layernorm"].pop("reference")
     path.write_text(json.dumps(table))
     later = (
         *(one for one in migrations.MIGRATIONS if one.file != "study.json"),
-        Migration(1, "study.json", renamed("arms.*.versus", "against")),
+        Migration(1, "study.json", renamed("arms.*.versus", "reference")),
     )
     monkeypatch.setattr(migrations, "MIGRATIONS", later)
     folder = ResultsFolder(results.path)
@@ -111,3 +111,19 @@ def test_a_study_that_was_read_and_written_is_the_same_bytes(
     ResultsFolder(results.path).create(load_results(results.path).study)
     assert path.read_bytes() == before
     assert load_study(path).digest == results.study.digest
+
+
+def test_a_study_file_may_use_an_old_spelling_and_is_told_the_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        'name = "s"\nseeds = [1]\n[training]\niterations = 40\n'
+        "[arms.baseline]\n[arms.b]\nset.'model.bias' = false\n"
+        "[arms.c]\nagainst = 'b'\nset.'model.bias' = true\n"
+    )
+    (tmp_path / "s.toml").write_text(text)
+    assert load_study(tmp_path / "s.toml").reference("c") == "b"
+    assert "`reference`" in caplog.text
+    caplog.clear()
+    (tmp_path / "s.toml").write_text(text.replace("against", "reference"))
+    assert load_study(tmp_path / "s.toml").reference("c") == "b" and not caplog.text

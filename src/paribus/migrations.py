@@ -11,6 +11,7 @@ row to the table.
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -60,12 +61,14 @@ class Migration:
         change: what is done to its value, in place or anew; returns it.
         of_records: whether it is of records alone. What a study file leaves out means what it means
             today; what a record leaves out means what it meant when it was written.
+        note: what is said where a study file needs the change; empty for nothing.
     """
 
     since: int
     file: str
     change: Callable[[Any], Any]
     of_records: bool = False
+    note: str = ""
 
 
 def renamed(path: str, name: str) -> Callable[[Any], Any]:
@@ -205,6 +208,12 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
     Migration(1, "study.json", absent("decision.rule", GATE), of_records=True),
     Migration(2, "study.json", _commissioned, of_records=True),
+    Migration(
+        2,
+        "study.json",
+        renamed("arms.*.against", "reference"),
+        note="what an arm is compared with is called `reference` now, not `against`",
+    ),
     # Which instructions PyTorch used was not recorded.
     Migration(1, "environment.json", absent("instructions", UNRECORDED), of_records=True),
     Migration(1, "registration.json", _item_sums),
@@ -279,5 +288,8 @@ def upgraded(name: str, value: Any, where: str, *, is_record: bool = True) -> tu
     for migration in MIGRATIONS:
         is_meant = migration.file == file and migration.since > schema
         if is_meant and (is_record or not migration.of_records):
+            before = copy.deepcopy(value) if migration.note and not is_record else None
             value = migration.change(value)
+            if before is not None and value != before:
+                logging.getLogger("paribus").warning("%s: %s", where, migration.note)
     return value, schema

@@ -62,7 +62,7 @@ def test_a_known_speed_up_is_an_endpoint_with_a_verdict(
 def test_an_arm_against_another_arm_has_its_speed_up_over_that_one(
     small_study: Callable[..., Study], fabricate: Callable[..., Results]
 ) -> None:
-    arms = ARMS | {"faster": {"set": {"model.embedding.norm": "rmsnorm"}, "against": "fast"}}
+    arms = ARMS | {"faster": {"set": {"model.embedding.norm": "rmsnorm"}, "reference": "fast"}}
     study = small_study(WITH_CURVE, arms=arms, seeds=SEEDS, endpoints=[SPEEDUP])
     speeds = {"baseline": 1.0, "fast": 2.0, "faster": 3.0}
     results = fabricate(study, lambda arm, seed: 2.0, heldout=falling(speeds))

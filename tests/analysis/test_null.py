@@ -31,7 +31,7 @@ def test_a_null_study_has_the_contrasts_of_the_study(small_study: Study_) -> Non
     chained = {
         "baseline": {},
         "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
-        "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}, "against": "layernorm"},
+        "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}, "reference": "layernorm"},
     }
     nulls = null_study(small_study(arms=chained), 1)
     assert nulls.contrasts == [("again", "baseline"), ("again-2", "again")]

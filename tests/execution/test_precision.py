@@ -149,7 +149,7 @@ def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
         "baseline": {},
         "layernorm": {"set": norm},
         "other": {"set": lower},
-        "other-layernorm": {"set": lower | norm, "against": "other"},
+        "other-layernorm": {"set": lower | norm, "reference": "other"},
     }
     study = small_study(
         {

@@ -94,7 +94,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]\nset.'model.embeding.norm' = 'x'", "at 'embeding': did you mean 'embedding'?"),
         ("[arms.b]\nset.'model.n_head' = 7", "arm 'b': model: d_model = 128 is not divisible"),
         ("[arms.b]\nset.'training.batch_size' = 32", "budgets must match exactly"),
-        ("[arms.b]\nagainst='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
+        ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
         ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
         (
             "[stability]\nmedian_steps = 40",

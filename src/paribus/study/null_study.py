@@ -27,13 +27,13 @@ def null_study(study: Study, replicates: int) -> Study:
     called = {study.baseline: BASELINE}
     called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(others)}
     table["baseline"] = BASELINE
-    table["arms"] = {BASELINE: baseline | {"against": None}}
+    table["arms"] = {BASELINE: baseline | {"reference": None}}
     for i, arm in enumerate(others, start=1):
-        against = study.arms[arm].against
+        reference = study.arms[arm].reference
         table["arms"][called[arm]] = {
             "title": f"baseline again, for {arm}",
             "set": baseline["set"] | study.format.salted(study, i),
-            "against": called[against] if against else None,
+            "reference": called[reference] if reference else None,
         }
     for hypothesis in table["hypotheses"]:
         hypothesis["arms"] = [called[arm] for arm in hypothesis["arms"]]

@@ -35,7 +35,7 @@ class Arm(Spec):
     description: Prose = ""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted overrides of the shared setting."""
-    against: str | None = None
+    reference: str | None = None
     """The arm it is compared with; None is the study's baseline."""
 
 

@@ -176,7 +176,7 @@ class Study(Spec):
         if self.baseline not in self.arms:
             raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
         claims = self.claims.values if self.claims else ()
-        named = [arm.against for arm in self.arms.values() if arm.against]
+        named = [arm.reference for arm in self.arms.values() if arm.reference]
         named += [arm for claim in claims for arm in claim.arms]
         for arm in named:
             if arm not in self.arms:
@@ -294,7 +294,7 @@ class Study(Spec):
     def reference(self, arm: str) -> str | None:
         """Return the arm that `arm` is compared with; None for one that others are compared
         with."""
-        reference = self.arms[arm].against or self.baseline
+        reference = self.arms[arm].reference or self.baseline
         return None if reference == arm else reference
 
     def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:

@@ -56,7 +56,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
             table["arms"][candidate_arm(arm, number)] = {
                 "title": f"{spec.title or arm}, {in_words(candidate)}",
                 "set": spec.set | study.format.tuning_overrides(study, arm) | candidate,
-                "against": candidate_arm(study.reference(arm) or arm, number),
+                "reference": candidate_arm(study.reference(arm) or arm, number),
             }
     label = f"tuning of {study.name}"
     made = parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
