@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from paribus.errors import ParibusError, nearest
 from paribus.migrations import KEY, upgraded
 from paribus.study.custom_code import sources_folder
-from paribus.study.explain import explain
-from paribus.study.study import Sealed, Study, override
+from paribus.study.study import Sealed, Study, built, override
+from paribus.study.tuning import NOT_CHOSEN
+from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
-NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 _EXAMPLES = resources.files("paribus.study") / "examples"
 # Shipped with the package once; in the repository they lie beside their kept results.
 _MOVED = frozenset(
@@ -91,25 +91,10 @@ def parse_study(
     foreign: bool = False,
     sealed: Sealed | None = None,
 ) -> Study:
-    """Make a `Study` of plain tables; `folder` is where its relative paths start.
-
-    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
-    what the study was read from that this one goes on with.
-    """
-    try:
-        study = Study.model_validate(table)
-    except ValidationError as error:
-        raise ParibusError(f"{label}: {explain(error, Study)}") from None
-    except ParibusError as error:
-        raise ParibusError(f"{label}: {error}") from None
-    except RecursionError:
-        raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
-    study._folder = folder
-    study._is_foreign = foreign
-    study._sealed = sealed
+    """Return the `Study` of plain tables, as `built` does. Raises ParibusError where it cannot be
+    tuned as it says."""
+    study = built(table, folder=folder, label=label, foreign=foreign, sealed=sealed)
     if study.tuning is not None:
-        from paribus.study.tuning_study import require_tunable  # it loads the study that tunes
-
         require_tunable(study)
     return study
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
-from paribus.study.load import parse_study
-from paribus.study.study import Study
+from paribus.study.study import Study, built
 
 BASELINE, AGAIN = "baseline", "again"
 NULL = "-null"  # how its name ends
@@ -40,7 +39,7 @@ def null_study(study: Study, replicates: int) -> Study:
     table["name"] = study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
-    return parse_study(table, folder=study.folder, foreign=study.is_foreign)
+    return built(table, folder=study.folder, foreign=study.is_foreign)
 
 
 def shortened(name: str, suffix: str) -> str:

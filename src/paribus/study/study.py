@@ -413,3 +413,30 @@ def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
         len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
         for free in tables
     )
+
+
+def built(
+    table: dict[str, Any],
+    *,
+    folder: Path,
+    label: str = "study",
+    foreign: bool = False,
+    sealed: Sealed | None = None,
+) -> Study:
+    """Return the `Study` of plain tables; `folder` is where its relative paths start.
+
+    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
+    what the study was read from that this one goes on with. Raises ParibusError in one line.
+    """
+    try:
+        study = Study.model_validate(table)
+    except ValidationError as error:
+        raise ParibusError(f"{label}: {explain(error, Study)}") from None
+    except ParibusError as error:
+        raise ParibusError(f"{label}: {error}") from None
+    except RecursionError:
+        raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
+    study._folder = folder
+    study._is_foreign = foreign
+    study._sealed = sealed
+    return study

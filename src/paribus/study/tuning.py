@@ -29,6 +29,7 @@ Value = bool | int | float | str
 Candidate = dict[str, Value]
 """Values by dotted key, as an arm's `set` has them."""
 
+NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 MOST_EXTENSIONS = 20
 DRAWN_DIGITS = 4  # significant digits of a value that is drawn
 

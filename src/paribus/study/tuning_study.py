@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from paribus import numbers
 from paribus.errors import ParibusError
-from paribus.study.load import NOT_CHOSEN, parse_study
 from paribus.study.null_study import shortened
-from paribus.study.study import LEARNING_RATE, Study
-from paribus.study.tuning import Candidate, Tuning
+from paribus.study.study import LEARNING_RATE, Study, built
+from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 
 # Where the records of tuning are, in the results folder: `tuning/1` and one for each extension.
 FOLDER = "tuning"
@@ -59,7 +58,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
                 "reference": candidate_arm(study.reference(arm) or arm, number),
             }
     label = f"tuning of {study.name}"
-    made = parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
+    made = built(table, folder=study.folder, label=label, foreign=study.is_foreign)
     numbers = range(first, first + len(candidates))
     for arm in study.arms:
         study.format.require_equal_budgets(study, made, [candidate_arm(arm, n) for n in numbers])
@@ -91,7 +90,9 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
     """
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
-    return parse_study(table, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
+    made = built(table, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
+    require_tunable(made)
+    return made
 
 
 def is_untuned(study: Study) -> bool:
