@@ -26,7 +26,7 @@ B, T, K, H = 16, 128, 16, 8
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median processor time of each, called in turn."""
+    """Return the median processor time of each, called in turn."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -53,7 +53,7 @@ def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
 
 def whole_step(precision: str) -> dict[str, Callable[[], object]]:
-    """A step of the flagship with every probe, of two equal stacks."""
+    """Return a step of the flagship with every probe, of two equal stacks."""
     flagship = {"training.precision": precision, "training.batch_size": B, "data.seq_len": T}
     study = load_study("quickstart", flagship)
     dataset = load_dataset(study.data, study.folder)

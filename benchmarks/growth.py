@@ -78,14 +78,14 @@ def measured(command: list[str]) -> dict[str, float]:
 
 
 def of_verb(verb: str, folder: Path, unfinished: Path) -> dict[str, float]:
-    """The cost of one verb on a made study."""
+    """Return the cost of one verb on a made study."""
     if verb == "start":
         return measured([sys.executable, "-c", START, str(unfinished)])
     return measured([sys.executable, "-m", "paribus", verb, str(folder)])
 
 
 def power(sizes: list[int], costs: list[float]) -> float:
-    """The power with which the last cost grew over the one before, without the first's."""
+    """Return the power with which the last cost grew over the one before, without the first's."""
     if len(sizes) < 3 or costs[-2] <= costs[0]:
         return math.nan
     grown = (costs[-1] - costs[0]) / (costs[-2] - costs[0])
@@ -93,7 +93,7 @@ def power(sizes: list[int], costs: list[float]) -> float:
 
 
 def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dict[str, float]]]:
-    """The cost of every verb by the number of trials, printed as it is measured."""
+    """Return the cost of every verb by the number of trials, printed as it is measured."""
     found: dict[str, dict[int, dict[str, float]]] = {verb: {} for verb in VERBS}
     for n in sizes:
         folder, unfinished = home / f"{n}-{n_arms}", home / f"{n}-{n_arms}-but-one"
@@ -122,7 +122,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
 
 
 def make_both(n: int, n_arms: int, home: Path) -> None:
-    """A made study of `n` trials, and one of which the last is missing; those there are kept."""
+    """Make a study of `n` trials, and one of which the last is missing; those there are kept."""
     from recorded_study import made_study, make, train_template
 
     template = train_template(home / "template")
@@ -157,7 +157,7 @@ def steps(home: Path) -> dict[str, dict[str, float]]:
 
 
 def _tokenizer(home: Path, name: str) -> str:
-    """The path of a tokenizer of the corpus that steps are measured on."""
+    """Return the path of a tokenizer of the corpus that steps are measured on."""
     from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
 
     path = home.absolute() / name

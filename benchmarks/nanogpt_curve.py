@@ -32,7 +32,7 @@ POINTS = 10  # of the curve, that are printed
 
 
 def train(nanogpt: Path, setting: Setting, dataset: Dataset, seed: int) -> dict[str, Any]:
-    """The training loss of every step, and the held-out loss at the end."""
+    """Return the training loss of every step, and the held-out loss at the end."""
     sys.path.insert(0, str(nanogpt))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
@@ -67,7 +67,8 @@ def train(nanogpt: Path, setting: Setting, dataset: Dataset, seed: int) -> dict[
 
 @torch.no_grad()
 def held_out_loss(model: Any, dataset: Dataset, length: int) -> float:
-    """The mean over the held-out text, in whole windows that do not overlap, and what is left."""
+    """Return the mean over the held-out text, in whole windows that do not overlap, and what is
+    left."""
     model.eval()
     tokens = torch.from_numpy(np.asarray(dataset.validation).astype(np.int64))
     n = (len(tokens) - 1) // length

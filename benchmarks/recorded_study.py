@@ -60,7 +60,7 @@ EFFECT = 0.002  # of an arm over the one before it, in the same unit
 
 
 def made_study(n_trials: int, n_arms: int) -> Study:
-    """A study of `n_trials` trials; arms differ in their learning rates."""
+    """Return a study of `n_trials` trials; arms differ in their learning rates."""
     rate = "training.optimizer.learning_rate"
     arms: dict[str, Any] = {"baseline": {}}
     for i in range(1, n_arms):
@@ -70,7 +70,7 @@ def made_study(n_trials: int, n_arms: int) -> Study:
 
 
 def train_template(path: Path) -> Results:
-    """The one real trial, in the results folder `path`; kept if it is there."""
+    """Return the one real trial, in the results folder `path`; kept if it is there."""
     study = parse_study(TEMPLATE, folder=Path())
     if not ResultsFolder(path).trial("baseline", 1).is_finished:
         paribus.run(study, path, workers=1, device="cpu")
@@ -183,7 +183,7 @@ class _Trial:
         return round(self.json["evaluation"]["correct"] * (2 - luck))
 
     def _moved(self, name: str, factors: Mapping[str, float], rng: np.random.Generator) -> pa.Table:
-        """A table with these columns multiplied; single steps have noise of their own."""
+        """Return a table with these columns multiplied; single steps have noise of their own."""
         table, arrays = self.tables[name], []
         for field in table.schema:
             column = table[field.name]
@@ -227,14 +227,14 @@ class _Trial:
         return scores | {"macro_accuracy": math.fsum(means) / len(means)}
 
     def _items(self, rng: np.random.Generator) -> pa.Table:
-        """The answers, a tenth of which are turned."""
+        """Return the answers, a tenth of which are turned."""
         table = self.tables["items"]
         right = table["correct"].to_numpy() ^ (rng.random(len(table)) < 0.1)
         i = table.schema.get_field_index("correct")
         return table.set_column(i, table.schema.field(i), pa.array(right))
 
     def _cells(self, items: pa.Table) -> pa.Table:
-        """A row per task and shots, as the answers have it."""
+        """Return a row per task and shots, as the answers have it."""
         counts: dict[tuple[str, int], int] = {}
         names, shots = items["task"].to_pylist(), items["shots"].to_pylist()
         for task, n, right in zip(names, shots, items["correct"].to_pylist(), strict=True):
@@ -247,7 +247,8 @@ class _Trial:
 
 
 def _drawn(initial: dict[str, dict[str, Any]], seed: int) -> dict[str, dict[str, Any]]:
-    """Initial values by parameter; those that are drawn have another digest for every seed."""
+    """Return initial values by parameter; those that are drawn have another digest for every
+    seed."""
     return {
         name: about | ({"sha256": _digest(name, seed)} if "normal" in about["rule"] else {})
         for name, about in initial.items()

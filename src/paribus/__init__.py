@@ -80,7 +80,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The public names, though nothing of them has been loaded yet."""
+    """Return the public names, though nothing of them has been loaded yet."""
     return sorted([*__all__, "__version__"])
 
 

@@ -90,7 +90,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names, though nothing of them has been loaded yet."""
+    """Return the names, though nothing of them has been loaded yet."""
     return sorted(__all__)
 
 

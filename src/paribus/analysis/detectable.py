@@ -39,12 +39,12 @@ class Detectable:
 
     @property
     def exceeds_margin(self) -> bool:
-        """Whether what can be detected is larger than what is too small to matter."""
+        """Return whether what can be detected is larger than what is too small to matter."""
         return self.effect > self.margin
 
     @property
     def could_miss(self) -> bool:
-        """Whether the smallest effect worth detecting is likelier missed than registered."""
+        """Return whether the smallest effect worth detecting is likelier missed than registered."""
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 

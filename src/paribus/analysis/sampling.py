@@ -180,5 +180,5 @@ def extension_in_words(study: Study) -> str:
 
 
 def is_open(one: Sampling) -> bool:
-    """Whether the contrast goes on to another look."""
+    """Return whether the contrast goes on to another look."""
     return one.decision in ("", GOES_ON)

@@ -257,11 +257,11 @@ class Contrast:
         return self.paired.least.get(test, 0.0) if self.paired else 0.0
 
     def significant(self, alpha: float) -> bool:
-        """Whether the deciding test finds a difference, in its family."""
+        """Return whether the deciding test finds a difference, in its family."""
         return self.tested_p is not None and self.tested_p <= alpha
 
     def equivalent(self, alpha: float) -> bool:
-        """Whether the difference is shown to lie inside the margin, in its family."""
+        """Return whether the difference is shown to lie inside the margin, in its family."""
         p = self.equivalence_holm_p if self.tested else None
         return p is not None and p <= alpha
 
@@ -340,7 +340,7 @@ class TaskContrast:
 
     @property
     def decided(self) -> Decided | None:
-        """What the registered test for the registered target says."""
+        """Return what the registered test for the registered target says."""
         if self.items is not None:
             return self.items.decided
         return self.paired.decided if self.paired else None

@@ -25,7 +25,7 @@ Kind = Callable[[StabilityEvents], bool]
 
 
 def any_event(events: StabilityEvents) -> bool:
-    """Whether a trial diverged or spiked."""
+    """Return whether a trial diverged or spiked."""
     return events.diverged or events.spiked
 
 

@@ -422,7 +422,7 @@ class Tuned:
         )
 
     def values_differ_untold(self, arm: str, reference: str, alpha: float) -> bool:
-        """Whether the two have different values that the tuning seeds do not tell apart."""
+        """Return whether the two have different values that the tuning seeds do not tell apart."""
         ours, theirs = self.best(arm).candidate, self.best(reference).candidate
         if ours == theirs:
             return False
@@ -430,7 +430,7 @@ class Tuned:
         return not (told and self._prefers(reference, theirs, ours, alpha))
 
     def _prefers(self, arm: str, own: int, other: int, alpha: float) -> bool:
-        """Whether an arm is better with candidate `own`, beyond chance."""
+        """Return whether an arm is better with candidate `own`, beyond chance."""
         values = {point.candidate: point.values for point in self.of(arm)}
         pairs = [(values[own][seed], values[other][seed]) for seed in values[own]]
         if any(math.isfinite(mine) and not math.isfinite(theirs) for mine, theirs in pairs):

@@ -14,7 +14,7 @@ INSTALL = "pip install 'paribus[train]'"
 
 @cache
 def has_engine() -> bool:
-    """Whether every package of the engine is there; none is imported."""
+    """Return whether every package of the engine is there; none is imported."""
     try:
         return all(importlib.util.find_spec(name) for name in PACKAGES)
     except ImportError:
@@ -22,7 +22,8 @@ def has_engine() -> bool:
 
 
 def missing_package(error: BaseException | None) -> str | None:
-    """The package of the engine for want of which `error` was raised; None where it was not."""
+    """Return the package of the engine for want of which `error` was raised; None where it was
+    not."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             root = error.name.partition(".")[0]

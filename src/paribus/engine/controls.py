@@ -142,7 +142,8 @@ def _other_software(own: StackedEvidence, other: StackedEvidence) -> Finding | N
 
 
 def _worst(found: Mapping[str, tuple[State, str]]) -> Finding | None:
-    """The worst state among what differs, with everything that is in it; None of no difference."""
+    """Return the worst state among what differs, with everything that is in it; None of no
+    difference."""
     for state in WORST:
         if words := [text for one, text in found.values() if one == state]:
             return state, "; ".join(words)
@@ -150,7 +151,7 @@ def _worst(found: Mapping[str, tuple[State, str]]) -> Finding | None:
 
 
 def _text(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """What is trained on, and in which tokens."""
+    """Return what is trained on, and in which tokens."""
     ours, differing = own.trial["data"]["digests"], _other_text(own, other)
     if not differing:
         return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
@@ -165,7 +166,8 @@ def _sizes(record: StackedEvidence) -> str:
 
 
 def _held_out(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """The bytes that all arms are evaluated on: nothing that an arm declares may change them."""
+    """Return the bytes that all arms are evaluated on: nothing that an arm declares may change
+    them."""
     differing = _other_held_out(own, other)
     if differing:
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
@@ -257,7 +259,8 @@ def _consumed_bytes(record: StackedEvidence) -> int:
 
 
 def _initial_values(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """A shared parameter has the same name and shape; another *rule* must be the arm's doing."""
+    """Return a shared parameter has the same name and shape; another *rule* must be the arm's
+    doing."""
     shared = [
         name
         for name, ours in own.initial.items()

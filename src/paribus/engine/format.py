@@ -294,7 +294,7 @@ def _require_float16(study: Study) -> None:
 
 
 def _shortened(study: Study, arm: str, first: int) -> int:
-    """Iterations of a tuning trial of `arm` that cost what those of its reference cost."""
+    """Return iterations of a tuning trial of `arm` that cost what those of its reference cost."""
     reference = study.reference(arm)
     if reference is None:
         return first

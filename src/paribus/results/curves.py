@@ -149,7 +149,7 @@ def read_curves(
 
 
 def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
-    """Whether the training of every trial was timed in turn."""
+    """Return whether the training of every trial was timed in turn."""
     return all(turns.get(trial, {}).get(IN_TURN) for trial in trials)
 
 

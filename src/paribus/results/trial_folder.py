@@ -52,7 +52,7 @@ def kind_of(name: str) -> str | None:
 
 
 def weights_file(step: int | None = None) -> str:
-    """Where a trial's weights are: the trained ones, or those after an earlier step."""
+    """Return where a trial's weights are: the trained ones, or those after an earlier step."""
     return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
 
 
@@ -80,7 +80,7 @@ class TrialFolder(Folder):
 
     @property
     def is_finished(self) -> bool:
-        """Whether its manifest is there, which is written last."""
+        """Return whether its manifest is there, which is written last."""
         return is_regular(self.path / MANIFEST)
 
     @property
@@ -167,7 +167,7 @@ class TrialFolder(Folder):
         return _steps(self.read_json(MANIFEST))
 
     def _lacks(self, name: str) -> bool:
-        """Whether the record `name` is of a kind that was left out."""
+        """Return whether the record `name` is of a kind that was left out."""
         return kind_of(name) in self.left_out
 
     def require_kept_weights(self) -> None:

@@ -39,7 +39,7 @@ class shared_property(cached_property[T]):  # noqa: N801 - it stands where `cach
 
 
 def has_read(results: Results, name: str) -> bool:
-    """Whether this shared property has been asked for, of any view."""
+    """Return whether this shared property has been asked for, of any view."""
     return name in vars(results) if results.source is None else has_read(results.source, name)
 
 

@@ -173,7 +173,7 @@ class Data(Part):
 
     @property
     def text_column(self) -> str:
-        """What `column` means."""
+        """Return what `column` means."""
         return self.column or "text"
 
 

@@ -7,7 +7,7 @@ from paribus.study.study import Study
 
 
 def is_open(study: Study) -> bool:
-    """Whether the precision is still to be settled; such a study is not trained."""
+    """Return whether the precision is still to be settled; such a study is not trained."""
     return study.training.precision == "auto"
 
 

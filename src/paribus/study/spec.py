@@ -254,7 +254,7 @@ class Setting(Spec):
 
     @property
     def common(self) -> Setting:
-        """What replicas of one stack have in common: all but learning rate, weight decay and
+        """Return what replicas of one stack have in common: all but learning rate, weight decay and
         initial weights. An own module may read how weights start; then that is in common too."""
         plain = Optimizer()
         same = {"learning_rate": plain.learning_rate, "weight_decay": plain.weight_decay}

@@ -132,7 +132,7 @@ class Study(Spec):
 
     @property
     def sealed(self) -> Sealed | None:
-        """What it was read from, of a results folder's study; None of any other."""
+        """Return what it was read from, of a results folder's study; None of any other."""
         return self._sealed
 
     def sealed_as(self, sealed: Sealed | None) -> Self:
@@ -142,13 +142,13 @@ class Study(Spec):
         return same
 
     def is_same(self, other: Study) -> bool:
-        """Whether both say the same, but for words that only describe, and tuned choices."""
+        """Return whether both say the same, but for words that only describe, and tuned choices."""
         ours, theirs = (substance(one.model_dump(mode="json")) for one in (self, other))
         return ours == theirs
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the study start: the folder of its file."""
+        """Return where relative paths of the study start: the folder of its file."""
         return self._folder
 
     @property
@@ -257,7 +257,7 @@ class Study(Spec):
 
     @property
     def format(self) -> TrainerFormat:
-        """How what its trainer reads and records is read."""
+        """Return how what its trainer reads and records is read."""
         return format_of(self.trainer)
 
     def setting(self, arm: str) -> Any:

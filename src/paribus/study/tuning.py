@@ -96,7 +96,7 @@ class Tuning(Spec):
     """By arm what was chosen: written when the tuning is done, and no part of the plan."""
 
     def same_plan(self, other: Tuning) -> bool:
-        """Whether both say the same, whatever was chosen."""
+        """Return whether both say the same, whatever was chosen."""
         return self.model_copy(update={"chosen": other.chosen}) == other
 
     @property
@@ -106,7 +106,7 @@ class Tuning(Spec):
 
     @property
     def candidates(self) -> list[Candidate]:
-        """What every arm is tried with at first, in order; a grid may be extended."""
+        """Return what every arm is tried with at first, in order; a grid may be extended."""
         if self.method == "grid":
             return _combinations(self.grid)
         assert self.trials is not None
@@ -226,7 +226,7 @@ def _why_no_search(tuning: Tuning) -> str:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two dotted keys set something in common."""
+    """Return whether two dotted keys set something in common."""
     if other == "model.preset":
         return one.startswith("model.")
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

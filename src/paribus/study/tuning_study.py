@@ -96,7 +96,7 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
 
 
 def is_untuned(study: Study) -> bool:
-    """Whether the study's arms are still to be tuned."""
+    """Return whether the study's arms are still to be tuned."""
     return study.tuning is not None and not study.tuning.chosen
 
 
