@@ -31,7 +31,7 @@ ARMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "fixed-scale": "a consta
 
 
 def along(kept: Path) -> list[dict[str, Any]]:
-    """Return a row for each arm and point of the held-out curve: the mean change and its interval."""
+    """Return a row for each arm and point of the held-out curve: mean change and interval."""
     rows = []
     with readable(kept) as folder:
         results = paribus.load_results(folder)
