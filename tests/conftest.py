@@ -171,8 +171,9 @@ def studies_in(folder: Path) -> Callable[..., Study]:
         (folder / "text.txt").write_text(small_text(), encoding="utf-8")
 
     def make(overrides: dict[str, Any] | None = None, **tables: Any) -> Study:
-        table = parse_study(SMALL | tables, folder=folder).model_dump()
-        for key, value in (overrides or {}).items():
+        study = parse_study(SMALL | tables, folder=folder)
+        table = study.model_dump()
+        for key, value in study.format.expanded(overrides or {}):
             override(table, key, value)
         return parse_study(table, folder=folder)
 

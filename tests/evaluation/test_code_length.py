@@ -193,10 +193,10 @@ def test_bits_and_bytes_stand_in_the_blocks_of_losses(
     losses = evaluate_on(Fixed(np.log(p)), data, data.validation, 8).blocks
     bits, sizes = (found.blocks[name] for name in ("bits", "bytes"))
     assert losses.kind == ("document" if path == "all" else "window")
-    assert len(bits) == len(sizes) == len(losses.predicted)
+    assert len(bits) == len(sizes) == len(losses.columns["predicted"])
     assert bits.sum() == pytest.approx(found.bits) and sizes.sum() == found.n_bytes
     # A model of single tokens gives both the same, but for the first token, which only one counts.
-    apart = bits - losses.loss_sum_nats / math.log(2)
+    apart = bits - losses.columns["loss_sum_nats"] / math.log(2)
     first = -np.log2(p)[int(data.validation[0])] if path == "all" else math.log2(data.vocab_size)
     assert apart == pytest.approx([first, *[0.0] * (len(bits) - 1)], abs=1e-3)
 

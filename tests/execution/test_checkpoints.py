@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from paribus import files
+from paribus.engine.execution.trial import checkpoints as module
 from paribus.engine.execution.trial.checkpoints import (
     Checkpoint,
     StackCheckpoints,
@@ -19,7 +20,6 @@ from paribus.engine.execution.trial.checkpoints import (
     begun_stacks,
     keep_stacks,
 )
-from paribus.engine.execution.trial.trial import checkpoints as module
 from paribus.errors import ParibusError
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))

@@ -12,9 +12,9 @@ import torch
 import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.evaluation import evaluate_on, heldout_loss, predictions
+from paribus.engine.execution.trial import heldout_curve
 from paribus.engine.execution.trial.checkpoints import UnusableError
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
-from paribus.engine.execution.trial.trial import heldout_curve
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters, training_flops_per_token
 from paribus.errors import ParibusError

@@ -188,7 +188,7 @@ def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: P
     own = {"own": {"set": {"model.modules.mlp": "own.py:A"}}}
     (tmp_path / "own.py").write_text("A = 1\n")
     drawn = set()
-    for iterations in range(8, 20):
+    for iterations in range(8, 40):
         study = small_study(
             {"training.iterations": iterations}, seeds=[1, 2, 3], arms={"baseline": {}} | own
         )

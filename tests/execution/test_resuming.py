@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.trial import trial
+from paribus.engine.execution.trial import trial as resuming
 from paribus.engine.execution.trial.checkpoints import StackCheckpoints, begun_stacks
 from paribus.engine.execution.trial.stacks import plan_stacks, read_recorded
-from paribus.engine.execution.trial.trial import StackTask, run_stack, trial
-from paribus.engine.execution.trial.trial import trial as resuming
+from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving, Left
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.start import Tried, _check, _fitting
+from paribus.engine.execution.trial import record
 from paribus.engine.execution.trial.stacks import (
     Recorded,
     default_size,
@@ -23,7 +24,7 @@ from paribus.engine.execution.trial.stacks import (
     read_recorded,
     sharing_arms,
 )
-from paribus.engine.execution.trial.trial import StackTask, record, run_stack
+from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.engine.execution.workers.messages import Check, MeasureMemory
 from paribus.engine.machine import memory as capacity

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from paribus.engine.export.remote import remote_config
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.export.hugging_face import in_their_words
 from paribus.engine.model import (
     KeyValueCache,
     attentions,
@@ -112,7 +112,7 @@ def test_another_attention_that_ships_has_no_exported_code(
 ) -> None:
     study = small_study({"model.attention.kind": "latent"})
     with pytest.raises(ParibusError, match="'latent' is in no exported code"):
-        remote_config(study.setting("baseline"), 29)
+        in_their_words(study.setting("baseline"), 29, {})
 
 
 def test_the_default_is_causal_and_records_say_what_they_said(

@@ -193,7 +193,9 @@ def test_own_digests_follow_the_source(
     before = own_digests(setting, study.folder)
     assert before["mlp"].keys() == {"ideas.py"}
     (tmp_path / "ideas.py").write_text(OWN + "# edited\n")
-    assert own_digests(setting, study.folder) == before  # not a part of it
+    assert own_digests(setting, study.folder) != before  # of the whole file
+    (tmp_path / "ideas.py").write_text(OWN)
+    assert own_digests(setting, study.folder) == before
     (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
     assert own_digests(setting, study.folder) != before
     elsewhere = tmp_path_factory.mktemp("installed")

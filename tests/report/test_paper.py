@@ -24,7 +24,7 @@ from rich.console import Console
 import paribus
 from paribus.analysis import analyse
 from paribus.cli.printed import comparison
-from paribus.decision import decide
+from paribus.decision import decide, verdict_record
 from paribus.report import write_paper
 from paribus.report.figures import Figure
 from paribus.report.paper.contents import Fact, Material, sections
@@ -95,7 +95,7 @@ def known_numbers(material: Material) -> set[float]:
     records = [
         analysis.to_dict(),
         study.model_dump(mode="json"),
-        [verdict.to_dict() for verdict in material.verdicts],
+        verdict_record(study, material.verdicts),
         *(trial for trial in material.results.trials.values()),
         *(folder.read_json("environment.json") for folder in material.results.finished[:1]),
         [study.trials, study.contrasts],

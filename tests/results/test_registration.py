@@ -115,11 +115,13 @@ def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
     study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 2\n")
-    settle(folder, study, registered(study, DATA, "cpu"))  # nobody uses B
+    edited = r"otherwise: {} was edited \(used by arm 'own'\)"
+    with pytest.raises(ParibusError, match=edited.format("ideas.py")):  # a file is whole
+        settle(folder, study, registered(study, DATA, "cpu"))
+    (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 1\n")
+    settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "helper.py").write_text("C = 2")
-    with pytest.raises(
-        ParibusError, match=r"otherwise: helper.py was edited \(used by arm 'own'\)"
-    ):
+    with pytest.raises(ParibusError, match=edited.format("helper.py")):
         settle(folder, study, registered(study, DATA, "cpu"))
 
 

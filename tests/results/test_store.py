@@ -31,7 +31,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     monkeypatch.setattr("os.replace", fails)
     with pytest.raises(ParibusError, match="No space left"):
         write_bytes(path, b"new")
-    assert path.read_text() == '{\n  "b": 1,\n  "schema_version": 1\n}\n'
+    assert path.read_text() == '{\n  "b": 1,\n  "schema_version": 2\n}\n'
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from paribus.engine.format import PRECISION
 from paribus.results import ResultsFolder
 from paribus.study import load_study
 from paribus.study.null_study import null_study
-from paribus.study.study import PRECISION, substance
+from paribus.study.study import substance
 
 from .scripts import HOME, study_of
 

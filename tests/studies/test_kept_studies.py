@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import paribus
+from paribus.engine.format import PRECISION
 from paribus.results import ResultsFolder, readable
 from paribus.results.keeping import is_kept, read_analysis
 from paribus.study import load_study
-from paribus.study.study import PRECISION, substance
+from paribus.study.study import substance
 
 from . import headline
 from .agreeing import disagreements

@@ -155,6 +155,7 @@ class StackedRecords(RecordFormat):
     packages = PACKAGES
     blocks = "blocks.parquet"
     aligned_by = "characters"
+    is_timed = True
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
         """Return what two trials are compared in."""

@@ -44,6 +44,8 @@ class RecordFormat:
     """Sums over items, or blocks of them."""
     aligned_by: str = "item"
     """Its column that is equal where two arms have the same items."""
+    is_timed: bool = False
+    """Whether every finished trial has timing.json, which is not sealed; others may have it."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
         """Return what two trials are compared in."""

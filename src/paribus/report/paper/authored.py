@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -274,7 +273,7 @@ def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) ->
 
 def _typst(source: Source, bound: Bound, folder: Path) -> bytes:
     template = folder / "template.typ"
-    template.write_bytes(files("paribus.report.paper").joinpath("authored.typ").read_bytes())
+    write_bytes(template, files("paribus.report.paper").joinpath("authored.typ").read_bytes())
     text = _pandoc(source, bound, "typst", [f"--template={template}"])
     fonts = Fonts.of(text)
     write_bytes(folder / "paper.typ", fonts.spelled(text).encode())
@@ -321,6 +320,4 @@ def _put_beside(source: Source, bound: Bound, folder: Path, fonts: Fonts) -> Non
     for name in IMAGE.findall(source.body):
         picture = (home / name).resolve()
         if picture.is_relative_to(home) and picture.is_file():
-            target = folder / picture.relative_to(home)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, target)
+            write_bytes(folder / picture.relative_to(home), picture.read_bytes())
