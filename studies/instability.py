@@ -99,7 +99,7 @@ def study_file(study: Study, arms: list[str]) -> str:
 
 def _arm(name: str, title: str, formula: str, against: str, set_: dict[str, Any]) -> str:
     lines = [f"[arms.{name}]", f'title = "{title}"', f'description = "{formula}"']
-    lines.append(f'against = "{against}"')
+    lines.append(f'reference = "{against}"')
     for key, value in set_.items():
         shown = f'"{value}"' if isinstance(value, str) else repr(value)
         lines.append(f'set."{key}" = {shown}')

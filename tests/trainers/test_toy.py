@@ -190,3 +190,40 @@ def test_a_strangers_folder_runs_nothing(folder: Path) -> None:
     record = json.loads((folder / "r" / "registration.json").read_text())
     assert record["trainer"]["controls"]["text"] == ["toy.text"]
     assert ResultsFolder(folder / "r").exists
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "range(1, 31)",
+            "range(1, 11)",
+            "10 losses are too few to judge stability, which takes 23",
+        ),
+        ('{"loss": math.nan if broken else base, ', "{", "no score of 'loss', which is primary"),
+        ('"hits": float(hits.mean())', '"hits": 0.123', "the mean of its items is"),
+        ('"size": 1.0}', '"size": "large"}', "'large', and no number"),
+        ('"nats", "lower"', '"nats", "less"', "better is 'less'"),
+    ],
+)
+def test_what_could_not_be_judged_is_refused_when_it_is_given(
+    folder: Path, old: str, new: str, words: str
+) -> None:
+    """Sealed trials cannot be mended."""
+    text = (folder / "toy.py").read_text()
+    assert old in text
+    (folder / "toy.py").write_text(text.replace(old, new))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and words in err and err.count("\n") == 1
+    assert not list((folder / "r").rglob("manifest.json"))
+
+
+def test_verbs_that_need_the_engine_s_records_say_so(folder: Path) -> None:
+    study = STUDY.partition("[tuning]")[0].replace("{ looks = [5, 8] }", "[1, 2, 3]")
+    (folder / "study.toml").write_text(study)
+    assert verb("run", "study.toml", "--results", "r")[0] == 0
+    for words in (["show", "study.toml"], ["plan", "study.toml"], ["bench", "study.toml"]):
+        code, _, err = verb(*words)
+        assert code == 2 and "'stacked' alone" in err and err.count("\n") == 1
+    code, out, _ = verb("status", "r")
+    assert code == 0 and "hot/seed-3" in out and "diverged" in out

@@ -58,6 +58,7 @@ def show_study(
 ) -> None:
     """Show what a study would do: arms, cost on this machine, specification."""
     loaded = _load(study, set_, trust, None if parameters else where)
+    _require_stacked(loaded, "`paribus show`")
     from paribus.cli import printed
 
     if parameters:
@@ -95,6 +96,7 @@ def plan(
 ) -> None:
     """Say what a study costs here and what it can detect, before any run."""
     loaded = _load(study, set_, trust, where)
+    _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import printed
     from paribus.engine.execution.timing.estimate import estimate
@@ -257,6 +259,7 @@ def bench(
 ) -> None:
     """Time training here: against the machine's ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
+    _require_stacked(loaded, "`paribus bench`")
     from paribus.cli import printed
     from paribus.engine.execution.timing.bench import bench as bench_study
     from paribus.results.formats import write_json
@@ -309,6 +312,12 @@ def _train(
             watch=watch,
             log=log,
         )
+
+
+def _require_stacked(study: Study, what: str) -> None:
+    from paribus.study.trainer import require_stacked
+
+    require_stacked(study, what)
 
 
 def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:

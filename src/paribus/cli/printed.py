@@ -552,9 +552,10 @@ def status(results: Results) -> Parts:
     rows = []
     for folder in results.finished:
         trial = results.trials[folder.arm, folder.seed]
-        seconds = results.timing[folder.arm, folder.seed]["training_seconds"]
+        timing = results.timing.get((folder.arm, folder.seed))
+        took = numbers.duration(timing["training_seconds"]) if timing else ""
         state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
-        rows.append((folder.label, state, str(trial["iterations"]), numbers.duration(seconds)))
+        rows.append((folder.label, state, str(trial.get("iterations", "")), took))
     for folder in results.unfinished:
         steps = begun.get((folder.arm, folder.seed))
         state = "waiting" if steps is None else "started"

@@ -116,7 +116,7 @@ def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[s
 
 def _require_tested(folder: ResultsFolder, registered: dict[str, Any]) -> None:
     """Raise ParibusError where a test part is sealed that the first stage is not evaluated on."""
-    sealed = any("test" in data["digests"] for data in registered["data"].values())
+    sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
         raise ParibusError(
             f"the first stage of {folder.path} is not evaluated on its sealed test part; finish it "

@@ -219,6 +219,15 @@ def _shipped(name: str) -> TrainerFormat:
     return getattr(importlib.import_module(module), attribute)
 
 
+def require_stacked(study: Study, what: str) -> None:
+    """Raise ParibusError where a study is not of the trainer that alone can do `what`."""
+    if study.trainer != STACKED:
+        raise ParibusError(
+            f"'{study.name}' is run by trainer '{study.trainer}'; {what} is of the trainer "
+            f"'{STACKED}' alone"
+        )
+
+
 def format_of(trainer: object) -> TrainerFormat:
     """Return the format of a trainer's studies and records. Raises ParibusError."""
     if isinstance(trainer, str) and trainer in SHIPPED:

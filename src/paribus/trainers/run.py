@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -106,7 +106,15 @@ def _is_trainer(found: object) -> bool:
 
 def _declaration(study: Study, trainer: Trainer) -> Declaration:
     """Return what the trainer declares, held against what the study compares."""
-    found = trainer.declare(study)
+    try:
+        found = trainer.declare(study)
+    except (ParibusError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"trainer '{study.trainer}' declares nothing: line {_line_of(error)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     known = by_name({"the trainer": list(found.metrics)})
     for name in study.metrics:
         if name not in known:
@@ -211,8 +219,27 @@ def _write(
 ) -> None:
     """Write and seal what a trainer gave of one trial. Raises ParibusError for the undeclared."""
     metrics = _metrics(declaration)
+    needed = study.stability.steps_needed
+    if 0 < len(record.losses) < needed:
+        raise ParibusError(
+            f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
+            f"which takes {needed}; give more, give none, or lower stability.median_steps"
+        )
+    for endpoint in study.judged:
+        if endpoint.metric not in record.scores:
+            raise ParibusError(
+                f"trial {folder.label} has no score of '{endpoint.metric}', which is primary; a "
+                "trial that diverged has NaN"
+            )
     scores = _numbers(folder, "scores", record.scores, metrics)
     items = _by_item(folder, declaration, _declared(folder, "items", record.items, metrics))
+    for name, values in items.items():
+        given, mean = scores.get(name), float(values.mean()) if values.size else math.nan
+        if given is None or not math.isclose(given, mean, rel_tol=1e-9, abs_tol=1e-12):
+            raise ParibusError(
+                f"trial {folder.label}: '{name}' is {given} and the mean of its items is {mean}; "
+                "it is declared in by_item, as their mean"
+            )
     for name in record.controls:
         if name not in declaration.controls:
             raise ParibusError(
@@ -273,7 +300,12 @@ def _numbers(
 ) -> dict[str, float | None]:
     """Return scores as JSON has them: null where one is not finite."""
     found = _declared(folder, what, given, metrics)
-    return {n: float(v) if math.isfinite(v) else None for n, v in found.items()}
+    for name, value in found.items():
+        if isinstance(value, bool | str) or not isinstance(value, SupportsFloat):
+            raise ParibusError(
+                f"trial {folder.label}: the score of '{name}' is {value!r:.40}, and no number"
+            )
+    return {n: float(v) if math.isfinite(float(v)) else None for n, v in found.items()}
 
 
 def _declared(

@@ -37,7 +37,7 @@ from paribus.results.trial_folder import (
     weights_file,
 )
 from paribus.study import Study, changed_files, own_parts, require_trust
-from paribus.study.trainer import SHIPPED
+from paribus.study.trainer import SHIPPED, require_stacked
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
 from paribus.verification.registered import registration_findings
@@ -105,6 +105,7 @@ def verify(
     def repeat(results: Results, is_tuning: bool) -> list[str]:
         from paribus.verification.with_engine import repeat_findings
 
+        require_stacked(results.study, "repeating trials")
         about = Path(folder) if folder is not None else None
         return repeat_findings(results, is_tuning, about, workers, device, at)
 

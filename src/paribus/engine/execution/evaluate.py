@@ -30,6 +30,7 @@ from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, require_trust
+from paribus.study.trainer import require_stacked
 
 if TYPE_CHECKING:
     import torch
@@ -93,6 +94,7 @@ def evaluate(
     """
     at = find_backend(backend)
     loaded = load_results(results, trust=trust)
+    require_stacked(loaded.study, "asking more tasks")
     require_trust(loaded.study)
     folder = ResultsFolder(loaded.path)
     if not loaded.finished:

@@ -23,6 +23,7 @@ from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.formats import write_plain_json
 from paribus.study import Setting, require_trust
+from paribus.study.trainer import require_stacked
 
 CARD = """\
 ---
@@ -150,6 +151,7 @@ def export_trial(
     """
     loaded, out = load_results(results, trust=trust), Path(out)
     trial = _find(loaded, arm, seed)
+    require_stacked(loaded.study, "exporting a model")
     setting = loaded.study.setting(arm)
     require_trust(loaded.study)  # a corpus may be custom code
     _require_free(out)

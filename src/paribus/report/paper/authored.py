@@ -180,7 +180,14 @@ def render(source: Source, bound: Bound, form: Format = "typst") -> Rendered:
         name = re.search(r"'(\w+)' is undefined", str(error))
         known = nearest(name[1], functions) if name else "correct it"
         raise ParibusError(f"{_where(source, error)}: {error.message}: {known}") from None
-    except (ParibusError, TypeError, ValueError, jinja2.TemplateError) as error:
+    except (
+        ParibusError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        jinja2.TemplateError,
+    ) as error:
         raise ParibusError(f"{_where(source, error)}: {error}") from None
     if (found := ABSTRACT.match(body)) and not abstract:
         abstract, body = found[1].strip(), body[found.end() :]
