@@ -32,7 +32,8 @@ import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.environment import choose_device, native_precision, prepare
-from paribus.study import Study, load_study, with_precision
+from paribus.engine.setting import with_precision
+from paribus.study import Study, load_study
 
 WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"
 WARM_UP_STEPS, NANOGPT_STEPS = 20, 200

@@ -175,7 +175,8 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
     from paribus.engine.data import load_dataset
     from paribus.engine.machine.assembly import build_stack
     from paribus.engine.model import training_flops_per_token
-    from paribus.study import load_study, with_precision
+    from paribus.engine.setting import with_precision
+    from paribus.study import load_study
 
     study = load_study("embedding-norm", {"data.corpus": "pydoc", **changes})
     study = with_precision(study, "float32")

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset, batch, load_dataset
+from paribus.engine.setting import Setting
 from paribus.results import Results, load_results
 from paribus.statistics import paired_contrast
-from paribus.study import Setting
 
 WINDOWS_AT_ONCE = 64
 SMOOTHED = 10  # steps that a point of the curve is the mean of

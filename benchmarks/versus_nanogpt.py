@@ -46,7 +46,7 @@ def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: 
 
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
     from paribus.engine.data import load_dataset
-    from paribus.study import Data
+    from paribus.engine.setting import Data
 
     torch.set_num_threads(threads)
     torch.manual_seed(1337)
@@ -89,7 +89,8 @@ def train_paribus(precision: str | None, steps: int, start: object, seconds: obj
     from paribus.engine.data import load_dataset
     from paribus.engine.machine.assembly import build_stack
     from paribus.engine.machine.environment import native_precision, prepare
-    from paribus.study import load_study, with_precision
+    from paribus.engine.setting import with_precision
+    from paribus.study import load_study
 
     device = torch.device("cpu")
     prepare(device)

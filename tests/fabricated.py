@@ -17,6 +17,7 @@ from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.engine.evaluation.measures import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics, possible
 from paribus.engine.probes import shipped_probes
+from paribus.engine.setting import curve_steps
 from paribus.engine.training import DRAWINGS
 from paribus.files import write_bytes
 from paribus.results import (
@@ -29,7 +30,7 @@ from paribus.results import (
 )
 from paribus.results.formats import write_table
 from paribus.rng import stream
-from paribus.study import Study, curve_steps, measuring_record, own_digests
+from paribus.study import Study, measuring_record, own_digests
 
 
 def registered(

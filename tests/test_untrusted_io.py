@@ -13,9 +13,10 @@ import pytest
 
 from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data.tokenizer import BpeTokenizer
+from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import Results, load_results
-from paribus.study import Data, Study, load_study, parse_override
+from paribus.study import Study, load_study, parse_override
 from paribus.untrusted_io import (
     MOST_NESTED,
     MalformedError,

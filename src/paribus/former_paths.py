@@ -19,8 +19,17 @@ MOVED = {
         *("observation", "probes", "rows", "tasks", "training"),
     )
 } | {"kernels": "paribus.engine.ops.kernels"}
+# Files of `study` that are the engine's.
+SETTING = {
+    f"paribus.study.{former}": f"paribus.engine.setting.{today}"
+    for former, today in {
+        "spec": "setting",
+        **{name: name for name in ("architecture", "curve", "data", "precision", "presets")},
+        "treatment": "treatment",
+    }.items()
+}
 # Modules of the engine whose content others have now.
-JOINED = {
+JOINED = SETTING | {
     f"paribus.engine.{former}": f"paribus.engine.{today}"
     for former, today in {
         "model.attention": "model.attentions.causal",

@@ -28,10 +28,11 @@ from paribus.engine.data.source import encoded
 from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of
 from paribus.engine.evaluation import evaluate_heldout
 from paribus.engine.model import build_model
+from paribus.engine.setting import Data
 from paribus.engine.tasks import build_suite
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Data, Study
+from paribus.study import Study
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
 

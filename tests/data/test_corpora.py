@@ -22,8 +22,8 @@ from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data import pieces as pieces_module
 from paribus.engine.data.corpora import all_corpora, hub, published, read_pieces
 from paribus.engine.data.pieces import cut, pieces
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data
 
 HERE = Path()
 DOCUMENTS = ["The first one.\nIt has “quotes” and 東京.", "second", "third\r\n"]

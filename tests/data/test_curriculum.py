@@ -10,9 +10,9 @@ import pytest
 from paribus.engine.data import batch, load_dataset, source
 from paribus.engine.data.curricula import all_keys
 from paribus.engine.data.order import Windows
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data, parse_study
-from paribus.study.custom_code import own_named, own_parts
+from paribus.study import parse_study
 
 from ..conftest import SMALL
 
@@ -124,8 +124,8 @@ def test_a_curriculum_that_cannot_be_is_refused(
 def test_an_own_key_is_code_that_is_named_and_gives_no_numbers(folder: Path) -> None:
     table = SMALL | {"data": data("ideas.py:vowels").model_dump()}
     setting = parse_study(table, folder=folder).setting("baseline")
-    assert own_named(setting)["data.curriculum"] == "ideas.py:vowels"
-    assert own_parts(setting) == ()
+    assert setting.own_named["data.curriculum"] == "ideas.py:vowels"
+    assert setting.own_parts == ()
 
 
 @pytest.mark.parametrize("name", all_keys())

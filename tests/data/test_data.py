@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
 from paribus.engine.data.corpora import published
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data, Study
+from paribus.study import Study
 
 HERE = Path()
 

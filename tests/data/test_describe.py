@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paribus.engine.data import consumption, describe, describe_data, load_dataset
-from paribus.study import Data
+from paribus.engine.setting import Data
 
 HERE = Path()
 

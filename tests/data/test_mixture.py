@@ -21,10 +21,10 @@ from paribus.engine.data import (
     source,
 )
 from paribus.engine.data.order import Windows
+from paribus.engine.setting import Data
+from paribus.engine.setting.bounds import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.study import Data
-from paribus.study.bounds import MIXTURE_PARTS
 
 
 def text(seed: int, n: int, letters: str = "abcdefgh \n") -> str:

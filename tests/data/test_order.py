@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import batch, consumption, load_dataset, source
 from paribus.engine.data.order import Windows, document_places, permuted
+from paribus.engine.setting import Data
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Data, Study
+from paribus.study import Study
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])

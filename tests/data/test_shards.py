@@ -28,8 +28,8 @@ from paribus.engine.data.pieces import pieces
 from paribus.engine.data.reading_progress import listening
 from paribus.engine.data.source import scan
 from paribus.engine.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data
 
 
 @pytest.fixture(autouse=True)

@@ -22,9 +22,9 @@ from paribus.engine.data.deduplicate import deduplicated
 from paribus.engine.data.duplicates import RUN_TOKENS, segments
 from paribus.engine.data.tokens import tokens_digest
 from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.study import Data
 
 
 def letters(seed: int, n: int) -> str:

@@ -11,8 +11,9 @@ from paribus.cli import main
 from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data, load_study
+from paribus.study import load_study
 from paribus.study.custom_code import own_digests
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"

@@ -14,7 +14,7 @@ from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.data.train_tokenizer import train_tokenizer
 from paribus.engine.evaluation import evaluate_on
 from paribus.engine.evaluation.code_length import CodeLength, code_length
-from paribus.study import Data
+from paribus.engine.setting import Data
 
 
 class Fixed(nn.Module):

@@ -16,9 +16,10 @@ from paribus.engine.execution.timing import budgets
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.workers.messages import CountModel, MeasureStep, Ready
 from paribus.engine.machine.speed import measure, model_size
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.study import Setting, Study, tuning_study
+from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 
 OWN = """

@@ -13,8 +13,9 @@ import torch
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import count_parameters
-from paribus.study import Study, load_study, tuning_study, with_precision
-from paribus.study.data import SourceText
+from paribus.engine.setting import with_precision
+from paribus.engine.setting.data import SourceText
+from paribus.study import Study, load_study, tuning_study
 
 from ..conftest import small_text
 from ..studies.scripts import all_studies, study_of

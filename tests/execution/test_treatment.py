@@ -20,10 +20,11 @@ from paribus.engine.execution.start import read_data
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.execution.trial.stacks import sharing_arms
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.report.section_tables import data_tables
 from paribus.results import Results, ResultsFolder
-from paribus.study import Data, Study, parse_study
+from paribus.study import Study, parse_study
 from paribus.verification import verify
 from paribus.verification.scores import score_findings
 

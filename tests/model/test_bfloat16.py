@@ -10,7 +10,7 @@ import torch
 
 from paribus.engine.model import Attention, ModelConfig
 from paribus.engine.ops import library, without_kernels
-from paribus.study import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Model, Setting, Training
 
 B, T, D, H, V = 3, 24, 32, 4, 41
 SETTING = Setting(

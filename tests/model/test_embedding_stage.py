@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from paribus.engine.model import build_model, initial_parameters, parts
+from paribus.engine.setting import Data, Embedding, Init, Model, Setting, Training
 from paribus.errors import ParibusError
-from paribus.study import Data, Embedding, Init, Model, Setting, Training
 
 D, T, V = 128, 16, 40
 TOKENS = np.arange(2 * T).reshape(2, T) % V

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import transformers
 
 from paribus.engine.model import GPT, build_model
-from paribus.study import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Model, Setting, Training
 
 SHAPES = [  # n_layer, n_head, d_model, seq_len, vocab_size
     (1, 1, 8, 5, 11),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import transformers
 
 from paribus.engine.model import GPT, build_model
-from paribus.study import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Model, Setting, Training
 
 SHAPES = [  # n_layer, n_head, n_kv_head, d_model, seq_len, vocab_size, matched, theta
     (1, 2, 1, 8, 5, 11, True, 10_000.0),

@@ -29,9 +29,10 @@ from paribus.engine.model import (
 )
 from paribus.engine.model.parts import WORDS
 from paribus.engine.probes import shipped_probes
+from paribus.engine.setting import Data, Model, Setting, Training
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Data, Model, Setting, Study, Training
+from paribus.study import Study
 
 from .variants import VARIANTS
 

@@ -16,8 +16,8 @@ from paribus.engine.model.norms.rmsnorm import ParameterFreeRMSNorm, RMSNorm
 from paribus.engine.ops import functional, library
 from paribus.engine.ops.functional import linear, residual
 from paribus.engine.ops.kernels import compiling, linear_maps, rowwise
+from paribus.engine.setting import Model
 from paribus.errors import ParibusError
-from paribus.study import Model
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from paribus.engine.model import GPT, build_model
 from paribus.engine.ops import fused_block, library, without_kernels
+from paribus.engine.setting import Data, Model, Setting, Training
 from paribus.errors import ParibusError
-from paribus.study import Data, Model, Setting, Training
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"

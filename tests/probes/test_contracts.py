@@ -15,8 +15,9 @@ from paribus.engine.data.dataset import windows_of
 from paribus.engine.observation import Probe
 from paribus.engine.probes import shipped_probes
 from paribus.engine.probes.reduce import GROUPS
+from paribus.engine.setting import Data
 from paribus.engine.training import COLUMNS, MEASURED, Trainer
-from paribus.study import Data, Study
+from paribus.study import Study
 
 PROBES = list(shipped_probes().values())
 each_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)

@@ -17,7 +17,7 @@ from paribus.engine.probes import shipped_probes
 from paribus.engine.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
 from paribus.engine.probes.reduce import quantiles as quantiles_of
 from paribus.engine.rows import Rows
-from paribus.study import Setting
+from paribus.engine.setting import Setting
 
 SETTING = Setting.model_validate(
     {

@@ -11,9 +11,9 @@ import torch
 
 from paribus.engine.machine.memory import require_room
 from paribus.engine.model import build_model
+from paribus.engine.setting.bounds import MOST_PARAMETERS, matrix_parameters
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_study, require_trust
-from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
 
 from ..conftest import SMALL
 from ..studies.scripts import all_studies

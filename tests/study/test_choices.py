@@ -11,11 +11,12 @@ from paribus.decision import find_rule
 from paribus.engine.data.corpora import find_corpus
 from paribus.engine.data.curricula import find_key
 from paribus.engine.model import find_part
+from paribus.engine.setting import Data
 from paribus.engine.tasks.generators import find_tasks
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.errors import ParibusError
-from paribus.study import Data, Study
+from paribus.study import Study
 
 HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"

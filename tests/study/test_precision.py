@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from paribus.engine.setting import is_open, with_precision
 from paribus.errors import ParibusError
-from paribus.study import Study, is_open, parse_study, with_precision
+from paribus.study import Study, parse_study
 
 Maker = Callable[..., Study]
 AUTO = {"training.precision": "auto"}

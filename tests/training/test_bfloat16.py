@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from paribus.engine.data import Dataset, batch
 from paribus.engine.model import build_model, load_parameters, parameter_uses
 from paribus.engine.probes import shipped_probes
+from paribus.engine.setting import Setting
 from paribus.engine.training import COLUMNS, Trainer, is_decayed
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 STEPS = 8
 LOSS, GRAD_NORM = list(COLUMNS).index("train_loss"), list(COLUMNS).index("grad_norm")

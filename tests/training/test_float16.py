@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from paribus.engine.data import Dataset, batch
 from paribus.engine.model import build_model, load_parameters, parameter_uses
 from paribus.engine.probes import shipped_probes
+from paribus.engine.setting import Setting
 from paribus.engine.training import COLUMNS, MEASURED, Trainer, is_decayed
 from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 STEPS = 16
 SCALED = [*COLUMNS, "loss_scale", "skipped_steps"]

@@ -15,11 +15,11 @@ from paribus.declared import declared
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.probes import shipped_probes
+from paribus.engine.setting.setting import Loss as LossSpec
 from paribus.engine.training import COLUMNS, Loss, Optimizer, Trainer
 from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
 from paribus.study import Study, own_digests
-from paribus.study.spec import Loss as LossSpec
 from paribus.study.trust import custom_code
 
 Maker = Callable[..., Study]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from paribus.engine.model import build_model, parameter_uses
+from paribus.engine.setting.setting import Schedule
 from paribus.engine.training import clip_factors, is_decayed, learning_rate
 from paribus.study import load_study
-from paribus.study.spec import Schedule
 
 
 def rates(schedule: Schedule, iterations: int) -> list[float]:

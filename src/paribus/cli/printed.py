@@ -32,6 +32,7 @@ from paribus.decision import (
     shared_caveats,
 )
 from paribus.digests import flatten
+from paribus.engine.setting import is_open
 from paribus.metric import Metric
 from paribus.report import tables
 from paribus.report.section_tables import (
@@ -45,7 +46,7 @@ from paribus.report.section_tables import (
 from paribus.report.table_model import MARKS, Table
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
-from paribus.study import Study, in_words, is_open, is_untuned
+from paribus.study import Study, in_words, is_untuned
 
 if TYPE_CHECKING:
     from paribus.engine.execution.evaluate import Answers

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from paribus.engine.setting.setting import COSTED
 from paribus.results.controls import (
     WORST,
     Check,
@@ -37,7 +38,6 @@ from paribus.results.controls import (
 from paribus.results.software import KERNELS, differences
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import changed_sources
-from paribus.study.spec import COSTED
 
 ROUNDING = 1e-9  # a count of FLOPs is kept as a float
 CALLED = {"flops": "FLOPs", "seconds": "seconds"}

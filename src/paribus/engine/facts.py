@@ -14,10 +14,11 @@ from typing import Any
 
 from paribus import numbers
 from paribus.digests import flatten
+from paribus.engine.setting import SMALLEST_SCALE
 from paribus.numbers import plural
 from paribus.report.words import listed
 from paribus.results import Results
-from paribus.study import SMALLEST_SCALE, Study
+from paribus.study import Study
 
 # What parts are called, by site and name.
 WORDS: dict[str, dict[str, str]] = {

@@ -13,23 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus import numbers
+from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
+from paribus.engine.setting.curve import curve_steps, why_no_curve
+from paribus.engine.setting.presets import PRESET, preset_values
+from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import all_tasks, registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
-from paribus.study import (
-    OF_FLOAT16,
-    Evaluation,
-    LossScale,
-    Probes,
-    Setting,
-    Study,
-    Tasks,
-    explain,
-)
-from paribus.study.curve import curve_steps, why_no_curve
-from paribus.study.presets import PRESET, preset_values
+from paribus.study import Study, explain
 from paribus.study.trainer import TrainerFormat
-from paribus.study.treatment import require_shared_text
 
 PRECISION = "training.precision"
 ITERATIONS = "training.iterations"

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from paribus.drawing import PART, Drawing
 from paribus.engine.rows import Rows
+from paribus.engine.setting import Setting
+from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
-from paribus.study import Setting
-from paribus.study.architecture import CAUSAL
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block

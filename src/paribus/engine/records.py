@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
+from paribus.engine.setting import Setting
 from paribus.metric import Metric
 from paribus.results.controls import Checks
 from paribus.results.record_format import RecordFormat
 from paribus.results.records import Count, Record
 from paribus.results.trial_folder import CANONICAL, TrialFolder
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 # Steps of a trial that are trained again where its arm has custom code: a share of its iterations,

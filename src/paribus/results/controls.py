@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paribus.digests import changes
-from paribus.study import Study, own_parts
+from paribus.study import Study
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
@@ -117,7 +117,7 @@ def check_controls(
                 missing: Finding = ("broken", "not recorded, unlike of other trials")
                 told = [(label, finding or missing) for label, finding in found]
                 add(name, [(label, state, words) for label, (state, words) in told])
-        if custom := [one for one in (arm, reference) if own_parts(study.setting(one))]:
+        if custom := [one for one in (arm, reference) if study.setting(one).own_parts]:
             add("repeatable", [_repeatable(one, (repeated or {}).get(one)) for one in custom])
         elif ":" in study.trainer:
             add("repeatable", [(arm, "not proven", "no trial was trained again")])

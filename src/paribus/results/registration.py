@@ -37,7 +37,6 @@ from paribus.study import (
     is_untuned,
     measuring_record,
     own_digests,
-    own_parts,
     rule_record,
 )
 from paribus.study.custom_code import SOURCES, own_files
@@ -260,7 +259,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     repeated, seeds = {}, study.seeds[: study.plan.looks[0] if study.plan else None]
     for arm in study.arms:
         setting = study.setting(arm)
-        if own_parts(setting):
+        if setting.own_parts:
             steps = records_of(study).repeated_steps(setting)
             drawn = seeds[key(0, "repeated", study.digest, arm) % len(seeds)]
             repeated[arm] = {"seed": drawn, "steps": steps}

@@ -1,10 +1,10 @@
-"""What a study is: frozen specification, arms as differences, TOML loading, what ships."""
+"""What a study is: arms as differences, endpoints, seeds, rule; TOML loading, what ships."""
 
-from paribus.study.architecture import Embedding, Init, Model, Modules
+import importlib
+from typing import Any
+
 from paribus.study.base import Spec
-from paribus.study.curve import curve_steps
-from paribus.study.custom_code import changed_sources, own_digests, own_parts
-from paribus.study.data import CORPUS, Data
+from paribus.study.custom_code import changed_sources, own_digests
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import (
@@ -16,22 +16,17 @@ from paribus.study.load import (
     shipped_studies,
 )
 from paribus.study.null_study import null_study
-from paribus.study.precision import is_open, with_precision
 from paribus.study.sections import (
     Arm,
     Claim,
     Claims,
     Decision,
     Endpoint,
-    Evaluation,
     Hypothesis,
     Inference,
-    Probes,
     Stability,
-    Tasks,
 )
 from paribus.study.seed_plan import Plan
-from paribus.study.spec import OF_FLOAT16, SMALLEST_SCALE, LossScale, Setting, Training
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     MEASURING,
@@ -46,48 +41,45 @@ from paribus.study.trust import (
 from paribus.study.tuning import Candidate, Tuning, at_edges, further_candidates
 from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
 
+# What the built-in trainer is told was here before: own parts of that day import it from here.
+_SETTINGS = ("CORPUS", "Data", "Embedding", "Evaluation", "Init", "LossScale", "Model", "Modules")
+_SETTINGS += ("OF_FLOAT16", "Probes", "SMALLEST_SCALE", "Setting", "Tasks", "Training")
+_SETTINGS += ("curve_steps", "is_open", "with_precision")
+
+
+def __getattr__(name: str) -> Any:
+    """Return what `paribus.engine.setting` has now."""
+    if name in _SETTINGS:
+        return getattr(importlib.import_module("paribus.engine.setting"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
-    "CORPUS",
     "LEARNING_RATE",
     "MEASURING",
-    "OF_FLOAT16",
-    "SMALLEST_SCALE",
     "Arm",
     "Candidate",
     "Claim",
     "Claims",
-    "Data",
     "Decision",
-    "Embedding",
     "Endpoint",
-    "Evaluation",
     "Hypothesis",
     "Inference",
-    "Init",
-    "LossScale",
-    "Model",
-    "Modules",
     "Plan",
-    "Probes",
-    "Setting",
     "Spec",
     "Stability",
     "Study",
-    "Tasks",
-    "Training",
     "Tuning",
     "at_edges",
     "at_rates",
     "changed_files",
     "changed_sources",
     "current_setting",
-    "curve_steps",
     "custom_code",
     "explain",
     "first_stage",
     "further_candidates",
     "in_words",
-    "is_open",
     "is_untuned",
     "load_study",
     "measuring_parts",
@@ -95,7 +87,6 @@ __all__ = [
     "measuring_record",
     "null_study",
     "own_digests",
-    "own_parts",
     "parse_override",
     "parse_study",
     "read_sealed",
@@ -105,5 +96,4 @@ __all__ = [
     "step_code",
     "tuning_study",
     "with_choice",
-    "with_precision",
 ]

@@ -11,6 +11,22 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class TrialSetting(Spec):
+    """Base of what a trial is trained with, besides its seed."""
+
+    @property
+    def own_named(self) -> dict[str, str]:
+        """The import paths of all code of the user's own that a trial is made with, by where they
+        are named: the site of a module, or the key of the study."""
+        return {}
+
+    @property
+    def own_parts(self) -> tuple[str, ...]:
+        """Those of them that compute, sorted: all but what gives or sorts text alone."""
+        named = self.own_named.items()
+        return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
+
+
 class Part(Spec):
     """Something with tables. Specs are compared, and looked up, by their values."""
 

@@ -13,11 +13,10 @@ import hashlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.study.base import TrialSetting
 from paribus.study.importing import no_file
-from paribus.study.spec import Setting
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 SOURCES = "sources"  # in a results folder: the files that its study names
@@ -29,39 +28,15 @@ WHOLE = "file:"
 Sources = dict[str, str]
 
 
-def own_named(setting: Any) -> dict[str, str]:
-    """Return the import paths of all code of the user's own that a trial is made with.
-
-    Own modules by site; own optimizers, loss, corpora and curriculum by key of the study.
-    """
-    if not isinstance(setting, Setting):  # its own code is the trainer itself
-        return {}
-    optimizer, loss = setting.training.optimizer, setting.training.loss
-    named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
-    for i, group in enumerate(optimizer.groups):
-        named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
-    named |= setting.data.own
-    others = {key: path for key, path in named.items() if ":" in path}
-    return setting.model.modules.named | others
-
-
-def own_parts(setting: Setting) -> tuple[str, ...]:
-    """Return those of them that compute, sorted: all but what gives or sorts text alone."""
-    named = own_named(setting).items()
-    return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
-
-
-def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
-    """Return the digests of the source of each of `own_named`.
+def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
+    """Return the digests of the source of each of `setting.own_named`.
 
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
     """
-    named = own_named(setting)
-    sites = setting.model.modules.named if named else ()
     return {
-        key: _sources(path, f"model.modules.{key}" if key in sites else key, folder)
-        for key, path in named.items()
+        key: _sources(path, key if "." in key else f"model.modules.{key}", folder)
+        for key, path in setting.own_named.items()
     }
 
 

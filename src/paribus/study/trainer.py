@@ -19,7 +19,7 @@ from pydantic import ConfigDict
 
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
-from paribus.study.base import Part
+from paribus.study.base import Part, TrialSetting
 
 if TYPE_CHECKING:
     from paribus.study.study import Study
@@ -83,7 +83,7 @@ class Trainer(Protocol):
         ...
 
 
-class Sections(Part):
+class Sections(TrialSetting, Part):
     """The sections of a study file that only a trainer of somebody's own reads, as they stand."""
 
     model_config = ConfigDict(extra="allow")

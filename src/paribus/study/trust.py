@@ -15,8 +15,6 @@ from paribus.study.custom_code import (
     SOURCES,
     Sources,
     measuring_digests,
-    own_named,
-    own_parts,
 )
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
@@ -34,32 +32,31 @@ SHOWN = 4  # of the files and modules, in an error
 
 def custom_code(study: Study) -> tuple[str, ...]:
     """Return every import path of the user's own parts that `study` names, the rule included."""
-    trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
+    trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
     others = [one for one in (study.trainer, study.decision.rule) if ":" in one]
     return tuple(dict.fromkeys([*trained, *measuring_parts(study), *others]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
     """Return those that a training step of `arm` runs: its own parts that compute, and probes."""
-    return (*own_parts(study.setting(arm)), *_measuring(study).get("probes.own", ()))
+    return (*study.setting(arm).own_parts, *_own(study, "probes.own"))
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
     """Return those that measure, the same in every arm: probes, measures and tasks."""
-    return tuple(path for paths in _measuring(study).values() for path in paths)
-
-
-def _measuring(study: Study) -> dict[str, tuple[str, ...]]:
-    """Return the same by the section that names them; a trainer of the user's own has none."""
-    sections = study.model_extra or {}
-    known = [name for name in ("probes", "evaluation", "tasks") if study.trainer in SHIPPED]
-    return {f"{name}.own": sections[name].own for name in known}
+    return tuple(path for paths in measuring_paths(study).values() for path in paths)
 
 
 def measuring_paths(study: Study) -> dict[str, tuple[str, ...]]:
     """Return the import paths of own code that measures, by what records call it."""
-    named = _measuring(study)
-    return {record: named.get(key, ()) for record, key in MEASURING.items()}
+    return {record: _own(study, key) for record, key in MEASURING.items()}
+
+
+def _own(study: Study, key: str) -> tuple[str, ...]:
+    """Return what a key of a trainer's section names; a trainer that has none names none."""
+    name, _, field = key.partition(".")
+    section = (study.model_extra or {}).get(name)
+    return getattr(section, field, ()) if study.trainer in SHIPPED else ()
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:

@@ -36,7 +36,7 @@ from paribus.results.trial_folder import (
     TrialFolder,
     weights_file,
 )
-from paribus.study import Study, changed_files, own_parts, require_trust
+from paribus.study import Study, changed_files, require_trust
 from paribus.study.trainer import SHIPPED, require_stacked
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
@@ -294,7 +294,7 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
             "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
             "`paribus run` with the same study and folder times the arms and trains nothing again"
         )
-    custom = [arm for arm in results.study.arms if own_parts(results.study.setting(arm))]
+    custom = [arm for arm in results.study.arms if results.study.setting(arm).own_parts]
     repeated = folder.read_repeated(custom)
     if lacking := [arm for arm in custom if arm not in repeated]:
         yield f"not repeated: repeated.json does not hold {_some(lacking)}, with custom code"

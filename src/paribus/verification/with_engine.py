@@ -28,13 +28,14 @@ from paribus.engine.model import (
     initial_rules,
 )
 from paribus.engine.model.uses import ParameterUse, parameter_uses
+from paribus.engine.setting import Setting, curve_steps
+from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import learning_rate
 from paribus.engine.training.groups import optimizer_record, parameter_groups
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Setting, Study, curve_steps, own_parts, parse_study
-from paribus.study.bounds import matrix_parameters
+from paribus.study import Study, parse_study
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
@@ -65,7 +66,7 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
             record = results.trials[trial.arm, trial.seed]
             found += _told(trial, _steps(results, trial, setting, record))
             found += _told(trial, _points(trial, results.study, record))
-            if trust or not own_parts(setting):
+            if trust or not setting.own_parts:
                 built += 1
                 found += _told(trial, _model(models, trial, setting, record))
     n = len(results.finished)

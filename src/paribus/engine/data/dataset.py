@@ -16,8 +16,8 @@ from paribus.engine.data.order import Mixture, Windows, document_places
 from paribus.engine.data.split import HeldOutText, Rates, SealedPart, Texts, part_digest
 from paribus.engine.data.tokenizer import Tokenizer, token_classes
 from paribus.engine.data.tokens import ShardedTokens, Tokens, join, part
+from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
-from paribus.study import CORPUS, Data
 
 
 @dataclass(frozen=True)

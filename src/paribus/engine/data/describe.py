@@ -21,7 +21,7 @@ from paribus.engine.data.duplicates import (
 from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.data.tokenizer import TOKEN_CLASSES, token_classes
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
-from paribus.study import CORPUS
+from paribus.engine.setting import CORPUS
 
 ALL_TOKENS = 2**21
 """A text of no more is described whole; of a longer one, a sample."""

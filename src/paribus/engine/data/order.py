@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from paribus.engine.data.tokens import Tokens, chunks, windows
+from paribus.engine.setting.bounds import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.rng import stream
-from paribus.study.bounds import MIXTURE_PARTS
 
 ROUNDS = 8
 

@@ -20,8 +20,8 @@ from paribus.engine.data.pieces import Piece
 from paribus.engine.data.reading_progress import note
 from paribus.engine.data.tokenizer import Tokenizer
 from paribus.engine.data.tokens import Tokens, in_order
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data
 
 SMALL_BYTES = 2 * 2**20
 """A text of no more UTF-8 bytes is tokenized in memory by everyone who needs it."""

@@ -22,8 +22,8 @@ from paribus.engine.data.pieces import Piece
 from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
 from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.engine.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
+from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
-from paribus.study import CORPUS, Data
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from paribus.digests import canonical_json, digest
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data
 from paribus.untrusted_io import TOKENIZER_BYTES, parse_json, read_bytes
 
 if TYPE_CHECKING:  # a library that other studies need not load

@@ -10,9 +10,9 @@ from pathlib import Path
 from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.reading_progress import note
 from paribus.engine.data.tokenizer import ENDS_OF_DOCUMENT
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.study import Data
 from paribus.untrusted_io import files_below
 
 LEAST_TOKENS = 257  # the bytes, and the end of a document

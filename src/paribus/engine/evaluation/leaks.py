@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.study import Setting
+from paribus.engine.setting import Setting
 
 Read = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
 

@@ -23,6 +23,7 @@ from paribus.engine.execution.trial.stacks import Trial, sharing_arms
 from paribus.engine.execution.workers.messages import Finished, Resumed, Train, Trained
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device
+from paribus.engine.setting import Data
 from paribus.errors import require_positive
 from paribus.results import (
     Results,
@@ -33,7 +34,7 @@ from paribus.results import (
 )
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
-from paribus.study import Data, Study
+from paribus.study import Study
 from paribus.trainers.looking import take_look
 from paribus.trainers.run import results_folder
 from paribus.trainers.tune import tune

@@ -22,17 +22,10 @@ from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
 from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.ops import shortcoming
+from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, registration, settle
-from paribus.study import (
-    Data,
-    Study,
-    is_open,
-    require_trust,
-    step_code,
-    with_choice,
-    with_precision,
-)
+from paribus.study import Study, require_trust, step_code, with_choice
 
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""

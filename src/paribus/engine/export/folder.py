@@ -17,12 +17,13 @@ import safetensors.numpy
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
 from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json, vocabulary_notes
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder, write_bytes
 from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.formats import write_plain_json
-from paribus.study import Setting, require_trust
+from paribus.study import require_trust
 from paribus.study.trainer import require_stacked
 
 CARD = """\

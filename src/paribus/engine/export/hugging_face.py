@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from paribus.engine.setting import Setting
+from paribus.engine.setting.architecture import Attention
 from paribus.errors import ParibusError
-from paribus.study import Setting
-from paribus.study.architecture import Attention
 from paribus.study.custom_code import changed_sources, own_digests
 
 GPT2_NAMES = {

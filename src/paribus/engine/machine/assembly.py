@@ -8,8 +8,9 @@ import torch
 
 from paribus.engine.data import Dataset
 from paribus.engine.probes import study_probes
+from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 
 def build_stack(

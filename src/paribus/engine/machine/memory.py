@@ -18,10 +18,11 @@ from torch.utils._pytree import tree_leaves
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
+from paribus.engine.setting import Setting
+from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study
-from paribus.study.bounds import matrix_parameters
+from paribus.study import Study
 
 Result = TypeVar("Result")
 PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")

@@ -43,9 +43,10 @@ from paribus.engine.model import (
     training_flops_per_token,
     weight_shapes,
 )
+from paribus.engine.setting import Setting
 from paribus.engine.training import OTHER, PHASES, PRODUCTS, Trainer
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 Result = TypeVar("Result")
 

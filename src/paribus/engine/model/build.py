@@ -28,8 +28,8 @@ from torch.overrides import TorchFunctionMode
 from paribus.engine.model.gpt import GPT
 from paribus.engine.model.parts import ModelConfig
 from paribus.engine.model.uses import parameter_uses
-from paribus.study import Setting
-from paribus.study.architecture import CAUSAL
+from paribus.engine.setting import Setting
+from paribus.engine.setting.architecture import CAUSAL
 
 # How constructors draw, besides by `torch.nn.init`.
 DRAWS = frozenset(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus.engine.model.gpt import GPT, PLACES
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
-from paribus.study import Setting
 
 ROWS = 2
 IN_BLOCKS = {"block_norm": "attention_norm", "attention": "attention", "mlp": "mlp"}

@@ -19,9 +19,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus.engine.model.uses import ParameterUse, parameter_uses
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.rng import stream
-from paribus.study import Setting
 
 CONSTRUCTED = "as constructed"
 ONES = "ones"

@@ -22,9 +22,9 @@ from typing import Any, Self, TypeVar
 from torch import nn
 
 from paribus.declared import DECLARED, declared
+from paribus.engine.setting import Setting
+from paribus.engine.setting.architecture import CAUSAL, Model
 from paribus.errors import ParibusError
-from paribus.study import Setting
-from paribus.study.architecture import CAUSAL, Model
 from paribus.study.choices import no_such
 from paribus.study.importing import load_own
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
-from paribus.study import Setting
 
 RESIDUAL = "residual_projections"
 UNDECAYED = "undecayed"

@@ -23,9 +23,10 @@ from paribus.engine.observation import (
     StepView,
     require_labels,
 )
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Better, readable
-from paribus.study import Setting, Study
+from paribus.study import Study
 from paribus.study.importing import load_own
 
 __all__ = [

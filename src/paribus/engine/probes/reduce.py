@@ -15,7 +15,7 @@ from torch import Tensor
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.observation import Labels
 from paribus.engine.rows import Rows
-from paribus.study import Setting
+from paribus.engine.setting import Setting
 
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paribus.engine.setting import Tasks
 from paribus.engine.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.engine.tasks.task import Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.results.formats import read_json, write_json, write_plain_json
-from paribus.study import Tasks
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it

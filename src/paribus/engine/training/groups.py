@@ -22,6 +22,9 @@ from torch import Tensor, nn
 
 from paribus.engine.model import ParameterUse, parameter_uses
 from paribus.engine.rows import Rows, role
+from paribus.engine.setting import Setting, Training
+from paribus.engine.setting.setting import Group as GroupSpec
+from paribus.engine.setting.setting import Optimizer as OptimizerSpec
 from paribus.engine.training.optimizers import (
     Optimizer,
     Options,
@@ -30,10 +33,7 @@ from paribus.engine.training.optimizers import (
     takes_all,
 )
 from paribus.errors import ParibusError, nearest
-from paribus.study import Setting, Training
 from paribus.study.choices import read_options
-from paribus.study.spec import Group as GroupSpec
-from paribus.study.spec import Optimizer as OptimizerSpec
 
 KEY = "training.optimizer"
 SHARED = ("betas", "eps")  # options that are keys of `training.optimizer` itself

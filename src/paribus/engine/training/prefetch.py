@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
+from paribus.engine.setting import Setting
+from paribus.engine.setting.setting import Schedule
 from paribus.rng import key
-from paribus.study import Setting
-from paribus.study.spec import Schedule
 
 AHEAD = 4
 

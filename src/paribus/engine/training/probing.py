@@ -14,9 +14,9 @@ from torch import Tensor
 
 from paribus.engine.observation import Column, Probe, StepView, is_there
 from paribus.engine.rows import Rows
+from paribus.engine.setting import Setting
 from paribus.engine.training.replicas import Replicas
 from paribus.errors import ParibusError
-from paribus.study import Setting
 
 
 class Kind(NamedTuple):

@@ -20,11 +20,11 @@ from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
+from paribus.engine.setting import Setting
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.state import WEIGHTS
-from paribus.study import Setting
 
 # Phases of a step, in the order of doing: names for whoever asks where the time goes.
 DATA = "data"  # the batch, its digest, its way to the device

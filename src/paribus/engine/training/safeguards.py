@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.study import SMALLEST_SCALE, LossScale
+from paribus.engine.setting import SMALLEST_SCALE, LossScale
 
 # Added to the norm before dividing by it, as in torch.nn.utils.clip_grad_norm_.
 CLIP_EPS = 1e-6

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paribus.drawing import Drawing
+from paribus.engine.setting import OF_FLOAT16
 from paribus.metric import Metric
-from paribus.study import OF_FLOAT16
 
 METRICS = (
     Metric("train_loss", "final training loss", "nats/token", "lower", "steps", of_tokens=True),

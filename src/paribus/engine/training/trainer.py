@@ -24,6 +24,7 @@ from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
+from paribus.engine.setting import Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
@@ -44,7 +45,6 @@ from paribus.engine.training.state import (
     require_shapes,
 )
 from paribus.engine.training.step_metrics import step_columns
-from paribus.study import Setting
 
 
 class Trainer:

@@ -15,8 +15,8 @@ from typing import Any
 
 from paribus.declared import declared
 from paribus.engine.data.pieces import Document, Piece, pieces
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Data
 from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from paribus.engine.data.corpora import Corpus, corpus
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
-from paribus.study import Data
 from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
 
 _KEYS = ("split", "revision", "column")

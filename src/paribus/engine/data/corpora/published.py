@@ -17,9 +17,9 @@ from typing import IO
 from paribus.engine.data.corpora import corpus
 from paribus.engine.data.corpora.text_files import CHUNK_BYTES, corpus_files
 from paribus.engine.data.pieces import Document
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
-from paribus.study import Data
 from paribus.untrusted_io import MIB, TEXT_BYTES, is_regular, open_regular, read_bytes
 
 # As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.

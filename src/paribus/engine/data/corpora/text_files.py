@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from paribus.engine.data.corpora import corpus
 from paribus.engine.data.pieces import Document
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
 from paribus.files import cache_folder
-from paribus.study import Data
 from paribus.untrusted_io import CONVERT, TEXT_BYTES, files_below, open_regular
 
 CHUNK_BYTES = 2**22

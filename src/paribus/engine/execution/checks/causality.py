@@ -36,10 +36,10 @@ from paribus.engine.evaluation.leaks import (
 from paribus.engine.evaluation.predictions import windows_per_batch
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.engine.observation import LOGITS, capture
+from paribus.engine.setting import Setting
 from paribus.engine.training import PRODUCTS, Trainer
 from paribus.errors import ParibusError
 from paribus.rng import stream
-from paribus.study import Setting
 
 Tap = Callable[
     [Tensor], dict[str, Tensor]

@@ -33,10 +33,11 @@ from paribus.engine.model import (
     undeclared_projections,
     unused_positions,
 )
+from paribus.engine.setting import Setting
+from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study, own_parts, step_code
-from paribus.study.bounds import matrix_parameters
+from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
@@ -99,7 +100,7 @@ def dry_run(
 def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
     """Return the arm's model, whose initial values do not hang on any generator."""
     model = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=0)
-    if own_parts(setting):
+    if setting.own_parts:
         again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
         require_initializers(model, again, setting)
     model = model.to(device)

@@ -18,9 +18,10 @@ from paribus.engine.execution.start import read_data, settle_precision
 from paribus.engine.execution.workers.messages import CountModel, MeasureStep
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.study import Setting, Study, parse_study
+from paribus.study import Study, parse_study
 from paribus.study.bounds import MOST_STEPS
 
 ROUNDS = 3  # in which all arms are timed, one after the other

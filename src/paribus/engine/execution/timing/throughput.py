@@ -12,10 +12,11 @@ from paribus.engine.execution.workers.messages import Timed
 from paribus.engine.machine.memory import most_held
 from paribus.engine.machine.speed import timed
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
+from paribus.engine.setting import Data
 from paribus.engine.training import GRAPHED_STEPS, Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
-from paribus.study import Data, Study
+from paribus.study import Study
 
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token

@@ -13,13 +13,14 @@ from paribus.engine.evaluation.harness import HEADLINE, TASK_ACCURACY, standard_
 from paribus.engine.execution.timing.throughput import METRICS as IN_TURN
 from paribus.engine.observation import Probe
 from paribus.engine.probes import known_probes
+from paribus.engine.setting import Setting
 from paribus.engine.tasks import find_tasks, own_tasks
 from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric, by_name, find, unknown
 from paribus.results.curve_metrics import METRICS as CURVE_METRICS
 from paribus.results.curve_metrics import OF_TURNS
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 OF_STEPS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # what a trainer may measure at every step
 

@@ -24,10 +24,11 @@ from paribus.engine.evaluation import LossSum, heldout_loss, heldout_losses_toge
 from paribus.engine.execution.trial.checkpoints import UnusableError
 from paribus.engine.machine.speed import wait
 from paribus.engine.model import GPT, build_model
+from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.training import Trainer
 from paribus.results import TrialFolder
 from paribus.results.curves import FILE
-from paribus.study import Setting, Study, curve_steps
+from paribus.study import Study
 
 UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 

@@ -15,9 +15,10 @@ from paribus.engine.evaluation.harness import (
     together,
 )
 from paribus.engine.execution.trial.suite import standard_data
+from paribus.engine.setting import Setting
 from paribus.engine.tasks import PINNED, read_standard, read_suite
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 
 def run_tasks(

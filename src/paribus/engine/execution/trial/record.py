@@ -34,10 +34,11 @@ from paribus.engine.execution.trial.questions import run_tasks
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.model import GPT, build_model, describe_parts, load_parameters, training_flops
+from paribus.engine.setting import Setting
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
-from paribus.study import Setting, Study, custom_code, measuring_record, own_digests
+from paribus.study import Study, custom_code, measuring_record, own_digests
 
 
 @dataclass(frozen=True)

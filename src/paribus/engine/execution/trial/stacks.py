@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from paribus.engine.execution.trial.checkpoints import begun_stacks
+from paribus.engine.setting import Setting
 from paribus.results import ResultsFolder
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 Trial = tuple[str, int]
 Stack = Sequence[Trial]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.engine.data import Dataset
+from paribus.engine.setting import Data
 from paribus.engine.tasks import (
     STANDARD_FILE,
     WrittenSuite,
@@ -22,7 +23,7 @@ from paribus.engine.tasks import (
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, task_names
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Data, Study
+from paribus.study import Study
 
 FOLDER = "tasks"
 DRAFT = ".tasks"

@@ -36,9 +36,10 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.engine.execution.workers.processes import Device
+from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.metric import Metric, from_records
-from paribus.study import Setting, Study, own_parts, require_trust
+from paribus.study import Study, require_trust
 
 Asked = TypeVar("Asked", bound=ArmTask[Any])
 
@@ -369,4 +370,4 @@ class Pool:
 
 def code_of(setting: Setting) -> str:
     """Return the custom code of a setting, which tells processes apart; empty where it has none."""
-    return " ".join(own_parts(setting))
+    return " ".join(setting.own_parts)

@@ -49,10 +49,11 @@ from paribus.engine.machine.environment import (
 )
 from paribus.engine.machine.memory import free_unused, largest_stack
 from paribus.engine.machine.speed import bench_stack, measure, model_size
+from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import fence
 from paribus.results import ResultsFolder
-from paribus.study import Data, parse_study
+from paribus.study import parse_study
 from paribus.study.importing import same_settings
 
 

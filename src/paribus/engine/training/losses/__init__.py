@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paribus.engine.setting import setting
 from paribus.errors import ParibusError
-from paribus.study import spec
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 __all__ = ["Loss", "Options", "TrainingLoss", "find_loss", "loss"]
@@ -117,14 +117,14 @@ class TrainingLoss:
         return f"loss '{name}' writes to its logits or targets; let it write to a copy"
 
 
-def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
+def find_loss(wanted: setting.Loss, folder: Path | None) -> TrainingLoss:
     """Return the loss of a study. Raises ParibusError for an unknown one, or options it lacks."""
     found = find_declared(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
     shared = wanted.model_dump(exclude={"name", "options"})
     unread = [
         key
         for key, value in shared.items()
-        if key not in found.options.model_fields and value != spec.Loss.model_fields[key].default
+        if key not in found.options.model_fields and value != setting.Loss.model_fields[key].default
     ]
     if unread:
         raise ParibusError(

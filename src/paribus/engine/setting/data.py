@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
 from paribus.study.base import Part, Spec
-from paribus.study.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 
 CORPUS = "corpus"
 """What a mixture calls the training part of `data.corpus`."""

@@ -8,8 +8,8 @@ themselves are compared before a study is registered.
 
 from __future__ import annotations
 
+from paribus.engine.setting.data import Data
 from paribus.errors import ParibusError
-from paribus.study.data import Data
 
 HELD_OUT = (
     "validation_fraction",

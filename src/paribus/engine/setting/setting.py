@@ -11,17 +11,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from paribus.study.architecture import Init, Model
-from paribus.study.base import Part, Spec
-from paribus.study.bounds import (
-    MOST_KEPT,
-    MOST_STEPS,
-    Batch,
-    Steps,
-    Tokens,
-    why_too_large,
-)
-from paribus.study.data import Data
+from paribus.engine.setting.architecture import Init, Model
+from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, why_too_large
+from paribus.engine.setting.data import Data
+from paribus.study.base import Part, Spec, TrialSetting
+from paribus.study.bounds import MOST_STEPS, Steps
 
 Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]
@@ -185,7 +179,7 @@ class Training(Spec):
         return self
 
 
-class Setting(Spec):
+class Setting(TrialSetting):
     """All that one trial needs besides its seed."""
 
     data: Data = Data()
@@ -244,6 +238,16 @@ class Setting(Spec):
                 f"{MOST_STEPS:,} are the most: use a larger training.batch_size"
             )
         return self
+
+    @property
+    def own_named(self) -> dict[str, str]:
+        """Own modules by site; own optimizers, loss, corpora and curriculum by key of the study."""
+        optimizer, loss = self.training.optimizer, self.training.loss
+        named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
+        for i, group in enumerate(optimizer.groups):
+            named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
+        others = {key: path for key, path in (named | self.data.own).items() if ":" in path}
+        return self.model.modules.named | others
 
     @property
     def kept_steps(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paribus.study.sections import Evaluation
+from paribus.engine.setting.sections import Evaluation
 
 if TYPE_CHECKING:
     from paribus.study.study import Study

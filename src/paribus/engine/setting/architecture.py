@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from paribus.engine.setting.bounds import MOST_MLP_RATIO, Layers, SeqLen, Width
+from paribus.engine.setting.presets import with_preset
 from paribus.study.base import Spec
-from paribus.study.bounds import MOST_MLP_RATIO, Layers, Seed, SeqLen, Width
-from paribus.study.presets import with_preset
+from paribus.study.bounds import Seed
 
 
 class Embedding(Spec):
@@ -121,7 +122,7 @@ class Model(Spec):
     """A decoder-only Transformer: by default GPT-3-style, Pre-LayerNorm with tied embeddings."""
 
     preset: str = "gpt2"
-    """Where the defaults of the other keys are from: `paribus.study.presets` lists them."""
+    """Where the defaults of the other keys are from: `engine.setting.presets` lists them."""
     n_layer: Layers = 8
     n_head: Width = 8
     d_model: Width = 128

@@ -1,0 +1,34 @@
+"""What the built-in trainer is told: data, model, training, and what is measured on the way."""
+
+from paribus.engine.setting.architecture import Embedding, Init, Model, Modules
+from paribus.engine.setting.curve import curve_steps
+from paribus.engine.setting.data import CORPUS, Data
+from paribus.engine.setting.precision import is_open, with_precision
+from paribus.engine.setting.sections import Evaluation, Probes, Tasks
+from paribus.engine.setting.setting import (
+    OF_FLOAT16,
+    SMALLEST_SCALE,
+    LossScale,
+    Setting,
+    Training,
+)
+
+__all__ = [
+    "CORPUS",
+    "OF_FLOAT16",
+    "SMALLEST_SCALE",
+    "Data",
+    "Embedding",
+    "Evaluation",
+    "Init",
+    "LossScale",
+    "Model",
+    "Modules",
+    "Probes",
+    "Setting",
+    "Tasks",
+    "Training",
+    "curve_steps",
+    "is_open",
+    "with_precision",
+]
