@@ -347,7 +347,6 @@ def test_near_repetitions_are_found_without_the_text(
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
     monkeypatch.setattr("paribus.engine.data.duplicates.MOST_SHINGLES", 2**12)
     monkeypatch.setattr("paribus.engine.data.deduplicate.COPY_BYTES", 2**14)
-    monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", 2**14)
 
     def documents(n: int) -> Iterator[str]:
         for i in range(n):
@@ -363,23 +362,20 @@ def test_near_repetitions_are_found_without_the_text(
     assert peaks[1] < peaks[0] + 48 * 1500, peaks  # of 3 kB each
 
 
-def test_the_same_text_is_left_on_disk_and_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the same as when all of it was in memory: digests of what was left then."""
+def test_the_same_text_is_left_as_ever() -> None:
+    """Digests of what was left when all of it was in memory."""
     for mode, expected in LEFT.items():
-        for memory in (2**21, 100):
-            monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", memory)
-            left = hashlib.sha256()
-            for seed in range(25):
-                found = deduplicated(overlapping(seed), mode, 0.1, 0.1)
-                for part in (found.train, found.validation, found.test):
-                    left.update(repr([piece[:2] for piece in part]).encode())
-                left.update(repr(sorted(found.rates.items())).encode())
-            assert left.hexdigest()[:16] == expected, mode
+        left = hashlib.sha256()
+        for seed in range(25):
+            found = deduplicated(overlapping(seed), mode, 0.1, 0.1)
+            for part in (found.train, found.validation, found.test):
+                left.update(repr([piece[:2] for piece in part]).encode())
+            left.update(repr(sorted(found.rates.items())).encode())
+        assert left.hexdigest()[:16] == expected, mode
 
 
-def test_a_text_of_which_nothing_is_left_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_which_nothing_is_left() -> None:
     """An empty file cannot be mapped: it was a traceback."""
-    monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", 100)
     for mode in ("exact", "near"):
         found = deduplicated([" " * 1000], mode, 0.0, 0.0)
         assert found.train.n_bytes == 0 and found.rates["bytes_dropped"] == 1000
@@ -389,14 +385,11 @@ def test_a_disk_that_is_nearly_full_is_one_line(tmp_path: Path) -> None:
     """The last bytes were still in a buffer: a traceback, and another one when it was closed."""
     code = (
         "import resource, signal\n"
-        "from paribus.engine.data.deduplicate import Spool, MEMORY_BYTES\n"
+        "from paribus.engine.data.deduplicate import spooled\n"
         "from paribus.errors import ParibusError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "n = MEMORY_BYTES + 4000\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (n - 100, n - 100))\n"
-        "spool = Spool()\n"
-        "try:\n"
-        "    spool.write(bytes(n - 3000)); spool.write(bytes(3000)); spool.view()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "try: spooled([bytes(9000), bytes(3000)])\n"
         "except ParibusError as error: print(error)\n"
     )
     environment = {**os.environ, "PARIBUS_CACHE": str(tmp_path)}

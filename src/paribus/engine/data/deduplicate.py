@@ -20,7 +20,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import IO
 
 import numpy as np
 
@@ -37,98 +36,62 @@ from paribus.files import cache_folder
 
 # The end of a document, among bytes of UTF-8, which has no such byte.
 END = b"\xff"
-MEMORY_BYTES = 2**21  # more of them stand in a file without a name, in the folder of the cache
 COPY_BYTES = 2**20
 
 
-def encode(text: str) -> bytes:
-    """UTF-8, of lone surrogates too."""
-    return text.encode("utf-8", "surrogatepass")
+def spooled(contents: Iterable[bytes]) -> bytes | mmap.mmap:
+    """Return all of `contents` as one, in a file without a name in the folder of the cache.
 
-
-class Spool:
-    """Bytes that are written in order, and then read at any place; `length` of them."""
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._buffer = bytearray()
-        self._file: IO[bytes] | None = None
-        self._view: bytes | mmap.mmap | None = None
-
-    def write(self, content: bytes) -> None:
-        """Add `content`. Raises ParibusError where the cache cannot be written."""
-        self.length += len(content)
-        self._buffer += content
-        if len(self._buffer) > MEMORY_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        folder = cache_folder()
-        try:
-            if self._file is None:
-                folder.mkdir(parents=True, exist_ok=True)
-                # It goes with this. A buffer of its own would be written where nobody expects it.
-                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            left = memoryview(self._buffer)
-            while left:  # a disk that is nearly full takes a part
-                left = left[self._file.write(left) :]
-        except OSError as error:
-            raise ParibusError(
-                f"cannot write the cache {folder}: {error.strerror}; set PARIBUS_CACHE to a "
-                "folder that can be written"
-            ) from None
-        self._buffer = bytearray()
-
-    def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def truncate(self, length: int) -> None:
-        """Take back what was written after the first `length` bytes."""
-        excess = self.length - length
-        if excess <= len(self._buffer):
-            del self._buffer[len(self._buffer) - excess :]
-        else:
-            assert self._file is not None
-            self._buffer = bytearray()
-            self._file.seek(length)
-            self._file.truncate()
-        self.length = length
-
-    def view(self) -> bytes | mmap.mmap:
-        """Return all of it; nothing is written any more."""
-        if self._view is None:
-            if self._file is None or self.length == 0:  # an empty file cannot be mapped
-                self._view = bytes(self._buffer)
-            else:
-                self._flush()
-                self._view = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._file.close()
-        return self._view
+    Raises ParibusError where that cannot be written.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A buffer would be written where nobody expects it.
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            for content in contents:
+                left = memoryview(content)
+                while left:  # a disk that is nearly full takes a part
+                    left = left[file.write(left) :]
+            # An empty file cannot be mapped.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+    except OSError as error:
+        raise ParibusError(
+            f"cannot write the cache {folder}: {error.strerror}; set PARIBUS_CACHE to a "
+            "folder that can be written"
+        ) from None
 
 
 @dataclass(frozen=True)
 class Part:
-    """Documents between two places of a spool; the last one may go on elsewhere.
+    """Documents between two places of a text, each closed by END; the last may go on elsewhere.
 
     Gone through, it gives their pieces, as often as it is asked.
     """
 
-    spool: Spool
+    text: bytes | mmap.mmap
     start: int
     stop: int
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Part:
         """Return all of `documents`."""
-        spool = Spool()
-        for document in documents:
-            before = spool.length
-            for text in (document,) if isinstance(document, str) else document:
-                spool.write(encode(text))
-            if spool.length > before:
-                spool.write(END)
-        return cls(spool, 0, spool.length)
+
+        def contents() -> Iterator[bytes]:
+            for document in documents:
+                is_empty = True
+                for text in (document,) if isinstance(document, str) else document:
+                    is_empty = is_empty and not text
+                    yield text.encode()
+                if not is_empty:
+                    yield END
+
+        return cls.whole(spooled(contents()))
+
+    @classmethod
+    def whole(cls, text: bytes | mmap.mmap) -> Part:
+        """Return all of `text`."""
+        return cls(text, 0, len(text))
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -136,18 +99,17 @@ class Part:
     @property
     def is_open(self) -> bool:
         """True where its last document goes on elsewhere."""
-        return self.stop > self.start and self.spool.view()[self.stop - 1] != END[0]
+        return self.stop > self.start and self.text[self.stop - 1] != END[0]
 
     @property
     def bytes(self) -> np.ndarray:
         """[n] of all its documents with their ends, not in memory where they are many, uint8."""
-        return np.frombuffer(self.spool.view(), np.uint8)[self.start : self.stop]
+        return np.frombuffer(self.text, np.uint8)[self.start : self.stop]
 
     def chunks(self) -> Iterator[bytes]:
         """Its bytes, some at a time."""
-        view = self.spool.view()
         for start in range(self.start, self.stop, COPY_BYTES):
-            yield view[start : min(start + COPY_BYTES, self.stop)]
+            yield self.text[start : min(start + COPY_BYTES, self.stop)]
 
     @property
     def n_bytes(self) -> int:
@@ -165,20 +127,12 @@ class Part:
             yield before._replace(is_last=False) if is_open else before
 
     def _documents(self) -> Iterator[Iterator[str]]:
-        view, at = self.spool.view(), self.start
+        at = self.start
         while at < self.stop:
-            end = view.find(END, at, self.stop)
+            end = self.text.find(END, at, self.stop)
             end = self.stop if end < 0 else end
-            yield _decoded(view, at, end)
+            yield codecs.iterdecode(Part(self.text, at, end).chunks(), "utf-8")
             at = end + 1
-
-
-def _decoded(view: bytes | mmap.mmap, start: int, stop: int) -> Iterator[str]:
-    # The incremental decoder cuts no character; lone surrogates are three bytes like others.
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
-    for at in range(start, stop, COPY_BYTES):
-        end = min(at + COPY_BYTES, stop)
-        yield decoder.decode(view[at:end], final=end == stop)
 
 
 LONGEST_LINE = 1000  # bytes; of a longer one, words go
@@ -236,14 +190,14 @@ def documents_of(found: Iterable[Piece]) -> Iterator[Iterator[str]]:
 
 @dataclass(frozen=True)
 class _Passages(Sequence[str]):
-    """Passages in a spool, each read when it is asked for, in the form in which it is compared.
+    """Passages of a text, each read when it is asked for, in the form in which it is compared.
 
     Attributes:
         which: [n] the segments of the text that they are.
         stops: [segments + 1] where each segment begins, and the last one ends.
     """
 
-    text: Spool
+    text: bytes | mmap.mmap
     which: Sequence[int]
     stops: Sequence[int]
     form: Callable[[str], str]
@@ -253,8 +207,7 @@ class _Passages(Sequence[str]):
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]
         at = self.which[i]
-        content = self.text.view()[self.stops[at] : self.stops[at + 1]]
-        return self.form(content.decode("utf-8", "surrogatepass"))
+        return self.form(self.text[self.stops[at] : self.stops[at + 1]].decode())
 
 
 def _without_repetitions(documents: Iterable[Document], near: bool) -> tuple[Part, dict[str, int]]:
@@ -263,58 +216,58 @@ def _without_repetitions(documents: Iterable[Document], near: bool) -> tuple[Par
     With `near` also without passages that nearly do. Of what was seen 128-bit hashes are kept: two
     texts have one by chance in 1 of 10^20 corpora of 10^9 passages.
     """
-    text, stops, ends, which = Spool(), array("q", [0]), array("q"), array("q")
-    whole: set[bytes] = set()
-    n_documents = n_bytes = 0
-    for document in documents:
-        first, n_passages, found = len(stops), len(which), hashlib.blake2b(digest_size=16)
-        for segment, is_passage in segments(document):
-            if is_passage:
-                which.append(len(stops) - 1)
-            content = encode(segment)
-            found.update(content)
-            text.write(content)
-            stops.append(text.length)
-        n_documents += 1
-        n_bytes += text.length - stops[first - 1]
-        if _is_new(found.digest(), whole):
-            ends.append(len(stops) - 1)
-        else:
-            del stops[first:], which[n_passages:]
-            text.truncate(stops[-1])
+    stops, which = array("q", [0]), array("q")
+    new: list[range] = []  # the segments of each document that repeats none
+    n_documents = n_kept = 0
+
+    def contents() -> Iterator[bytes]:
+        nonlocal n_documents
+        whole: set[bytes] = set()
+        for document in documents:
+            first, n_passages, found = len(stops) - 1, len(which), hashlib.blake2b(digest_size=16)
+            for segment, is_passage in segments(document):
+                if is_passage:
+                    which.append(len(stops) - 1)
+                content = segment.encode()
+                found.update(content)
+                stops.append(stops[-1] + len(content))
+                yield content
+            n_documents += 1
+            if _is_new(found.digest(), whole):
+                new.append(range(first, len(stops) - 1))
+            else:
+                del which[n_passages:]
+
+    text = spooled(contents())
     repeated = _repeated(_Passages(text, which, stops, normalized if near else str.strip), near)
     gone = bytearray(len(stops))
     for i, is_gone in zip(which, repeated.tolist(), strict=True):
         gone[i] = is_gone
-    kept, start, n_kept, view = Spool(), 0, 0, text.view()
-    for end in ends:
-        before, has_text = kept.length, False
-        for i in range(start, end):
-            if not gone[i]:
-                content = view[stops[i] : stops[i + 1]]
-                kept.write(content)
-                has_text = has_text or bool(content.decode("utf-8", "surrogatepass").strip())
-        if has_text:
-            kept.write(END)
-            n_kept += 1
-        else:
-            kept.truncate(before)
-        start = end
-    part = Part(kept, 0, kept.length)
+
+    def kept() -> Iterator[bytes]:
+        nonlocal n_kept
+        for document in new:
+            left = [i for i in document if not gone[i]]
+            if any(text[stops[i] : stops[i + 1]].decode().strip() for i in left):
+                yield from (text[stops[i] : stops[i + 1]] for i in left)
+                yield END
+                n_kept += 1
+
+    part = Part.whole(spooled(kept()))
     return part, {
         "documents": n_documents,
         "documents_dropped": n_documents - n_kept,
         "passages": len(which),
         "passages_dropped": int(repeated.sum()),
-        "bytes": n_bytes,
-        "bytes_dropped": n_bytes - part.n_bytes,
+        "bytes": len(text),
+        "bytes_dropped": len(text) - part.n_bytes,
     }
 
 
 def _repeated(passages: _Passages, near: bool) -> np.ndarray:
     """Return [n] whether each passage repeats an earlier one, or with `near` nearly, bool."""
     seen: set[bytes] = set()
-    hashes = (hashlib.blake2b(encode(text), digest_size=16).digest() for text in passages)
+    hashes = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in passages)
     found = np.array([not _is_new(one, seen) for one in hashes], bool)
     if near:
         distinct = np.flatnonzero(~found)
@@ -354,79 +307,55 @@ def _place(document: Part, k: int) -> int:
     return document.stop
 
 
-def _split(text: Part, wanted: int) -> tuple[Part, Part]:
+def _split(part: Part, wanted: int) -> tuple[Part, Part]:
     """Return the first documents, and the last ones with `wanted` characters.
 
     One is cut in two, at the end of a line where it has one there, so `wanted` may be missed by a
     line.
     """
-    spool, at = text.spool, text.stop
-    view = spool.view()
-    while at > text.start and wanted:
-        end = at - (view[at - 1] == END[0])
-        document = Part(spool, max(view.rfind(END, text.start, end) + 1, text.start), end)
+    text, at = part.text, part.stop
+    while at > part.start and wanted:
+        end = at - (text[at - 1] == END[0])
+        document = Part(text, max(text.rfind(END, part.start, end) + 1, part.start), end)
         n = _characters(document)
         if wanted < n:
-            line = view.find(b"\n", _place(document, n - wanted - 1), end) + 1
+            line = text.find(b"\n", _place(document, n - wanted - 1), end) + 1
             cut = line or _place(document, n - wanted)
             at = at if cut == end else cut
             break
         wanted, at = wanted - n, document.start
-    return Part(spool, text.start, at), Part(spool, at, text.stop)
+    return Part(text, part.start, at), Part(text, at, part.stop)
 
 
-def _without_runs(text: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
-    """Return `text` without the lines that share a run with `held_out`, and the bytes of these."""
-    held = Spool()
-    for part in held_out:
-        for chunk in part.chunks():
-            held.write(chunk)
-        if part.is_open:
-            held.write(END)
-    runs = Runs.among(Part(held, 0, held.length).bytes, RUN_TOKENS)
-    before, is_open = text.n_bytes, text.is_open
+def _without_runs(part: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
+    """Return `part` without the lines that share a run with `held_out`, and the bytes of these."""
+    held = spooled(
+        content for one in held_out for content in chain(one.chunks(), [END] * one.is_open)
+    )
+    runs = Runs.among(Part.whole(held).bytes, RUN_TOKENS)
+    before, is_open = part.n_bytes, part.is_open
     while True:
-        marked = runs.marked(text.bytes)
+        marked = runs.marked(part.bytes)
         first = next(marked, None)
         if first is None:
-            return text, before - text.n_bytes
+            return part, before - part.n_bytes
         # What is cut joins its neighbours, who may make a run together: so it is looked at again.
-        left = _cut_out(text, chain([first], marked))
-        if is_open and left.length and left.view()[left.length - 1] == END[0]:
-            text = Part(left, 0, left.length - 1)
-        else:
-            text = Part(left, 0, left.length)
+        left = spooled(_cut_out(part, chain([first], marked)))
+        part = Part(left, 0, len(left) - (is_open and left[-1:] == END))
 
 
-def _cut_out(text: Part, marked: Iterable[tuple[int, int]]) -> Spool:
-    """Return `text` without the lines that hold `marked` bytes; empty documents go."""
-    left, view, at = _Left(), text.spool.view(), 0
-    for start, stop in marked:
-        start, stop = _widened(view, text.stop, start, stop)
-        left.copy(Part(text.spool, at, max(start, at)))
-        left.ends(view[max(start, at) : stop].count(END))
+def _cut_out(part: Part, marked: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield `part` without the lines that hold `marked` bytes; empty documents go."""
+    text, at, is_ended = part.text, 0, True
+    widened = (_widened(text, part.stop, start, stop) for start, stop in marked)
+    for start, stop in chain(widened, [(part.stop, part.stop)]):
+        for chunk in Part(text, at, max(start, at)).chunks():
+            yield chunk[1:] if is_ended and chunk.startswith(END) else chunk
+            is_ended = chunk.endswith(END)
+        if END in text[max(start, at) : stop] and not is_ended:
+            yield END
+            is_ended = True
         at = max(at, stop)
-    left.copy(Part(text.spool, at, text.stop))
-    return left.spool
-
-
-class _Left:
-    """The rest of a text, as it is written: no document without a byte."""
-
-    def __init__(self) -> None:
-        self.spool = Spool()
-        self._is_ended = True
-
-    def copy(self, part: Part) -> None:
-        for chunk in part.chunks():
-            content = chunk[1:] if self._is_ended and chunk.startswith(END) else chunk
-            self.spool.write(content)
-            self._is_ended = chunk.endswith(END)
-
-    def ends(self, n: int) -> None:
-        if n and not self._is_ended:
-            self.spool.write(END)
-            self._is_ended = True
 
 
 def _widened(text: bytes | mmap.mmap, n: int, start: int, stop: int) -> tuple[int, int]:
