@@ -108,7 +108,7 @@ def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_pydoc_is_documents_of_english() -> None:
     data = load_dataset(Data(corpus="pydoc"), HERE)
     assert data.n_documents > 50
-    assert data.tokenizer.has_end_of_document
+    assert data.tokenizer.end_of_document is not None
     ends = int((data.train == data.tokenizer.end_of_document).sum())
     ends += int((data.validation == data.tokenizer.end_of_document).sum())
     assert ends == data.n_documents
@@ -125,7 +125,7 @@ def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
     end = "<|endofdocument|>"
     assert text == "first " * 40 + end + "second\r\n" * 40 + end
     alone = load_dataset(Data(corpus="text", path="a.txt", seq_len=8), tmp_path)
-    assert (alone.n_documents, alone.tokenizer.has_end_of_document) == (1, False)
+    assert (alone.n_documents, alone.tokenizer.end_of_document) == (1, None)
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) ->
     write_text(tmp_path)
     first = load_dataset(DATA, tmp_path)
     found = source.Source(DATA, tmp_path).scan()
-    other = CharacterTokenizer(found.characters + "🦊", True)
+    other = CharacterTokenizer.of([found.characters, "🦊"])
     again = source.tokenized(source.Source(DATA, tmp_path), found, other, True)
     assert again.shards.files[0].parent != first.train.shards.files[0].parent
     # Training, validation, and the whole with the other.
@@ -284,7 +284,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
     found = source.Source(DATA, tmp_path).scan()
     from paribus.engine.data.tokenizer import CharacterTokenizer
 
-    tokenizer = CharacterTokenizer(found.characters, True)
+    tokenizer = CharacterTokenizer.of([found.characters], True)
     (tmp_path / "texts" / "1.txt").write_text("the fox ")
     with pytest.raises(ParibusError, match="changed while it was read; leave its files"):
         source.tokenized(source.Source(DATA, tmp_path), found, tokenizer, True)
