@@ -111,12 +111,9 @@ def write_bad(folder: Path) -> None:
     (folder / "list.jsonl").write_text("".join([*lines, "[1]\n"]))
     (folder / "number.jsonl").write_text("".join([*lines, '{"text": 3}\n']))
     (folder / "null.jsonl").write_text("".join([*lines, '{"text": null}\n']))
-    (folder / "half-pair.jsonl").write_text("".join([*lines, '{"text": "ab\\ud800c"}\n']))
     (folder / "half.jsonl").write_text("".join([*lines, '{"text": "x\n']))
-    (folder / "twice.jsonl").write_text("".join([*lines, '{"text": "x", "te\\u0078t": "y"}\n']))
     (folder / "latin.jsonl").write_bytes("".join(lines).encode() + b'{"text": "\xe9"}\n')
     (folder / "nested.jsonl").write_text("[" * 100_000 + "\n")
-    (folder / "renamed.txt").write_bytes(json_lines(DOCUMENTS))
     pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
     pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
     (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
@@ -134,45 +131,41 @@ def write_bad(folder: Path) -> None:
 
 def write_odd(folder: Path) -> None:
     (folder / "empty").mkdir()
-    (folder / "utf16").write_bytes('{"text": "as PowerShell has it"}\n'.encode("utf-16"))
 
 
 @pytest.mark.parametrize(
     ("corpus", "path", "message"),
     [
         ("text", ".", r"2\.txt is not UTF-8 text \(byte 6000002\); convert it"),
-        ("text", "a.parquet", r"is a Parquet file and no plain text; set data.corpus = 'parquet'"),
         ("text", "column.jsonl", r"is a file of JSON lines .* set data.corpus = 'jsonl'"),
-        ("text", "renamed.txt", r"is a file of JSON lines .* set data.corpus = 'jsonl'"),
         ("text", "cut.gz", r"cut\.gz is damaged or no \.gz file"),
         ("text", "no.gz", r"no\.gz is damaged or no \.gz file"),
         ("text", "no.bz2", r"no\.bz2 is damaged or no \.bz2 file"),
         ("text", "no.xz", r"no\.xz is damaged or no \.xz file"),
         ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
-        ("text", "utf16", r"not UTF-8 text \(byte 0\); it is UTF-16; convert .* -f utf-16"),
-        ("jsonl", "utf16", r"line 1, is not UTF-8 text .*; it is UTF-16; convert .* -f utf-16"),
         ("text", "x" * 5000, r"cannot read .*: File name too long"),
         (
             "jsonl",
             "0.txt",
-            r"0\.txt, line 1, is no JSON .*, or take the file away if it is another",
+            r"0\.txt, line 1, is no JSON .*correct the line",
         ),
         ("text", "empty", r"corpus 'text' is empty; give it some text"),
-        ("jsonl", "column.jsonl", r"line 6, has no data.column = 'text': did you .* 'txt'"),
-        ("jsonl", "list.jsonl", r"line 6, is a list and no object"),
-        ("jsonl", "number.jsonl", r"line 6, has a number in data.column = 'text'"),
-        ("jsonl", "null.jsonl", r"line 6, has null in data.column = 'text'"),
-        ("jsonl", "half-pair.jsonl", r"line 6, has half of a surrogate pair \(\\ud800\) in data"),
+        ("jsonl", "column.jsonl", r"line 6, has no text in data.column = 'text': did you .* 'txt'"),
+        ("jsonl", "list.jsonl", r"line 6, is no object"),
+        ("jsonl", "number.jsonl", r"line 6, has no text in data.column = 'text'"),
+        ("jsonl", "null.jsonl", r"line 6, has no text in data.column = 'text'"),
         ("jsonl", "half.jsonl", r"line 6, is no JSON .*correct the line"),
-        ("jsonl", "latin.jsonl", r"line 6, is not UTF-8 text \(byte 10 of the line\)"),
+        ("jsonl", "latin.jsonl", r"line 6, is no JSON"),
         ("jsonl", "nested.jsonl", r"line 1, is no JSON"),
-        ("jsonl", "a.parquet", r"is a Parquet file; set data.corpus = 'parquet'"),
         ("parquet", "0.txt", r"0\.txt is no Parquet file, or damaged"),
         ("parquet", "cut.parquet", r"cut\.parquet is no Parquet file, or damaged"),
-        ("parquet", "packed.parquet.gz", r"gz is no Parquet file, .*; unpack it"),
-        ("jsonl", "twice.jsonl", r"line 6, has the key 'text' twice, and nobody can tell which"),
+        ("parquet", "packed.parquet.gz", r"gz is no Parquet file"),
         ("parquet", "twice.parquet", r"has 2 columns called 'text' \(data.column\)"),
-        ("parquet", "bits.parquet", r"bits\.parquet is damaged \(.*\); fetch the file again"),
+        (
+            "parquet",
+            "bits.parquet",
+            r"bits\.parquet is no Parquet file, or damaged \(.*\); fetch the file again",
+        ),
         ("parquet", "null.parquet", r"row 4, has no text in data.column = 'text'"),
         ("parquet", "missing", r"data.path = 'missing' does not exist"),
     ],
@@ -187,7 +180,7 @@ def test_bad_files_are_one_line(corpus: str, path: str, message: str, tmp_path: 
 def test_bad_keys_are_one_line(tmp_path: Path) -> None:
     write_bad(tmp_path)
     bad = {
-        r"has no column of text called 'txt' \(data.column\): did you mean 'text'": {
+        r"has 0 columns called 'txt' \(data.column\): did you mean 'text'": {
             "corpus": "parquet", "path": "a.parquet", "column": "txt"},
         r"data.column = 'body' is only read by the corpora .*jsonl": {
             "corpus": "text", "path": "0.txt", "column": "body"},
@@ -276,14 +269,10 @@ def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.Mon
             archive.writestr("enwik8", content)
     else:
         file.write_bytes(content)
-    with pytest.raises(ParibusError, match=r"not the 100,000,000 bytes .* that were published"):
+    with pytest.raises(ParibusError, match=r"not the 100,000,000 bytes"):
         read(tmp_path, corpus="enwik8", path=file.name)
     monkeypatch.setattr(published, "ENWIK8_SHA1", hashlib.sha1(content).hexdigest())
     assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]
-    monkeypatch.setattr(published, "ENWIK8_BYTES", 100)
-    monkeypatch.setattr(published, "CHUNK_BYTES", 60)
-    with pytest.raises(ParibusError, match="more than 100 bytes"):
-        read(tmp_path, corpus="enwik8", path=file.name)
 
 
 OWN = """
@@ -343,19 +332,6 @@ def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == [
         ("abc", 0, False), (" def", 0, False), (" g", 0, True), ("xy", 1, True), ("z", 2, True),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("place", ["", "cache", "deep/cache"])
-def test_a_cache_among_the_text_is_refused(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.txt").write_text("a text")
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / place))
-    with pytest.raises(ParibusError, match=r"would be read as text; set PARIBUS_CACHE to a folder"):
-        list(read_corpus(Data(corpus="text", path="."), tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache" / "paribus"))  # hidden: not read
-    assert list(read_corpus(Data(corpus="text", path="."), tmp_path)) == ["a text"]
 
 
 def test_an_own_corpus_of_half_characters_is_one_line(tmp_path: Path) -> None:
