@@ -345,7 +345,7 @@ def test_near_repetitions_are_found_without_the_text(
 ) -> None:
     """Of each passage a sketch is kept, and where it stands; candidates are read again."""
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
-    monkeypatch.setattr("paribus.engine.data.duplicates.MOST_SHINGLES", 2**12)
+    monkeypatch.setattr("paribus.engine.data.duplicates.MOST_KEPT", 1)
     monkeypatch.setattr("paribus.engine.data.deduplicate.COPY_BYTES", 2**14)
 
     def documents(n: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,7 +24,7 @@ RUN_TOKENS = 50
 some nine words: chance and idiom end well before (in Shakespeare, between 30 and 40)."""
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
-MOST_BITS = 27  # of the table that sorts out runs: 16 MiB
+MOST_BITS = 24  # of the table that sorts out runs: 16 MiB
 BLOCK = 2**15  # hashes that are worked on at once: what a core's cache holds
 
 
@@ -59,14 +60,12 @@ class Runs:
 
     def __init__(self, hashes: np.ndarray, length: int) -> None:
         self.hashes, self.length = hashes, length
-        # [2^bits / 8] whether any hash starts with these bits, eight answers a byte. Nearly no run
-        # of another text is one of these, and this tells so at a fraction of the cost of a search:
-        # it is small enough to stay in a cache.
+        # [2^bits] whether any hash starts with these bits. Nearly no run of another text is one of
+        # these, and this tells so at a fraction of the cost of a search.
         bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)
-        table = np.zeros(2**bits, bool)
+        self.table = np.zeros(2**bits, bool)
         self.shift = np.uint64(64 - bits)
-        table[hashes >> self.shift] = True
-        self.table = np.packbits(table, bitorder="little")
+        self.table[hashes >> self.shift] = True
 
     @classmethod
     def among(cls, text: Tokens, length: int) -> Runs:
@@ -107,11 +106,9 @@ class Runs:
         def look(start: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             places, found = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
             for at, hashes in _in_blocks(ids, self.length):
-                first = hashes >> self.shift
                 # Indices that numpy need not convert, and need not check: none is too large.
-                eight = self.table.take((first >> np.uint64(3)).view(np.int64), mode="clip")
-                eight >>= first.astype(np.uint8) & np.uint8(7)
-                here = np.flatnonzero(eight & np.uint8(1))
+                first = (hashes >> self.shift).view(np.int64)
+                here = np.flatnonzero(self.table.take(first, mode="clip"))
                 places.append(here + (start + at))
                 found.append(hashes[here])
             hashes = np.concatenate(found)
@@ -177,7 +174,7 @@ N_BANDS, ROWS_PER_BAND = 24, 5
 # Of the permutations alone: fixed, so that a text has one answer.
 HASH_SEED = 1
 
-MOST_SHINGLES = 2**21  # that are kept for the next comparison: 16 MiB
+MOST_KEPT = 64  # texts whose shingles are kept for the next comparison
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
@@ -292,21 +289,11 @@ def near_duplicate_pairs(texts: Sequence[str]) -> np.ndarray:
     index.insert_many(sketches)
     flagged = [j for j, flag in enumerate(index.query_duplicate_flags(sketches)) if flag]
 
-    kept: dict[int, np.ndarray] = {}
-    size = 0
-
+    @lru_cache(MOST_KEPT)
     def shingles(i: int) -> np.ndarray:
-        nonlocal size
-        if i not in kept:
-            codes = np.frombuffer(texts[i].encode("utf-32-le"), np.uint32)
-            # Distinct 64-bit hashes, in order; two shingles have the same by chance in 1 of 10^19.
-            found = np.unique(run_hashes(codes, min(SHINGLE_CHARACTERS, len(codes))))
-            if size + len(found) > MOST_SHINGLES:
-                kept.clear()
-                size = 0
-            kept[i] = found
-            size += len(found)
-        return kept[i]
+        codes = np.frombuffer(texts[i].encode("utf-32-le"), np.uint32)
+        # Distinct 64-bit hashes, in order; two shingles have the same by chance in 1 of 10^19.
+        return np.unique(run_hashes(codes, min(SHINGLE_CHARACTERS, len(codes))))
 
     pairs = []
     for j in flagged:

@@ -16,7 +16,7 @@ import numpy as np
 from paribus.digests import digest
 from paribus.engine.data import cache
 from paribus.engine.data.cache import shard_hashes, sharded
-from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus
+from paribus.engine.data.corpora import find_corpus
 from paribus.engine.data.deduplicate import Part, Parts, deduplicated, documents_of
 from paribus.engine.data.pieces import Piece
 from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
@@ -106,21 +106,13 @@ RULE = "held-out text must be nowhere else: take it out of one of them"
 def require_other_files(
     data: Data, training: Mapping[str, Source], held: Mapping[str, Source]
 ) -> None:
-    """Raise ParibusError where a file that is held out is trained on or held out twice.
-
-    A file has many names: links of both kinds are followed.
-    """
+    """Raise ParibusError where a file that is held out is trained on or held out twice."""
     sources = {**training, **held}
     files = {name: _files(source) for name, source in sources.items()}
     for name, words in _held_out(data, held).items():
         for other in sources:
-            if other == name:
-                continue
-            again = sorted(files[name].keys() & files[other].keys())
-            is_same = name == CORPUS and _named(sources[other]) == _named(sources[CORPUS])
-            if again or is_same:
-                what = files[name][again[0]] if again else f"the corpus '{data.corpus}'"
-                raise ParibusError(f"{what} is of {words}, and {_elsewhere(other)}; {RULE}")
+            if other != name and (again := files[name] & files[other]):
+                raise ParibusError(f"{min(again)} is of {words}, and {_elsewhere(other)}; {RULE}")
 
 
 def require_other_text(data: Data, held: Mapping[str, str], texts: Mapping[str, str]) -> None:
@@ -157,16 +149,10 @@ def _elsewhere(name: str) -> str:
     return f"{where} would have it trained on"
 
 
-def _files(source: Source) -> dict[tuple[int, int], Path]:
-    """Return the files of a source, by what is the same for every name of a file."""
+def _files(source: Source) -> set[Path]:
     corpus = find_corpus(source.data, source.folder)
     files = corpus.files(source.data, source.folder) if corpus.files else []
-    stats = {file: file.stat() for file in files}
-    return {(stat.st_dev, stat.st_ino): file.resolve() for file, stat in stats.items()}
-
-
-def _named(source: Source) -> list[object]:
-    return [getattr(source.data, key) for key in ("corpus", *SOURCE_KEYS)]
+    return {file.resolve() for file in files}
 
 
 Rates = dict[str, int]
