@@ -67,7 +67,7 @@ def test_a_path_is_read_by_its_ending(tmp_path: Path) -> None:
 
 def test_half_a_pair_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a \\ud800"}\n')
-    with pytest.raises(ParibusError, match="half of a surrogate pair"):
+    with pytest.raises(ParibusError, match="half of a pair and no text"):
         train_tokenizer(Data(corpus="jsonl", path="a.jsonl"), tmp_path, 300, tmp_path / "t.json")
     assert not (tmp_path / "t.json").exists()
 

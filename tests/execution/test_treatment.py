@@ -306,7 +306,7 @@ def test_an_arms_tokenizer_without_all_bytes_is_told_with_the_arm(
     ]
     (tmp_path / "few.json").write_text(json.dumps(spec))
     arms = {"baseline": {}, "few": {"set": {"data.tokenizer": "few.json"}}}
-    with pytest.raises(ParibusError, match="arm 'few': .* has not all 256 bytes"):
+    with pytest.raises(ParibusError, match=r"arm 'few': .* has not all 256 bytes"):
         read_data(make(arms=arms))
 
 
