@@ -410,7 +410,7 @@ def _give(
 ) -> int:
     """Print the card, or verdict.json; returns the exit code."""
     from paribus.cli import printed
-    from paribus.decision import exit_code, verdict_record
+    from paribus.decision import WORDS, exit_code, verdict_record
     from paribus.migrations import stamped
 
     if answer.json:
@@ -419,5 +419,5 @@ def _give(
         show(*printed.card(analysis, verdicts))
     for line in written:
         show_path(line)
-    words = [verdict.word for verdict in verdicts]
-    return exit_code(words) if answer.exit_verdict or "INVALID" in words else 0
+    code = exit_code(verdict.word for verdict in verdicts)
+    return code if answer.exit_verdict or code == WORDS["INVALID"].exit_code else 0

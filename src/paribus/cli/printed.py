@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
-COLUMNS = ("badge", "arm", "change")  # of the card
+COLUMNS = ("word", "arm", "change")  # of the card
 MIB = 2**20
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
 
@@ -114,6 +114,8 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
             style = STYLES[WORDS[row.word].style]
             line = "  ".join(map(escape, [*cells[1:], row.p])).rstrip()
             yield f"  [bold {style}]{escape(cells[0])}[/]  {line}"
+            if row.note:
+                yield dim(f"  {'':{wide['word']}}  ({row.note})")
     yield ""
     yield shown.reading
     if shown.action:

@@ -17,7 +17,7 @@ class CardRow:
     """An arm on one endpoint."""
 
     word: Word
-    badge: str
+    note: str
     arm: str
     change: str
     p: str
@@ -81,7 +81,7 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
 def _row(analysis: Analysis, verdict: Verdict, called: str) -> CardRow:
     contrast = analysis.contrast(verdict.arm, verdict.metric)
     change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
-    return CardRow(verdict.word, verdict.badge, called, change, f"p {p}" if p else "")
+    return CardRow(verdict.word, verdict.cost, called, change, f"p {p}" if p else "")
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:
@@ -115,7 +115,7 @@ def markdown(analysis: Analysis, verdicts: list[Verdict]) -> str:
     for metric, rows in shown.blocks.items():
         lines += [f"| {metric} | change | p |", "| --- | --- | --- |"]
         lines += [
-            f"| **{row.badge}** {row.arm} | {row.change} | {row.p.removeprefix('p ')} |"
+            f"| **{row.word}** {row.arm}{f' ({row.note})' if row.note else ''} | {row.change} | {row.p.removeprefix('p ')} |"
             for row in rows
         ]
         lines.append("")
