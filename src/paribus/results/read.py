@@ -21,7 +21,7 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import csv_cell, from_rows, joined, write_table, write_tables_in_turn
+from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
@@ -296,7 +296,7 @@ class Results:
         ]
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
         schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
-        return from_rows(rows, schema)
+        return pa.Table.from_pylist(rows, schema=schema)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -375,7 +375,7 @@ class Results:
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
         fields += [(name, pa.float64()) for name in self.metrics if name in there]
-        return from_rows(rows, pa.schema(fields))
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the numbers of a trial that metrics are read from, by `Metric.record`."""
