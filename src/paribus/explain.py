@@ -40,8 +40,10 @@ def explain(
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
     location = [str(part) for part in problem["loc"]]
+    if problem["loc"] and isinstance(problem["loc"][0], int):  # of a dataclass, by its place
+        location[0] = f"argument {problem['loc'][0] + 1}"
     key, value, kind = ".".join(location), problem["input"], problem["type"]
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
         if len(location) == 3 and location[0] == "arms" and isinstance(value, dict):
