@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,10 +70,6 @@ def _require_kind(path: Path, name: str, kind: pa.DataType) -> None:
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not (words if name in WORDS else numbers or pa.types.is_null(kind)):
         raise _refused(path, f"column '{name}' holds {kind}")
-
-
-def _kind(value: Any) -> str:
-    return {list: "list", str: "text", type(None): "null"}.get(type(value), "number")
 
 
 def _refused(path: Path, why: str) -> ParibusError:

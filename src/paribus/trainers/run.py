@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
@@ -10,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -54,7 +54,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     written, and where a trial fails; trials that are finished by then are kept.
     """
     if study.trainer in ADAPTERS:
-        return importlib.import_module(ADAPTERS[study.trainer]).run(study, results, **options)
+        return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
     trainer = find_trainer(study)
@@ -81,7 +81,7 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     Raises ParibusError where something else is registered there already.
     """
     if study.trainer in ADAPTERS:
-        return importlib.import_module(ADAPTERS[study.trainer]).register(study, results, **options)
+        return resolve_name(ADAPTERS[study.trainer]).register(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
     trainer = find_trainer(study)
