@@ -221,7 +221,6 @@ def _leads_into(link: Path, home: Path) -> bool:
 
 
 def _flag(name: str) -> int:
-    """Return a flag of open(2); 0 where the system has none of that name."""
     return getattr(os, name, 0)
 
 

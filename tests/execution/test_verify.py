@@ -408,7 +408,6 @@ def test_initial_values_of_an_earlier_paribus_agree(
     now = InitialParameter.record.fget
     assert now
     monkeypatch.setattr(InitialParameter, "record", property(lambda one: now(one) | {"more": 1}))
-    monkeypatch.setattr(with_engine, "_KNOWN", {})
     study, results = trained.study, trained.results
     folder, dataset = ResultsFolder(results.path), load_dataset(study.data, study.folder)
 
@@ -422,7 +421,6 @@ def test_initial_values_of_an_earlier_paribus_agree(
     monkeypatch.setattr(
         InitialParameter, "record", property(lambda one: now(one) | {"shape": [1], "more": 1})
     )
-    monkeypatch.setattr(with_engine, "_KNOWN", {})
     assert any("initial values are not those of its seed" in line for line in found())
 
 

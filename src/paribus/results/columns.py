@@ -39,7 +39,6 @@ POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("pred
 
 
 def _require_columns(path: Path, names: list[str]) -> None:
-    """Raise ParibusError where a Parquet file lacks a column that its readers rely on."""
     wanted = COLUMNS.get(path.name, ())
     lacking = [name for name in wanted if name not in names and name not in LATER_COLUMNS]
     if lacking:
@@ -47,7 +46,6 @@ def _require_columns(path: Path, names: list[str]) -> None:
 
 
 def _require_values(path: Path, found: pa.Table) -> None:
-    """Raise ParibusError where a column that must be positive is not."""
     for name in COLUMNS.get(path.name, ()):
         if name in found.column_names:
             _require_kind(path, name, found[name].type)

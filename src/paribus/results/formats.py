@@ -79,7 +79,6 @@ def column(values: np.ndarray) -> pa.Array:
 
 
 def _stamped(table: pa.Table) -> pa.Table:
-    """Return the table with the number of its schema among the metadata."""
     number = {KEY: str(SCHEMA)}
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
 

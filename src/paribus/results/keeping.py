@@ -251,7 +251,6 @@ class _Home:
 
 
 def _records(results: Results) -> dict[Path, _Home]:
-    """Return by results folder what is packed; files of a round of tuning are the round's."""
     homes = {}
     for one in (*results.tuning_rounds, results):
         there = ResultsFolder(one.path).kept_record
@@ -267,7 +266,6 @@ def _records(results: Results) -> dict[Path, _Home]:
 
 
 def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None:
-    """Make tables smaller by one step."""
     for home in homes.values():
         if (home.results is results) != (step.home != TUNING_FOLDER):
             continue

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
@@ -203,21 +202,6 @@ class Results:
             return of_no_trial("step")
         return pa.concat_tables(tables, promote_options="default")
 
-    def probe_column(self, name: str) -> pa.Table:
-        """One column of probes.parquet over all finished trials: arm, seed, step and `name`.
-
-        Trials that lack it have no row.
-        """
-        tables = []
-        for folder in self.finished:
-            probed = self.trial_probes[folder.arm, folder.seed]
-            values = probed.column(name)
-            if values is not None:
-                there = ~np.isnan(values)
-                table = pa.table({"step": probed.step[there], name: values[there]})
-                tables.append(of_trial(folder, table))
-        return joined(tables) if tables else of_no_trial("step", name)
-
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
         """Measurements of probes, by (arm, seed)."""
@@ -248,7 +232,6 @@ class Results:
             yield of_trial(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        """Return all parts of a tidy table; with these columns where there is no trial."""
         tables = list(self.parts(name))
         return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
 

@@ -94,7 +94,6 @@ def same_settings(where: str) -> Iterator[None]:
 
 
 def _settings() -> dict[str, str]:
-    """Return the SETTINGS of the libraries that are loaded."""
     found = {}
     for name, paths in SETTINGS.items():
         module = sys.modules.get(name)

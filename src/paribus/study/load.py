@@ -133,7 +133,6 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Read a TOML value; a text that is none stands for itself."""
     try:
         table = parse_toml(f"value = {text}", "--set")
     except MalformedError:

@@ -408,7 +408,6 @@ def override(
 
 
 def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
-    """Say whether the user chooses the keys of the table at `path`."""
     return any(
         len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
         for free in tables

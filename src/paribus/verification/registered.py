@@ -139,8 +139,6 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
-    """Compare registrations with what follows from the study, its seeds of then and its
-    questions."""
     study, folder = results.study, results.path / "tasks"
     try:
         tasks = study.format.registered_tasks(study, folder)
@@ -168,8 +166,6 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
-    """Check that a registration supersedes another by seeds alone, and says which came after
-    results."""
     before, after, name = one.record, other.record, other.name
     keys = (before.keys() | after.keys()) - OF_SEEDS
     if one.schema != other.schema:
@@ -193,7 +189,6 @@ def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
 
 
 def _late_results(results: Results, registered: Record) -> Iterator[str]:
-    """Check that trials which were finished when seeds were added are there."""
     finished = {trial.label for trial in results.finished}
     for label in registered.get("results_when_registered") or []:
         if label not in finished:
@@ -201,7 +196,6 @@ def _late_results(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _machine(results: Results, registered: Record) -> Iterator[str]:
-    """Check that software and kind of device are those that the trials tell of."""
     for trial in results.finished if results.study.trainer in SHIPPED else ():
         there = trial.read_json("environment.json")
         # Other packages are told by the control 'software'; another source is never gone on with.

@@ -122,7 +122,6 @@ def _steps(
 
 
 def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterator[str]:
-    """Check the steps and the tokens of the held-out curve, as the study has them."""
     points = trial.read_columns("curve.parquet", ["step", "predicted"])
     steps = points["step"].to_pylist()
     if steps != list(curve_steps(study, trial.arm)):
