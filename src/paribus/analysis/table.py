@@ -12,7 +12,6 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
-from paribus.results.formats import as_numpy
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
 from paribus.study import Study
 
@@ -43,7 +42,7 @@ class Table:
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
         for key, steps in results.trial_steps.items():
-            seen = events_in(as_numpy(steps["train_loss"]), results.study)
+            seen = events_in(steps["train_loss"].to_numpy(), results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             needed = results.must_be_finite

@@ -69,7 +69,6 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
 
 
 def _of(study: Study) -> Tuning:
-    """Return the plan of a study that has one."""
     if study.tuning is None:
         raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
     return study.tuning

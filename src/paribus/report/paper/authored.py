@@ -32,10 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.files import write_bytes
 from paribus.report.paper.bound import Bound, Format, Markdown, Words, printed
 from paribus.report.paper.typesetting import Fonts, to_pdf, write_figures
-from paribus.study.explain import explain
 from paribus.untrusted_io import read_json, read_text
 
 INSTALL = "install it: pip install 'paribus[paper]'"
