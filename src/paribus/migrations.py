@@ -238,11 +238,11 @@ _OTHER_KEYS = {
     "registration.json": {"budgets", "first_stage_weight", "looks", "stages", "tuning"},
 }
 _NULL_NOW = {
-    "analysis.json": {
-        *("correlation", "equivalence_holm_p", "family", "holm_p", "not_worse_holm_p")
-    },
+    "analysis.json": {*("correlation", "equivalence_holm_p", "holm_p", "not_worse_holm_p")},
 }
-# The same of a file of schema 0 or 1.
+# What is not said any more, by a file of any schema.
+_GONE = {"analysis.json": {"best_of", "family"}}
+# What a file of schema 0 or 1 may lack.
 _ADDED = {"verdict.json": {"contradicts", "hypotheses"}}
 
 
@@ -251,7 +251,7 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
 
     `words` are keys of its sentences, which older files may not have had.
     """
-    added = _ADDED.get(name, set()) if schema < 2 else set()
+    added = _GONE.get(name, set()) | (_ADDED.get(name, set()) if schema < 2 else set())
     if schema:
         return Leniency(words, added)
     return Leniency(

@@ -197,10 +197,9 @@ def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
     """Predictive power; none where arms that diverge leave nothing to compare."""
     if contrast.paired is None:
         return 0.0
-    by_items = contrast.items.crossed if contrast.items else None
     error = contrast.paired.sd / math.sqrt(contrast.paired.n)
-    if by_items is not None:
-        error = by_items.standard_error
+    if contrast.items:
+        error = contrast.items.crossed.standard_error
     if error == 0:
         return 1.0  # nothing varies, and a prediction needs a spread
     return float(

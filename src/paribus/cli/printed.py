@@ -189,9 +189,6 @@ def contrasts(analysis: Analysis) -> Parts:
         title = f"{arm} against {reference}: the other endpoints"
         shown = ("endpoint", level, "simultaneous", "Holm p")
         yield replace(full, rows=others).only(*shown, title=title)
-    if analysis.family is not None:
-        adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
-        yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
     yield tables.stability(named)
     yield from _left_out(named)
     yield dim("everything else, every pair included, is in analysis.json")

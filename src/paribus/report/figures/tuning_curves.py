@@ -21,7 +21,6 @@ from paribus.report.figures.style import (
     arm_dash,
     figure_name,
     hover,
-    mean_line,
     over,
     panels,
     rounded,
@@ -42,7 +41,7 @@ STATES = {
     1: "chosen: upper edge",
 }
 SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"), strict=True))
-SHARED, BEST_OF = "tuning-contrast", "tuning-best-of"
+SHARED = "tuning-contrast"
 
 
 def curve_name(key: str) -> str:
@@ -51,12 +50,12 @@ def curve_name(key: str) -> str:
 
 
 def tuning_figures(analysis: Analysis) -> list[Figure]:
-    """Return a curve for each tuned key, the contrast at every shared value, the best of n."""
+    """Return a curve for each tuned key, and the contrast at every shared value."""
     tuned, plan = analysis.tuned, analysis.study.tuning
     if tuned is None or plan is None:
         return []
     curves = [_curve(analysis, tuned, key) for key in plan.keys]
-    found = [*curves, _shared(analysis, tuned), _best_of(analysis, tuned)]
+    found = [*curves, _shared(analysis, tuned)]
     return [figure for figure in found if figure is not None]
 
 
@@ -311,38 +310,6 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
             | {"verdict": numbers.delta(says.mean, low, high, digits)}
         )
     return rows
-
-
-def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
-    """Return the expected best of n candidates, which tells if the search was long enough."""
-    called = names(analysis.study)
-    rows = [
-        {"arm": called[arm], "n": n, "value": rounded(value)}
-        for arm, curve in tuned.best_of.items()
-        for n, value in enumerate(curve, start=1)
-    ]
-    if not rows:
-        return None
-    most = max(row["n"] for row in rows)
-    # Named, as a count of ticks is taken for a wish, and halves are written as whole numbers.
-    axis = alt.Axis(values=[*range(1, most + 1, -(-most // MOST_TICKS))], format="d")
-    base = alt.Chart(alt.NamedData(BEST_OF)).encode(
-        x=alt.X("n:Q", title="candidates tried", axis=axis, scale=alt.Scale(zero=False)),
-        color=arm_colour(analysis.study),
-    )
-    told = hover("arm:N", "n:Q", alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f"))
-    y, dots = over("value:Q", tuned.metric.title), alt.OverlayMarkDef(size=30)
-    chart = mean_line(base, y, analysis.study, told, point=dots)
-    chart = chart.properties(width=WIDTH, height=HEIGHT)
-    caption = (
-        f"The expected best {tuned.metric.label} of n candidates drawn from those tried (Dodge et "
-        "al. 2019), by their means over the tuning seeds. A line that still falls or rises at its "
-        "end says that a longer search would choose something else."
-    )
-    title = "Expected best of n candidates"
-    return Figure(
-        BEST_OF, "tuning", title, caption, chart, rows, log=min(r["value"] for r in rows) > 0
-    )
 
 
 def _capital(text: str) -> str:
