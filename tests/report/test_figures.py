@@ -11,8 +11,7 @@ import pytest
 import vl_convert
 
 from paribus.analysis import analyse
-from paribus.engine.probes import shipped_probes
-from paribus.report.figures import ARM_COLOURS, Figure, colours, columns_drawn, draw, trend
+from paribus.report.figures import ARM_COLOURS, Figure, colours, draw, trend
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
@@ -60,18 +59,6 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
-
-
-def test_what_is_read_is_what_probes_write(five: Results) -> None:
-    """A probe or a part that is renamed would leave its figure away in silence."""
-    setting = five.study.setting("baseline")
-    written = {
-        f"{column.probe}/{column.part}/{column.statistic}"
-        for probe in shipped_probes().values()
-        for column in probe.columns(setting, ("exp_avg_sq", "momentum_buffer"))
-    }
-    read = {column for column in columns_drawn(five) if "/" in column}
-    assert read and read <= written
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])

@@ -382,7 +382,7 @@ def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = Fals
             "`paribus decide --rows` prints the table."
         )
     unseen: dict[str, list[str]] = {}
-    for sight in sights(study, metrics):
+    for sight in sights(study):
         metric = metrics.get(sight.metric)
         label, unit = (metric.label, metric.change_unit) if metric else (sight.metric, "")
         effect = f"{label}: an effect of {sight.smallest_effect:g}{f' {unit}' if unit else ''}"
