@@ -11,7 +11,7 @@ import pytest
 import vl_convert
 
 from paribus.analysis import analyse
-from paribus.report.figures import ARM_COLOURS, Figure, colours, draw, trend
+from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
@@ -92,8 +92,7 @@ def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> N
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 2, 8) + seed
 
-    figure = trend(fabricate(study, loss, curve=curve), "train_loss")
-    assert figure is not None
+    figure = drawn(fabricate(study, loss, curve=curve))["train_loss"]
     rows = figure.rows
     opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)
     assert (opening["low"], opening["high"]) == (3, 3 + max(seeds))

@@ -66,13 +66,8 @@ def sights(study: Study) -> list[Sight]:
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [Sight(metric, least, None, why) for metric, least in asked]
-    in_sds = _least_in_sds(study)
+    in_sds = least_effect(study, study.inference.alpha / study.family)
     return [Sight(metric, least, least / in_sds) for metric, least in asked]
-
-
-def _least_in_sds(study: Study) -> float:
-    """Return the least difference detected, in SDs, at the first step of Holm's method."""
-    return least_effect(study, study.inference.alpha / study.family)
 
 
 def detectable(
@@ -121,7 +116,8 @@ def _of_endpoint(
     margin, inference = endpoint.margin, study.inference
     assert margin is not None
     # Holm's first step: the level that a contrast must reach whatever the others do.
-    alpha, least = inference.alpha / study.family, _least_in_sds(study)
+    alpha = inference.alpha / study.family
+    least = least_effect(study, alpha)
     rows = []
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())

@@ -8,7 +8,7 @@ from paribus.analysis import Analysis
 from paribus.drawing import HELD_OUT
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.figure_rows import Curves
-from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves, trend
+from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
 from paribus.report.figures.trained_models import (
     all_depths,
@@ -31,7 +31,6 @@ __all__ = [
     "names",
     "quantile_columns",
     "seed_pairs",
-    "trend",
 ]
 
 

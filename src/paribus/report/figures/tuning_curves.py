@@ -33,7 +33,6 @@ from paribus.study.tuning import Value
 PANEL, PANEL_HEIGHT = 250, 220
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
-LINE_PIXELS = 12  # from one line of marks of diverged trials to the next
 # What was chosen, by where it stands among the values tried: inside, or at which edge.
 STATES = {
     0: "chosen",
@@ -66,7 +65,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
     drawn = [row["value"] for row in rows if "value" in row]
     if not drawn:
         return None
-    lost = _numbered(rows)
+    lost = any(row["kind"] == "diverged" for row in rows)
     name, short = curve_name(key), key.rpartition(".")[2].replace("_", " ")
     values = [candidate[key] for candidate in tuned.candidates]
     y = over("value:Q", tuned.metric.title)
@@ -90,10 +89,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
         _only(seeds, "seed"),
         _only(means, "mean"),
         _only(chosen, "chosen"),
-        *(
-            _only(crosses.encode(y=alt.value(6 + LINE_PIXELS * line)), f"diverged {line}")
-            for line in range(lost)
-        ),
+        *([_only(crosses.encode(y=alt.value(6)), "diverged")] if lost else []),
     ).properties(width=WIDTH, height=HEIGHT)
     several = len(tuned.candidates[0]) > 1
     best = "the best mean at each value, whatever the other keys" if several else "their means"
@@ -140,15 +136,6 @@ def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[di
         if math.isfinite(best.mean):
             rows.append(row(best, "mean", value=rounded(best.mean)))
     return rows
-
-
-def _numbered(rows: list[dict[str, Any]]) -> int:
-    """Give the crosses of each arm a line of their own; returns how many lines there are."""
-    lines: dict[str, int] = {}
-    for row in rows:
-        if row["kind"] == "diverged":
-            row["kind"] = f"diverged {lines.setdefault(row['arm'], len(lines))}"
-    return len(lines)
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
