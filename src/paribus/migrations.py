@@ -241,16 +241,17 @@ _OTHER_KEYS = {
     "registration.json": {"budgets", "first_stage_weight", "looks", "stages", "tuning"},
 }
 _NULL_NOW = {
-    "analysis.json": {
-        *("correlation", "equivalence_holm_p", "family", "holm_p", "not_worse_holm_p")
-    },
+    "analysis.json": {*("correlation", "equivalence_holm_p", "holm_p", "not_worse_holm_p")},
 }
-# Keys of a verdict that came with a schema.
-_ADDED = {
-    2: {"contradicts", "hypotheses"},
-    3: {
-        *("action", "adjusted_p", "cautions", "cost", "effect", "high", "low", "margin", "n", "p"),
-        "word",
+# Keys that came, or went, with a schema: what an older file lacks, or says and is not said now.
+_CHANGED = {
+    "analysis.json": {3: {"best_of", "family"}},
+    "verdict.json": {
+        2: {"contradicts", "hypotheses"},
+        3: {
+            *("action", "adjusted_p", "cautions", "cost", "effect", "high", "low", "margin"),
+            *("n", "p", "word"),
+        },
     },
 }
 
@@ -260,7 +261,7 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
 
     `words` are keys of its sentences, which older files may not have had.
     """
-    since = [keys for of, keys in _ADDED.items() if schema < of and name == "verdict.json"]
+    since = [keys for of, keys in _CHANGED.get(name, {}).items() if schema < of]
     added = set[str]().union(*since)
     if schema:
         return Leniency(words, added)

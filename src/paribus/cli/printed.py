@@ -229,9 +229,6 @@ def contrasts(analysis: Analysis) -> Parts:
         title = f"{arm} against {reference}: the other endpoints"
         shown = ("endpoint", level, "simultaneous", "Holm p")
         yield replace(full, rows=others).only(*shown, title=title)
-    if analysis.family is not None:
-        adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
-        yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
     yield tables.stability(named)
     yield from _left_out(named)
     yield dim("everything else, every pair included, is in analysis.json")
@@ -425,7 +422,7 @@ def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = Fals
             "`paribus decide --rows` prints the table."
         )
     unseen: dict[str, list[str]] = {}
-    for sight in sights(study, metrics):
+    for sight in sights(study):
         metric = metrics.get(sight.metric)
         label, unit = (metric.label, metric.change_unit) if metric else (sight.metric, "")
         effect = f"{label}: an effect of {sight.smallest_effect:g}{f' {unit}' if unit else ''}"

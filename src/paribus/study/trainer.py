@@ -189,10 +189,6 @@ class TrainerFormat:
         """Return the steps of the held-out curve; empty where none is measured."""
         return ()
 
-    def questions(self, study: Study, task: str) -> int:
-        """Return how many questions `task`, or all tasks together, ask; 0 where nobody knows."""
-        return 0
-
     def seals_test(self, study: Study) -> bool:
         """Return whether the study seals a part of its text for the verdict."""
         return False
