@@ -15,15 +15,8 @@ from rich.console import Console
 import paribus
 from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
-from paribus.engine.execution import tensorboard
-from paribus.engine.execution.following import (
-    MOST_POINTS,
-    Followers,
-    Live,
-    Progress,
-    read_live,
-    require_trackers,
-)
+from paribus.engine.execution import following as sinks
+from paribus.engine.execution.following import MOST_POINTS, Live, Progress, known_sinks, read_live
 from paribus.engine.execution.run import _Run
 from paribus.engine.execution.workers.messages import Train
 from paribus.results import Results, ResultsFolder
@@ -72,7 +65,7 @@ def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(sys.modules, "paribus.engine.execution.tensorboard", None)
     with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
-        require_trackers(["tensorboard"])
+        known_sinks(["tensorboard"])
 
 
 def test_a_study_under_way_is_shown(
@@ -148,28 +141,30 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broken = Broken(at)
-    monkeypatch.setattr(tensorboard, "TensorBoard", broken)
-    followers = Followers(None, ResultsFolder(tmp_path), trained.study, ["tensorboard"])
+    broken, sound = Broken(at), Broken("never")
+    monkeypatch.setattr(sinks, "known_sinks", lambda names: [broken, sound])
+    followers = sinks.Sinks(["broken", "sound"], trained.study, tmp_path)
     trial = trained.results.finished[0]
-    followers.trained("baseline", 1, 2, 3.0)
+    followers.progress("baseline", 1, 2, 3.0)
     followers.finished(trial)
-    followers.trained("baseline", 1, 4, 3.0)
+    followers.progress("baseline", 1, 4, 3.0)
     followers.close()
     (line,) = caplog.messages
     assert line == (
-        "--log tensorboard: the tracker failed (ConnectionError: the server is gone) and is "
-        "dropped; the run goes on"
+        "--log broken: the tracker failed (ConnectionError: the server is gone) and is dropped; "
+        "the run goes on"
     )
     assert broken.heard[-1] == at
+    assert sound.heard == ["open", "progress", "finished", "progress", "close"]
 
 
 def test_a_whole_run_survives_its_tracker(
     small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensorboard, "TensorBoard", Broken("finished"))
+    point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
+    monkeypatch.setattr(sinks, "entry_points", lambda group: [point])
     study = small_study(seeds=[1], arms={"baseline": {}})
-    results = paribus.run(study, tmp_path / "r", workers=1, log=["tensorboard"])
+    results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
     assert len(results.finished) == 1
 
 
@@ -218,7 +213,7 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study])
     heard: list[str] = []
     followers = SimpleNamespace(
         progress=lambda progress: heard.append(progress.news),
-        finished=lambda trial: None,
+        sinks=SimpleNamespace(finished=lambda trial: None),
     )
     folder = ResultsFolder(study.folder / "none")
     run = _Run(study, folder, SimpleNamespace(), followers)  # type: ignore[arg-type]

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paribus.errors import ParibusError, nearest
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.formats import read_json, write_json
 from paribus.study import Study
 
-if TYPE_CHECKING:
-    from paribus.engine.execution.tensorboard import TensorBoard
-
 FILE = "live.json"
 SECONDS = 2.0  # between two writes of it
 MOST_POINTS = 60  # of a trial's loss curve
-TRACKER, TRACKER_MODULE = "tensorboard", "paribus.engine.execution.tensorboard"
+GROUP = "paribus.sinks"
 
 
 @dataclass
@@ -103,71 +100,101 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     return read_json(path) if path.is_file() else None
 
 
-def require_trackers(names: Sequence[str]) -> None:
-    """Raise ParibusError for an unknown tracker, and where its package is not installed."""
+class Sink(Protocol):
+    """A tracker that follows a run; it changes nothing and keeps nothing that counts.
+
+    TensorBoard ships; others attach by the entry point group `paribus.sinks`: a name for a class or
+    function that is called with (study, results folder's path) and gives a `Sink`.
+    """
+
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Hear that a trial has done t steps, the last with `loss` nats/token."""
+        ...
+
+    def finished(self, trial: TrialFolder) -> None:
+        """Hear that a trial is finished: its folder holds every step and every score."""
+        ...
+
+    def close(self) -> None:
+        """Hear that the run is over, or was interrupted."""
+        ...
+
+
+def known_sinks(names: Sequence[str]) -> list[Callable[[Study, Path], Sink]]:
+    """Return what opens the sinks of these names.
+
+    Raises ParibusError for an unknown name, and where what it needs is not installed.
+    """
+    known = {point.name: point for point in entry_points(group=GROUP)}
+    found = []
     for name in names:
-        if name != TRACKER:
-            raise ParibusError(f"--log {name}: no such tracker: {nearest(name, [TRACKER])}")
+        if name not in known:
+            raise ParibusError(f"--log {name}: no such tracker: {nearest(name, known)}")
         try:
-            importlib.import_module(TRACKER_MODULE)
+            found.append(known[name].load())
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "
                 f"pip install 'paribus[{name}]'"
             ) from None
+    return found
 
 
-class Followers:
-    """Everyone who hears of a run: the caller, `paribus watch`, and TensorBoard where it is asked.
+class Sinks:
+    """Sinks, opened by name. One that raises is dropped with a warning; the run goes on."""
 
-    A tracker that raises is dropped with a warning; the run goes on.
-    """
+    def __init__(self, names: Sequence[str], study: Study, results: Path) -> None:
+        self._open: dict[str, Sink] = {}
+        for name, make in zip(names, known_sinks(names), strict=True):
+            with self._dropping(name):
+                self._open[name] = make(study, results)
 
-    def __init__(
-        self, watch: Watch | None, folder: ResultsFolder, study: Study, log: Sequence[str] = ()
-    ) -> None:
-        self._watch = watch
-        self._live = Live(folder)
-        self._tracker: TensorBoard | None = None
-        if log:
-            module = importlib.import_module(TRACKER_MODULE)
-            with self._dropping():
-                self._tracker = module.TensorBoard(study, folder.path)
-
-    def progress(self, progress: Progress) -> None:
-        """Tell where the run stands now."""
-        self._live.note(progress)
-        if self._watch:
-            self._watch(progress)
-
-    def trained(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Tell that a trial has done t steps, the last with `loss` nats/token."""
-        with self._dropping():
-            if self._tracker:
-                self._tracker.progress(arm, seed, t, loss)
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Tell each; as `Sink.progress`."""
+        self._tell(lambda sink: sink.progress(arm, seed, t, loss))
 
     def finished(self, trial: TrialFolder) -> None:
-        """Tell that a trial is finished: its folder holds every step and every score."""
-        with self._dropping():
-            if self._tracker:
-                self._tracker.finished(trial)
+        """Tell each; as `Sink.finished`."""
+        self._tell(lambda sink: sink.finished(trial))
 
     def close(self) -> None:
-        """Tell that the run is over."""
-        self._live.close()
-        with self._dropping():
-            if self._tracker:
-                self._tracker.close()
+        """Tell each; as `Sink.close`."""
+        self._tell(lambda sink: sink.close())
+
+    def _tell(self, what: Callable[[Sink], None]) -> None:
+        for name, sink in list(self._open.items()):
+            with self._dropping(name):
+                what(sink)
 
     @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
+    def _dropping(self, name: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            self._tracker = None
+            self._open.pop(name, None)
             logging.getLogger("paribus").warning(
                 "--log %s: the tracker failed (%s: %s) and is dropped; the run goes on",
-                TRACKER,
+                name,
                 type(error).__name__,
                 " ".join(str(error).split()),
             )
+
+
+@dataclass(frozen=True)
+class Followers:
+    """Everyone who hears of a run."""
+
+    watch: Watch | None
+    live: Live
+    sinks: Sinks
+
+    def progress(self, progress: Progress) -> None:
+        """Tell where the run stands now."""
+        self.live.note(progress)
+        if self.watch:
+            self.watch(progress)
+
+    def close(self) -> None:
+        """Tell that the run is over."""
+        self.live.close()
+        self.sinks.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.checks.repeat import retrain
-from paribus.engine.execution.following import Followers, Progress, Watch, require_trackers
+from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
 from paribus.engine.execution.start import Tried, as_registered, described, read_data, start
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.timing.interleaved_timing import time_in_turn
@@ -71,7 +71,7 @@ def run(
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most; first when the study is
             registered, and nothing can refuse it any more.
-        log: trackers that follow the run, by name: "tensorboard".
+        log: trackers that follow the run, by name (see `paribus.engine.execution.following`).
         backend: where workers run: a name, your own by its import path (docs/backends.md), or what
             `find_backend` gives.
 
@@ -83,7 +83,7 @@ def run(
     """
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
-    require_trackers(log)
+    known_sinks(log)
     options = RunOptions(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
     folder = results_folder(study, results)
     folder.require_home()
@@ -146,7 +146,7 @@ def _train(
         study, stacks = start(
             pool, folder, study, datasets, options.workers, options.stack, len(todo), options.tried
         )
-        followers = Followers(options.watch, folder, study, options.log)
+        followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
             trials = _Run(study, folder, pool, followers)
@@ -324,7 +324,7 @@ class _Run:
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
-            self.followers.trained(arm, seed, t, loss)
+            self.followers.sinks.progress(arm, seed, t, loss)
         self.progress.news = ""
         if self.progress.tokens_done >= self.progress.tokens:
             self.progress.doing = "evaluating the last trials"
@@ -343,7 +343,7 @@ class _Run:
         self.progress.news = f"{named}{more} finished"
         self.followers.progress(self.progress)
         for trial in trials:
-            self.followers.finished(trial)
+            self.followers.sinks.finished(trial)
 
     def _doing(self, task: Train) -> str:
         labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
