@@ -106,19 +106,3 @@ def _action(study: Study, verdicts: list[Verdict], called: dict[str, str]) -> st
     if kept and not adopted and any(v.outcome != "INCONCLUSIVE" for v in verdicts):
         said = f"keep {listed(list(dict.fromkeys(kept)))}"
     return f"By the rule {study.decision.rule}: {said}." if said else ""
-
-
-def markdown(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """Return the card as Markdown, for a pull request."""
-    shown = card(analysis, verdicts)
-    lines = [f"**{shown.question}**", ""]
-    for metric, rows in shown.blocks.items():
-        lines += [f"| {metric} | change | p |", "| --- | --- | --- |"]
-        lines += [
-            f"| **{row.word}** {row.arm}{f' ({row.note})' if row.note else ''} | {row.change} | {row.p.removeprefix('p ')} |"
-            for row in rows
-        ]
-        lines.append("")
-    told = (shown.reading, shown.action, shown.caution, f"{'; '.join(shown.facts)}.")
-    lines += [line for line in told if line]
-    return "\n".join(lines) + "\n"
