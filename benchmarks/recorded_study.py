@@ -207,16 +207,16 @@ class _Trial:
                 row["value"] = math.exp(math.log(row["value"]) * luck)
             elif row["measure"] == "validation_accuracy" and row["part"] == "all":
                 row |= {"value": right / row["count"], "total": float(right)}
-            elif row["measure"] not in ("validation_accuracy", "best_temperature"):
+            elif row["measure"] != "validation_accuracy":
                 row |= {k: row[k] and row[k] * luck for k in ("value", "total")}
         return pa.Table.from_pylist(rows, schema=self.tables["evaluation"].schema)
 
     def _scores(self, luck: float, right: int, cells: pa.Table) -> dict[str, Any]:
         """evaluation.json, as the tables of the trial have it."""
         scores = dict(self.json["evaluation"])
-        for name in ("loss_sum_nats", "validation_loss", "bits_per_character", "edge_loss"):
+        for name in ("loss_sum_nats", "validation_loss", "bits_per_character"):
             scores[name] *= luck
-        for name in ("brier_score", "calibration_error", "calibration_error_equal_mass"):
+        for name in ("brier_score", "calibration_error"):
             scores[name] *= luck
         scores["validation_perplexity"] = math.exp(scores["validation_loss"])
         scores |= {"correct": right, "validation_accuracy": right / scores["predicted"]}

@@ -147,7 +147,7 @@ def test_everything_is_written_in_one_place() -> None:
         'engine/ops/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
         "engine/ops/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "results/keeping.py: (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))",
-        "results/keeping.py: (folder / parent).mkdir()",
+        "results/keeping.py: target.parent.mkdir(parents=True, exist_ok=True)",
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",
     ], found
 

@@ -155,15 +155,12 @@ def _compare(
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    """Return whether it is a finite number, and no truth value; an integer as large as a count may
-    be."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_INTEGER
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether it is a text, or holds nothing else."""
     if isinstance(value, dict):
         value = list(value.values())
     return isinstance(value, str) or (isinstance(value, list) and all(map(_is_text, value)))

@@ -82,7 +82,6 @@ def package_digest() -> str:
 
 
 def _code(source: str) -> str:
-    """Return the lines of a module without docstrings, comments and blank lines."""
     lines = source.encode().splitlines()  # columns are of bytes
     within: set[int] = set()  # lines of texts, where a "#" begins no comment
     for node in ast.walk(ast.parse(source)):

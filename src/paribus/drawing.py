@@ -8,23 +8,24 @@ drawn without any of that code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from paribus.errors import ParibusError
-from paribus.metric import LONGEST
+from paribus.explain import explain
+from paribus.metric import DECLARED, Line, Words, one_line
 
 How = Literal["trend", "panels", "profile", "spread", "curve", "parts", "against"]
 Section = Literal["stability", "diagnostics", "evaluation"]
 HELD_OUT = ("curve", "parts", "against")  # what is drawn so is of measures
 
 PART = "{}"  # of a column: stands for every part
-LONGEST_NOTE = 500
-MOST_DRAWINGS = 500  # of a trial
-MOST_PARTS = 20_000  # of a drawing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=DECLARED)
 class Drawing:
     """A figure of columns that a trial records.
 
@@ -49,39 +50,23 @@ class Drawing:
         in_text: whether it stands in the report `paper.pdf`; the page has all.
     """
 
-    column: str
+    column: Words
     how: How
-    title: str
-    axis: str
+    title: Words
+    axis: Line
     section: Section = "diagnostics"
-    across: str = ""
-    parts: tuple[str, ...] = ()
-    against: str = ""
+    across: Line = ""
+    parts: Annotated[tuple[Line, ...], Field(strict=False, max_length=20_000)] = ()
+    against: Line = ""
     log: bool = False
-    note: str = ""
+    note: Annotated[str, Field(max_length=500), AfterValidator(one_line)] = ""
     in_text: bool = False
 
     def __post_init__(self) -> None:
-        texts = (self.column, self.title, self.axis, self.across, self.against, *self.parts)
-        for text, most in (*((text, LONGEST) for text in texts), (self.note, LONGEST_NOTE)):
-            if not isinstance(text, str) or len(text) > most or not (text + "a").isprintable():
-                raise ValueError(f"{text!r:.80} is no line of at most {most} characters")
-        for name in ("log", "in_text"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r:.80}, not true or false")
-        if not self.column or not self.title:
-            raise ValueError("a drawing has a column and a title")
-        for name, known in (("how", How), ("section", Section)):
-            if getattr(self, name) not in get_args(known):
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
-                )
         if self.column.count(PART) != (self.how != "trend"):
             raise ValueError(f"column {self.column!r:.80}: a trend has no {PART}, others have one")
         if self.against.count(PART) != (self.how == "against"):
             raise ValueError(f"against {self.against!r:.80}: 'against' has one {PART}, others none")
-        if len(self.parts) > MOST_PARTS:
-            raise ValueError(f"{len(self.parts)} parts are more than {MOST_PARTS}")
 
     @property
     def columns(self) -> dict[str, str]:
@@ -138,20 +123,9 @@ def _longest(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return sorted(dict.fromkeys(parts), key=len, reverse=True)
 
 
-def drawings_from_records(records: Any, where: str) -> list[Drawing]:
+def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
     """`Drawing.about` of each, read back. Raises ParibusError where it is something else."""
-    names = {field.name for field in fields(Drawing)}
-    found = []
     try:
-        if not isinstance(records, list) or len(records) > MOST_DRAWINGS:
-            raise ValueError(f"no list of at most {MOST_DRAWINGS}")
-        for about in records:
-            if not isinstance(about, dict) or about.keys() != names:
-                raise ValueError(f"each must have the keys {', '.join(sorted(names))}")
-            if not isinstance(about["parts"], list):
-                raise ValueError("parts are a list")
-            values: dict[str, Any] = about | {"parts": tuple(about["parts"])}
-            found.append(Drawing(**values))
-    except (TypeError, ValueError) as error:
-        raise ParibusError(f"{where}: drawings: {error}") from None
-    return found
+        return [Drawing(**about) for about in records]
+    except ValidationError as error:
+        raise ParibusError(f"{where}: drawings: {explain(error)}") from None

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 
 Better = Literal["lower", "higher", "neither"]
 Where = Literal["evaluation", "parts", "tasks", "steps", "probes", "turns", "curve"]
@@ -24,7 +28,7 @@ OF_TRIALS = ("arm", "seed", "diverged")  # columns beside the scores of each
 DIVIDED = ("evaluation", "tasks", "probes")  # what has parts
 
 LONGEST = 200  # of a name or a label, in characters
-MOST_DIGITS = 12
+DECLARED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 QUESTIONS = "questions"  # items of tasks
 # What a uniform guess over V tokens scores.
@@ -35,7 +39,18 @@ UNIFORM: dict[str, Callable[[int], float]] = {
 }
 
 
-@dataclass(frozen=True)
+def one_line(text: str) -> str:
+    """Return a text that is a single line of what can be shown. Raises ValueError."""
+    if not (text + "a").isprintable():
+        raise ValueError(f"{text!r:.80} is no line of text")
+    return text
+
+
+Line = Annotated[str, Field(max_length=LONGEST), AfterValidator(one_line)]
+Words = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(one_line)]
+
+
+@dataclass(frozen=True, config=DECLARED)
 class ItemSums:
     """A metric of held-out text as a ratio of sums over its items: scale x total / count.
 
@@ -49,26 +64,16 @@ class ItemSums:
         step: the smallest change of a total: 1 of a number of hits; 0 where it is no whole number.
     """
 
-    total: str
-    count: str
-    scale: float = 1.0
-    step: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("total", "count"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or not 0 < len(text) <= LONGEST or not text.isprintable():
-                raise ValueError(f"items: {name} {text!r:.80} is no name of a column")
-        for name, least in (("scale", math.ulp(0.0)), ("step", 0.0)):
-            number = getattr(self, name)
-            if type(number) not in (int, float) or not least <= number < math.inf:
-                raise ValueError(f"items: {name} {number!r:.80} is no number of at least {least:g}")
+    total: Words
+    count: Words
+    scale: Annotated[int | float, Field(gt=0)] = 1.0
+    step: Annotated[int | float, Field(ge=0)] = 0.0
 
 
 Items = Literal["", "questions"] | ItemSums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=DECLARED)
 class Metric:
     """One number per trial.
 
@@ -96,39 +101,22 @@ class Metric:
             as a ratio: then that one's is 1.
     """
 
-    name: str
-    label: str
-    unit: str
+    name: Words
+    label: Words
+    unit: Line
     better: Better
     record: Where
-    digits: int = 4
-    column: str = ""
+    digits: Annotated[int, Field(ge=0, le=12)] = 4
+    column: Line = ""
     scale: Scale = "linear"
     items: Items = ""
-    uniform: str = ""
+    uniform: Literal["", "log V", "V", "1/V"] = ""
     of_tokens: bool = False
     of_pair: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("name", "label", "unit", "column"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or len(text) > LONGEST or not (text + "a").isprintable():
-                raise ValueError(f"{name} {text!r:.80} is no line of at most {LONGEST} characters")
-        if not self.name or not self.label:
-            raise ValueError("a metric has a name and a label")
-        for name, known in (("better", Better), ("record", Where), ("scale", Scale)):
-            if getattr(self, name) not in get_args(known):
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
-                )
-        if self.uniform not in ("", *UNIFORM):
-            raise ValueError(f"uniform is {self.uniform!r:.80}; known: {', '.join(UNIFORM)}")
-        if self.items not in ("", QUESTIONS) and not isinstance(self.items, ItemSums):
-            raise ValueError(f"items is {self.items!r:.80}; it is '{QUESTIONS}', or an ItemSums")
         if self.items and self.scale != "linear":
             raise ValueError("a mean over items is compared by differences, and not on a log scale")
-        if type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS:
-            raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
 
     def compared(self, value: float) -> float:
         """Return a value as it is compared: its logarithm, where changes are ratios."""
@@ -237,16 +225,12 @@ def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
 
     Raises ParibusError where it is something else.
     """
-    names = {field.name for field in fields(Metric)} - {"name"}
-    needed = {field.name for field in fields(Metric) if field.default is MISSING} - {"name"}
     found = {}
     for name, about in records.items():
         try:
-            if not isinstance(about, dict) or not needed <= about.keys() <= names:
-                raise ValueError(f"it must have the keys {', '.join(sorted(names))}")
-            items = about["items"]
+            items = about.get("items", "")
             ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}
-            found[name] = Metric(name, **{**about, **ratio})
-        except (TypeError, ValueError) as error:
-            raise ParibusError(f"{where}: metric {name!r:.80}: {error}") from None
+            found[name] = Metric(**{**about, **ratio, "name": name})
+        except ValidationError as error:
+            raise ParibusError(f"{where}: metric {name!r:.80}: {explain(error)}") from None
     return found

@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 2  # of what is written now
+SCHEMA = 3  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -223,6 +223,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
     Migration(2, "verdict.json", _speaking_verdicts),
     Migration(2, "registration.json", dropped("own_rule.rule.rows.hypothesis")),
+    # The page has the words of the verdict.
+    Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
+    Migration(3, "verdict.json", dropped("verdicts.caveats")),
 )
 
 
@@ -238,12 +241,19 @@ _OTHER_KEYS = {
     "registration.json": {"budgets", "first_stage_weight", "looks", "stages", "tuning"},
 }
 _NULL_NOW = {
-    "analysis.json": {
-        *("correlation", "equivalence_holm_p", "family", "holm_p", "not_worse_holm_p")
+    "analysis.json": {*("correlation", "equivalence_holm_p", "holm_p", "not_worse_holm_p")},
+}
+# Keys that came, or went, with a schema: what an older file lacks, or says and is not said now.
+_CHANGED = {
+    "analysis.json": {3: {"best_of", "family"}},
+    "verdict.json": {
+        2: {"contradicts", "hypotheses"},
+        3: {
+            *("action", "adjusted_p", "cautions", "cost", "effect", "high", "low", "margin"),
+            *("n", "p", "word"),
+        },
     },
 }
-# The same of a file of schema 0 or 1.
-_ADDED = {"verdict.json": {"contradicts", "hypotheses"}}
 
 
 def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
@@ -251,7 +261,8 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
 
     `words` are keys of its sentences, which older files may not have had.
     """
-    added = _ADDED.get(name, set()) if schema < 2 else set()
+    since = [keys for of, keys in _CHANGED.get(name, {}).items() if schema < of]
+    added = set[str]().union(*since)
     if schema:
         return Leniency(words, added)
     return Leniency(

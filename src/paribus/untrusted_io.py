@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import stat
 import sys
 import tomllib
@@ -40,16 +39,7 @@ TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 # Tables and lists inside one another; a study has five.
 MOST_NESTED = 64
-# Parts of a dotted key. tomllib takes quadratic time for them: 50,000 parts, minutes.
-MOST_KEY_PARTS = 64
-
-# Integers of TOML have 64 bits (TOML 1.0). tomllib reads any; above 4,300 digits none can be shown.
-MOST_INTEGER = 2**63
-
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
-
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_KEY_PARTS}}}")
 
 
 class MalformedError(ParibusError):
@@ -168,16 +158,9 @@ def _json(text: str | bytes) -> Any:
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the table of a TOML text; `where` is what errors call it.
 
-    Raises MalformedError for what is no TOML, and ParibusError for what is too deep or too large.
+    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
     """
-    if long := _LONG_KEY.search(text):
-        raise ParibusError(
-            f"{where} has a key of more than {MOST_KEY_PARTS} parts: {long[0][:40]}...; no key of "
-            "a study has more than five"
-        )
-    value = _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
-    _require_small(value, where)
-    return value
+    return _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
 
 
 def _parsed(
@@ -238,7 +221,6 @@ def _leads_into(link: Path, home: Path) -> bool:
 
 
 def _flag(name: str) -> int:
-    """Return a flag of open(2); 0 where the system has none of that name."""
     return getattr(os, name, 0)
 
 
@@ -287,18 +269,3 @@ def _require_flat(value: Any, where: str) -> None:
         if not level:
             return
     raise _nested(where)
-
-
-def _require_small(value: Any, where: str, key: str = "") -> None:
-    """Raise ParibusError where a parsed value, which is flat, holds an integer of over 64 bits."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            _require_small(inner, where, f"{key}.{name}" if key else name)
-    elif isinstance(value, list):
-        for inner in value:
-            _require_small(inner, where, key)
-    elif isinstance(value, int) and not -MOST_INTEGER <= value < MOST_INTEGER:
-        raise ParibusError(
-            f"{where}: {key} is an integer of {value.bit_length():,} bits; an integer may have 64, "
-            "its sign included"
-        )

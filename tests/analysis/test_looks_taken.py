@@ -121,7 +121,6 @@ def test_every_endpoint_of_a_contrast_is_of_its_look(looked):
         if contrast.paired is not None:
             assert contrast.paired.design is not None
             assert len(contrast.seeds) <= looked.study.plan.looks[contrast.sampling.look - 1]
-    assert analysis.family is None  # the sensitivity analysis is of one sample
 
 
 def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp_path):

@@ -11,14 +11,12 @@ from rich.console import Console
 from paribus.analysis import sights
 from paribus.cli.printed import _shown, design
 from paribus.errors import ParibusError
-from paribus.metric import QUESTIONS, Metric
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
 
 TASKS = {"own": ["ideas.py:last_letter"], "names": ["last_letter"], "items": 20}
 EFFECT = {"primary": True, "margin": 0.05, "smallest_effect": 0.02}
-DECLARED = Metric("share", "share", "share", "higher", "evaluation", items=QUESTIONS)
 
 
 @pytest.fixture
@@ -32,24 +30,8 @@ def asking(small_study: Callable[..., Study]) -> Callable[..., Study]:
     return make
 
 
-@pytest.mark.parametrize(
-    ("metric", "tasks", "questions"),
-    [
-        ("macro_accuracy", TASKS, 20),  # an own task is one of the names, and counts once
-        ("task_accuracy/last_letter", TASKS, 20),
-        ("task_accuracy/last_letter", {"own": TASKS["own"], "items": 7}, 7),
-        ("share", TASKS, 20),
-    ],
-)
-def test_too_few_questions_are_told(
-    metric: str, tasks: dict, questions: int, asking: Callable[..., Study]
-) -> None:
-    (sight,) = sights(asking(metric, tasks=tasks), {"share": DECLARED})
-    assert sight.why_not.startswith(f"{questions} questions show no change of 0.02 on new ones")
-
-
-def test_losses_are_no_questions(asking: Callable[..., Study]) -> None:
-    (sight,) = sights(asking("validation_loss"), {})
+def test_an_effect_is_seen_up_to_some_spread(asking: Callable[..., Study]) -> None:
+    (sight,) = sights(asking("validation_loss"))
     assert sight.why_not == "" and sight.sd
 
 

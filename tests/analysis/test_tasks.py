@@ -90,7 +90,6 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
         )
         crossed = macro_contrast(
             *([np.array(score)] for score in scores),
-            target="new items",
             seed=0,
             family=4,
             resolution=1 / (N_ITEMS * len(SHOTS)),

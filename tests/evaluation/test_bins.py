@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from paribus.engine.evaluation.text_parts import (
     BINS,
-    CELLS,
-    by_cell,
-    equal_mass,
     equal_width,
     gap_sum,
     tally,
@@ -37,11 +34,7 @@ def test_against_a_loop(n: int) -> None:
     confidence = rng.permutation(n) / n + 1e-4
     hits = rng.uniform(size=n) < confidence**2
     wide = [[i for i, c in enumerate(confidence) if b / 15 < c <= (b + 1) / 15] for b in range(15)]
-    ranked = np.argsort(confidence)
-    mass = [
-        [int(i) for r, i in enumerate(ranked) if b <= 15 * (r + 0.5) / n < b + 1] for b in range(15)
-    ]
-    for of, members in ((by_width, wide), (by_mass, mass)):
+    for of, members in ((by_width, wide),):
         expected = naive_error(confidence.tolist(), hits.tolist(), members)
         found = of(confidence, hits)
         assert gap_sum(found) / n == pytest.approx(expected, abs=1e-12)
@@ -52,41 +45,15 @@ def by_width(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
     return tally(equal_width(confidence), confidence, hits)
 
 
-def by_mass(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    return equal_mass(tally(by_cell(confidence), confidence, hits, CELLS))
-
-
 def test_the_edges_of_equal_widths() -> None:
     confidence = np.array([1e-9, 1 / 15, 0.0667, 14 / 15, 0.9334, 1.0, math.nan])
     assert equal_width(confidence).tolist() == [0, 0, 1, 13, 14, 14, 0]
 
 
-@pytest.mark.parametrize("n", [15, 1000, 1003])
-def test_equal_masses_differ_by_one_at_most(n: int) -> None:
-    confidence = np.random.default_rng(0).permutation(n).astype(np.float32) / n
-    sizes = by_mass(confidence, confidence > 2)[0]
-    assert sizes.max() - sizes.min() <= 1
-
-
-def test_equal_confidences_share_a_bin() -> None:
-    """Nine in ten are the same: they are all in the bin of their middle rank, and no order counts.
-
-    Of 100, ranks 5 to 94 are tied: 5 lie below (bin 0), the middle is 50 (bin 7), 5 above (14).
-    """
-    confidence = np.repeat([0.2, 0.5, 0.9], [5, 90, 5])
-    found = by_mass(confidence, confidence > 0.4)
-    assert found[0].tolist() == [5] + [0] * 6 + [90] + [0] * 6 + [5]
-    assert found[2].tolist() == [0] + [0] * 6 + [90] + [0] * 6 + [5]
-
-
 def test_a_single_confidence_has_the_error_of_a_single_bin() -> None:
     confidence, hits = np.full(1000, 0.75), np.arange(1000) < 700
-    for of in (by_width, by_mass):
+    for of in (by_width,):
         assert gap_sum(of(confidence, hits)) / 1000 == pytest.approx(0.05)
-
-
-def test_a_confidence_that_is_no_number_is_the_least() -> None:
-    assert by_cell(np.array([math.nan, 0.0, 1.0])).tolist() == [0, 0, CELLS - 1]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -101,7 +68,7 @@ def test_a_confidence_that_is_no_number_is_the_least() -> None:
 def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle) -> None:
     again = list(pairs)
     shuffle.shuffle(again)
-    for kind in (by_width, by_mass):
+    for kind in (by_width,):
         errors = []
         for order in (pairs, again):
             confidence, hits = (np.array(column) for column in zip(*order, strict=True))

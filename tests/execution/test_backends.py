@@ -28,7 +28,7 @@ from paribus.engine.execution.workers.messages import (
 )
 from paribus.engine.execution.workers.pool import Pool
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study
+from paribus.study import Study
 
 ARMS = {"baseline": {}} | {
     name: {"set": {"model.embedding.norm": norm}}
@@ -51,9 +51,6 @@ class Scripted(Backend):
 
     def default_workers(self, device: str, devices: int) -> int:
         return 3 * devices
-
-    def is_surely_cpu(self, device: str) -> bool:
-        return False
 
 
 class ScriptedProcess:
@@ -138,7 +135,6 @@ def test_what_local_starts_by_itself() -> None:
     local = Local(Options())
     assert local.default_workers("cpu", 1) == count_cores() >= 1
     assert local.default_workers("cuda", 4) == 4
-    assert local.is_surely_cpu("cpu") and not local.is_surely_cpu("cuda")
 
 
 def test_no_other_file_starts_processes() -> None:
@@ -170,17 +166,12 @@ class Cluster(Backend):
     def start(self, hear):
         raise OSError(f"no partition {self.options.partition}")
     def default_workers(self, device, devices):
-        return 0
+        return 1
 
 @backend("unfinished")
 class Unfinished(Backend):
     def default_workers(self, device, devices):
         return 1
-
-@backend("odd")
-class Odd(Unfinished):
-    def start(self):
-        pass
 
 @backend("mute")
 class Mute(Unfinished):
@@ -190,9 +181,6 @@ class Mute(Unfinished):
     def send(self, line): pass
     def stop(self): pass
     def close(self): pass
-
-@backend("talks")
-class Talks(Mute):
     def end(self): pass
 
 class Undeclared(Backend):
@@ -218,8 +206,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("Cluster", {}, "--backend-option of 'cluster.py:Cluster': 'partition' is missing"),
         ("Cluster", {"partition": "a", "node": 2}, "unknown key 'node': did you mean 'nodes'"),
         ("Cluster", {"partition": "a", "nodes": "x"}, "nodes = 'x' must be a whole number"),
-        ("Unfinished", {}, "has no method start(hear); see docs/backends.md"),
-        ("Odd", {}, "its method start() is called as start(hear)"),
+        ("Unfinished", {}, "abstract method"),
         ("Undeclared", {}, "Undeclared is no backend: it must be a subclass of paribus"),
         ("NoBackend", {}, "NoBackend is no backend"),
     ],
@@ -238,18 +225,12 @@ def test_what_an_own_backend_does_wrong_is_said_in_its_name(
 ) -> None:
     wrong = {
         "Cluster": "backend 'cluster': start failed: OSError: no partition a",
-        "Mute": "what backend 'mute' started has no method end()",
-        "Talks": r"backend 'talks' heard what is no message of a worker: 'hello\n'",
+        "Mute": r"backend 'mute' heard what is no message of a worker: 'hello\n'",
     }
     for name, words in wrong.items():
         options = {"partition": "a"} if name == "Cluster" else {}
         with pytest.raises(ParibusError, match=re.escape(words)):
             check(find_backend(own + name, options))
-    cluster, ready = find_backend(own + "Cluster", {"partition": "a"}), Ready("cpu", 1, "float32")
-    pool = Pool(load_study("quickstart"), Path("r"), device="cpu", backend=cluster)
-    with pytest.raises(ParibusError, match=r"default_workers\('cpu', 1\) gave 0, and must give a"):
-        pool.n_workers(None, ready)
-    assert pool.n_workers(5, ready) == 5
 
 
 def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> None:

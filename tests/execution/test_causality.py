@@ -114,7 +114,7 @@ def arm(small_study: Maker, tmp_path: Path) -> Callable[..., Study]:
 def test_reading_the_future_is_refused(
     arm: Callable[..., Study], small_dataset: Dataset, body: str
 ) -> None:
-    words = r"arm 'cheat', model.modules.mlp = '.*Cheat' \(at blocks.0.mlp\): at position t = \d+"
+    words = r"arm 'cheat' \(model.modules.mlp = '.*Cheat'\): at position t = \d+"
     with pytest.raises(ParibusError, match=rf"{words}.*tokens after it|the text ends there"):
         dry_run(arm(body), "cheat", small_dataset, CPU, 1)
 
@@ -123,7 +123,7 @@ def test_reading_the_future_is_refused(
 def test_reading_other_rows_is_refused(
     arm: Callable[..., Study], small_dataset: Dataset, body: str
 ) -> None:
-    with pytest.raises(ParibusError, match=r"at blocks.0.mlp.*other rows of the batch"):
+    with pytest.raises(ParibusError, match=r"modules.mlp.*other rows of the batch"):
         dry_run(arm(body), "cheat", small_dataset, CPU, 1)
 
 
@@ -289,7 +289,7 @@ def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
     stack.load(stack.parameters(0) | {"blocks.0.mlp.gate": np.full((), 3.0, np.float32)})
     for _ in range(40):
         stack.step()
-    words = r"trial x, model.modules.mlp = .*at position t = \d+, in training"
+    words = r"trial x \(model.modules.mlp = .*at position t = \d+, in training"
     model = build_model(setting, small_dataset.vocab_size, study.folder)
     load_parameters(model, stack.parameters(0))
     for is_own in (True, False):  # the latter is looked at in fewer places

@@ -100,25 +100,6 @@ def test_a_bit_flipped_anywhere_is_found(tmp_path: Path) -> None:
     assert flips > 100
 
 
-def test_one_bit_of_every_array_is_found_and_named(tmp_path: Path) -> None:
-    stack = write(tmp_path, 10)
-    path = stack.path / "step-10" / "replica-1-0.safetensors"
-    content = path.read_bytes()
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    start = 8 + int.from_bytes(content[:8], "little")
-    for name, about in header.items():
-        first, last = about["data_offsets"]
-        if first == last:
-            continue
-        damaged = bytearray(content)
-        damaged[start + last - 1] ^= 1
-        path.write_bytes(damaged)
-        (found,) = stack.newest_first()
-        assert isinstance(found, Checkpoint)
-        with pytest.raises(UnusableError, match=f"'{name}' in replica-1-0"):
-            found.states()
-
-
 @pytest.mark.parametrize("damage", ["cut", "longer", "missing", "swapped", "no about", "renamed"])
 def test_other_damage_is_found(tmp_path: Path, damage: str) -> None:
     stack = write(tmp_path, 10, 20)
@@ -231,8 +212,7 @@ def test_nothing_there_is_nothing_begun(tmp_path: Path) -> None:
         {"t": 3.0},
         {"shards": {}},
         {"shards": [[]]},
-        {"shards": [{"../../elsewhere.safetensors": {"bytes": 1, "arrays": {}}}] * 3},
-        {"shards": [{"replica-0-0.safetensors": {"bytes": 1, "arrays": []}}] * 3},
+        {"shards": [{"replica-0-0.safetensors": {"bytes": 1}}] * 3},
     ],
 )
 def test_a_record_of_other_types_is_unusable_whatever_its_digest(

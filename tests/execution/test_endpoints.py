@@ -274,16 +274,16 @@ def test_a_uniform_guess_is_declared() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"how": "pie"}, "how is 'pie'"),
+        ({"how": "pie"}, "how = 'pie' must be"),
         ({"column": "{}/x"}, "a trend has no {}"),
-        ({"title": "a\nb"}, "no line"),
-        ({"parts": "abc"}, "parts are a list"),
-        ({"parts": ["a"] * 20_001}, "more than 20000"),
-        ({"x": 1}, "must have the keys"),
-        ({"in_text": "yes"}, "in_text is 'yes', not true or false"),
-        ({"section": "endpoints"}, "section is 'endpoints'; known: stability"),
+        ({"title": "a\nb"}, "no line of text"),
+        ({"parts": "abc"}, "parts = 'abc' must be a list"),
+        ({"parts": ["a"] * 20_001}, "may have 20,000"),
+        ({"x": 1}, "unknown key 'x'"),
+        ({"in_text": "yes"}, "in_text = 'yes' must be true or false"),
+        ({"section": "endpoints"}, "section = 'endpoints' must be 'stability'"),
         ({"how": "against", "column": "a/{}"}, "'against' has one {}, others none"),
-        ({"note": "a" * 501}, "no line of at most 500"),
+        ({"note": "a" * 501}, "may have 500 characters"),
     ],
 )
 def test_a_drawing_of_anybodys_record_is_checked(change: dict[str, object], words: str) -> None:

@@ -36,7 +36,7 @@ from ..process_life import is_alive
 Maker = Callable[..., Study]
 LOCAL = find_backend("local")
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not LOCAL.is_surely_cpu("auto"), reason="no forks here"
+    sys.platform != "linux" or not processes.is_surely_cpu("auto"), reason="no forks here"
 )
 
 

@@ -13,7 +13,6 @@ import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.evaluation import evaluate_on, heldout_loss, predictions
 from paribus.engine.execution.trial import heldout_curve
-from paribus.engine.execution.trial.checkpoints import UnusableError
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters, training_flops_per_token
@@ -155,22 +154,6 @@ def test_own_modules_are_read_by_themselves(
     monkeypatch.setattr(curve, "_together", None)  # it is not asked
     curve.measure(stack, 0.0)
     assert None not in curve.points[0].nats
-
-
-def test_a_checkpoint_with_another_curve_is_not_gone_on_from(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
-    study = small_study({"evaluation.every": 3})
-    setting = study.setting("baseline")
-    curve = HeldOutCurve(study, [setting], ["baseline"], small_dataset, CPU)
-    stack = build_stack(study, setting, [1], small_dataset, CPU)
-    curve.measure(stack, 0.0)
-    (point,) = curve.saved
-    assert curve.points_of([point], 2) == curve.points
-    assert curve.points_of([point | {"nats": [None]}], 2)[0].nats == (None,)
-    for bad in (None, [], [point, point], [point | {"nats": [1.0, 2.0]}], [{}], [1], "points"):
-        with pytest.raises(UnusableError, match="held-out curve is not what was written"):
-            curve.points_of(bad, 2)
 
 
 def test_the_loss_of_an_empty_part_is_none(

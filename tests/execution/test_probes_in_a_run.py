@@ -158,10 +158,8 @@ def test_what_fails_in_the_dry_run_stops_the_study_before_training(tmp_path: Pat
 def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured: Results) -> None:
     results = measured
     assert len(results.finished) == 6
-    column = results.probe_column("tires/all/value")
-    of_one = column.filter(
-        pc.and_(pc.equal(column["arm"], "baseline"), pc.equal(column["seed"], 1))
-    )
+    of_one = results.trial_probes["baseline", 1].tidy
+    of_one = of_one.filter(pc.equal(of_one["probe"], "tires"))
     assert of_one["step"].to_pylist() == [1, 2, 3, 4, 5, 7, 8]
 
 

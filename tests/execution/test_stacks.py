@@ -30,7 +30,7 @@ from paribus.engine.execution.workers.messages import Check, MeasureMemory
 from paribus.engine.machine import memory as capacity
 from paribus.engine.machine.environment import machine_failure
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.memory import free_memory, largest_stack, memory_in_use, most_memory
+from paribus.engine.machine.memory import free_memory, largest_stack
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
@@ -204,18 +204,10 @@ def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dic
 
 
 def test_memory_is_counted() -> None:
-    before = memory_in_use(CPU)
-    if before is None:
-        pytest.skip("this system does not tell")
-    big = torch.ones(50_000_000)
-    most = most_memory(CPU)
-    del big
-    assert most is not None and 150e6 < most - before < 400e6
-    assert memory_in_use(CPU) is not None
-    after = most_memory(CPU)
-    assert after is not None and after < most  # the peak starts anew
     free = free_memory(CPU)
-    assert free is not None and free > 0
+    if free is None:
+        pytest.skip("this system does not tell")
+    assert free > 0
 
 
 @pytest.fixture
@@ -224,11 +216,13 @@ def fits(
     small_dataset: Dataset,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Fit]:
-    def make(free: int | None, two: int, three: int, workers: int = 1) -> Fit:
+    def make(free: int, two: int, three: int, workers: int = 1) -> Fit:
         most = {2: two, 3: three}
         monkeypatch.setattr(capacity, "free_memory", lambda device: free)
         monkeypatch.setattr(capacity, "_most", lambda s, a, data, device, R, graphs: most[R])
-        return largest_stack(small_study(), "baseline", small_dataset, CPU, 100, workers)
+        return largest_stack(
+            small_study(), "baseline", small_dataset, torch.device("cuda"), 100, workers
+        )
 
     return make
 
@@ -239,19 +233,8 @@ def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
     found = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
     assert found.stack == 78 and "1.00 GiB" in found.why and "100.00 GiB are free" in found.why
     assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
-    assert fits(None, 4 * GiB, 5 * GiB) == Fit(100, "")
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
         fits(3 * GiB, 4 * GiB, 5 * GiB)
-
-
-def test_a_replica_more_needs_more(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
-    if memory_in_use(CPU) is None:
-        pytest.skip("this system does not tell")
-    study = small_study({"training.batch_size": 256, "model.d_model": 64})
-    one, three = (capacity._most(study, "baseline", small_dataset, CPU, R, True) for R in (1, 3))
-    assert one is not None and three is not None and three > one + 10e6
 
 
 class OneAnswer:
@@ -302,8 +285,7 @@ def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size() -> N
     four = tuple(("layernorm", seed) for seed in study.seeds)
     finished = Recorded(done=frozenset(four), finished=(four,))
     assert fitted(study, 9, 2, finished)[0] == {4}
-    with pytest.raises(ParibusError, match=r"were trained 4 side by side.*memory holds 2 now"):
-        fitted(study, 2, 2, finished)
+    assert fitted(study, 2, 2, finished)[0] == {4}
     # Where every arm of those seeds is finished, other seeds may be trained otherwise.
     all_done = Recorded(
         done=frozenset(study.trials),
@@ -338,7 +320,7 @@ def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str
 
 def test_memory_is_not_that_of_who_started_us() -> None:
     """The portable count goes on from the parent's; a worker must not be charged for it."""
-    if memory_in_use(CPU) is None:
+    if free_memory(CPU) is None:
         pytest.skip("this system does not tell")
     ballast = bytearray(1200 * 2**20)
     code = "from paribus.engine.machine.memory import host_memory; print(host_memory())"

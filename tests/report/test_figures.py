@@ -11,8 +11,7 @@ import pytest
 import vl_convert
 
 from paribus.analysis import analyse
-from paribus.engine.probes import shipped_probes
-from paribus.report.figures import ARM_COLOURS, Figure, colours, columns_drawn, draw, trend
+from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
@@ -62,18 +61,6 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
 
 
-def test_what_is_read_is_what_probes_write(five: Results) -> None:
-    """A probe or a part that is renamed would leave its figure away in silence."""
-    setting = five.study.setting("baseline")
-    written = {
-        f"{column.probe}/{column.part}/{column.statistic}"
-        for probe in shipped_probes().values()
-        for column in probe.columns(setting, ("exp_avg_sq", "momentum_buffer"))
-    }
-    read = {column for column in columns_drawn(five) if "/" in column}
-    assert read and read <= written
-
-
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])
 def test_a_probe_that_is_absent_takes_its_figures_along(
     small_study: Maker, fabricate: Fabricate, missing: str
@@ -105,8 +92,7 @@ def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> N
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 2, 8) + seed
 
-    figure = trend(fabricate(study, loss, curve=curve), "train_loss")
-    assert figure is not None
+    figure = drawn(fabricate(study, loss, curve=curve))["train_loss"]
     rows = figure.rows
     opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)
     assert (opening["low"], opening["high"]) == (3, 3 + max(seeds))

@@ -13,7 +13,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts
 from paribus.report import render, write_paper, write_report
-from paribus.report.figures import ARM_COLOURS, colours, trend
+from paribus.report.figures import ARM_COLOURS, colours, draw
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
 from paribus.study import Study
@@ -140,8 +140,8 @@ def test_curves_have_one_legend_that_names_the_arms(
     small_study: Maker, fabricate: Fabricate
 ) -> None:
     """Colour and dash share it: a legend that one of them drops is lost for both."""
-    figure = trend(fabricate(small_study(), loss), "train_loss")
-    assert figure is not None
+    made = fabricate(small_study(), loss)
+    figure = next(one for one in draw(made, analyse(made)) if one.name == "train_loss")
     chart = figure.definition
     channels = [
         layer["encoding"][name]

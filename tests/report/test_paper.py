@@ -28,7 +28,7 @@ from paribus.decision import decide, verdict_record
 from paribus.report import write_paper
 from paribus.report.figures import Figure
 from paribus.report.paper.contents import Fact, Material, sections
-from paribus.report.paper.typesetting import Fonts, lacking, write_figure
+from paribus.report.paper.typesetting import write_figure
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
@@ -275,13 +275,6 @@ def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
     assert written(results).startswith(b"%PDF")
 
 
-def test_what_no_font_has_is_spelled() -> None:
-    assert lacking("aж✓", system=False) == set()
-    missing = lacking("基a", system=False)
-    assert missing == {"基"}
-    assert Fonts(True, frozenset(missing)).spelled("a基") == "a[U+57FA]"
-
-
 def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """vl-convert aborts at what XML forbids: it is drawn with a stand-in, whoever named it so."""
     evil = "".join(map(chr, [*range(0x20), 0xD800, 0xFFFE, 0xFFFF]))
@@ -300,7 +293,7 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("paribus.report.paper.typesetting.vl_convert.vegalite_to_svg", careful)
     figure = Figure("evil", "endpoints", evil, evil, chart, rows, stretch=False)
-    drawn = write_figure(tmp_path / "evil", figure, 380, Fonts())
+    drawn = write_figure(tmp_path / "evil", figure, 380, False)
     assert 0 < drawn.share <= 1
     assert len(seen) == 1 and (tmp_path / "evil.svg").stat().st_size > 500
 
@@ -311,7 +304,7 @@ def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
     chart = chart.encode(alt.X("arm:N"), alt.Y("value:Q"))
     rows = [{"arm": "a", "value": 1.0}]
     figure = Figure("tall", "endpoints", "tall", "tall", chart, rows, stretch=False, wide=True)
-    drawn = write_figure(tmp_path / "tall", figure, 720, Fonts())
+    drawn = write_figure(tmp_path / "tall", figure, 720, False)
     svg = (tmp_path / "tall.svg").read_text()
     across, down = (float(re.findall(rf' {side}="([0-9.]+)"', svg)[0]) for side in SIDES)
     wide, high = 210 - 2 * 16, 297 - 17 - 19  # millimetres of A4 within the template's margins

@@ -161,7 +161,7 @@ def test_two_keys_are_two_curves_and_every_figure_prints(
     found = {figure.name: figure for figure in tuning_figures(analysis)}
     assert list(found) == [
         *("tuning-learning_rate", "tuning-weight_decay"),
-        *("tuning-contrast", "tuning-best-of"),
+        *("tuning-contrast",),
     ]
     # At each rate the line has the better decay; of equal ones the first.
     assert len(of(found["tuning-learning_rate"], "mean", "baseline")) == 2

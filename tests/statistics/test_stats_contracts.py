@@ -1,6 +1,5 @@
 """What the package promises to its callers: errors, conventions at the edges, plain results."""
 
-import dataclasses
 import doctest
 import inspect
 import json
@@ -23,7 +22,6 @@ DELTA_FUNCTIONS = {
     "gate": lambda d: st.seed_test(d, "gate", seed=0).p_value(),
     "sign_flip": lambda d: st.sign_flip(d, seed=0),
     "effect_size": st.effect_size,
-    "two_one_sided_tests": lambda d: st.two_one_sided_tests(d, margin=1),
     "paired_deltas": lambda d: st.paired_deltas(np.zeros(np.shape(d)), d),
     "correlation": lambda d: st.correlation(d, d),
     "paired_contrast": lambda d: st.paired_contrast(np.zeros(np.shape(d)), d, seed=0),
@@ -49,7 +47,7 @@ def test_bad_scores_raise_one_line_that_names_them(name: str, bad: list, says: s
 
 
 TASK = np.zeros((3, 4))
-RULE = st.StabilityRule(smoothing_steps=2, median_steps=3, mad_multiplier=4, spike_steps=2)
+RULE = {"smoothing_steps": 2, "median_steps": 3, "mad_multiplier": 4, "spike_steps": 2}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ RULE = st.StabilityRule(smoothing_steps=2, median_steps=3, mad_multiplier=4, spi
         lambda: st.mcnemar(1.5, 3),  # type: ignore[arg-type]
         lambda: st.paired_event_rates([0, 2], [0, 1]),
         lambda: st.paired_event_rates([0, 1], [0]),
-        lambda: st.wilson(3, 2),
+        lambda: st.clopper_pearson(3, 2),
         lambda: st.clopper_pearson(0, 0),
         lambda: st.paired_t_power(math.nan, 5),
         lambda: st.paired_t_power(1, 1),
@@ -82,13 +80,9 @@ RULE = st.StabilityRule(smoothing_steps=2, median_steps=3, mad_multiplier=4, spi
         lambda: st.crossed_bootstrap([TASK, np.zeros((2, 4))], seed=0),
         lambda: st.crossed_bootstrap([np.zeros((3, 0))], seed=0),
         lambda: st.item_deltas([TASK], [np.zeros((3, 5))]),
-        lambda: st.macro_contrast([TASK], [TASK], target="all", seed=0),  # type: ignore[arg-type]
         lambda: st.learning_rate_sensitivity([1.0, 2.0], [3.0]),
         lambda: st.learning_rate_sensitivity([[math.nan, 4.0]], [3.0]),
-        lambda: st.stability_events([1.0, 2.0], RULE),
-        lambda: st.stability_events([math.nan, *[1.0] * 9], RULE),
-        lambda: dataclasses.replace(RULE, spike_steps=0),
-        lambda: dataclasses.replace(RULE, mad_multiplier=math.inf),
+        lambda: st.stability_events([1.0, 2.0], **RULE),
     ],
 )
 def test_bad_parameters_raise_one_line(call) -> None:
@@ -106,7 +100,6 @@ def test_identical_arms_give_p_of_one(n: int) -> None:
     assert 0 in result.t_interval and 0 in result.studentized_interval
     assert result.decided.equivalence_p is not None and 0 < result.decided.equivalence_p < 1e-6
     assert result.decided.equivalent
-    assert st.max_statistic_sign_flip(np.zeros((n, 3)), seed=0).p_values == (1, 1, 1)
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 9])
@@ -149,14 +142,12 @@ def test_results_are_json(n: int) -> None:
     others = [rng.integers(0, 2, size=(n, 6)), rng.normal(size=(n, 9))]
     results = [
         st.paired_contrast(tasks[1][:, 0], others[1][:, 0], margin=1, seed=0),
-        st.macro_contrast(tasks, others, target="new items", margin=1, seed=0),
-        st.macro_contrast(tasks, tasks, target="new items", margin=1, seed=0),
+        st.macro_contrast(tasks, others, margin=1, seed=0),
+        st.macro_contrast(tasks, tasks, margin=1, seed=0),
         st.sign_flip(tasks[1][:, 0], seed=0),
         st.effect_size(tasks[1][:, 0]),
-        st.two_one_sided_tests(tasks[1][:, 0], margin=1),
         st.paired_event_rates(tasks[0][:, 0], others[0][:, 0]),
-        st.stability_events(rng.normal(size=50), RULE),
-        RULE,
+        st.stability_events(rng.normal(size=50), **RULE),
     ]
     for result in results:
         plain = result.to_dict()

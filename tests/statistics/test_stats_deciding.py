@@ -14,12 +14,11 @@ from paribus.statistics import (
     paired_contrast,
     paired_t_power,
     power_error,
-    power_of,
     required_pairs,
     seed_test,
 )
 from paribus.statistics.bootstrap import sampled_plan
-from paribus.statistics.power import RESAMPLES, SEED, SIMULATE_TO, _studentized
+from paribus.statistics.power import RESAMPLES, SEED, SIMULATE_TO, _studentized, power_of
 
 SCORES = np.array([3.10, 3.14, 3.09, 3.12, 3.11])
 NEAR_TIES = [

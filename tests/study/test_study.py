@@ -117,7 +117,6 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
             "an arm states float32, bfloat16 or float16",
         ),
         ("[claims]\nsource='x'\nvalues=[{arms=['b'], metric='grad_norm', mean=1.0}]", "arm 'b'"),
-        ("[arms.base-0.0003]", 'written in quotes: [arms."base-0.0003"]'),
     ],
 )
 def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:

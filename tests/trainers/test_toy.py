@@ -203,7 +203,7 @@ def test_a_strangers_folder_runs_nothing(folder: Path) -> None:
         ('{"loss": math.nan if broken else base, ', "{", "no score of 'loss', which is primary"),
         ('"hits": float(hits.mean())', '"hits": 0.123', "the mean of its items is"),
         ('"size": 1.0}', '"size": "large"}', "'large', and no number"),
-        ('"nats", "lower"', '"nats", "less"', "better is 'less'"),
+        ('"nats", "lower"', '"nats", "less"', "argument 4 = 'less' must be 'lower'"),
     ],
 )
 def test_what_could_not_be_judged_is_refused_when_it_is_given(

@@ -1,8 +1,8 @@
 """From records to inference, as the study registered it. No torch."""
 
-from paribus.analysis.along import Along, Ratio, Reached
+from paribus.analysis.along import Along, Ratio
 from paribus.analysis.analyse import analyse, analyse_table
-from paribus.analysis.detectable import Detectable, Sight, detectable, sights
+from paribus.analysis.detectable import Detectable, detectable, sights
 from paribus.analysis.looks import (
     PlannedLooks,
     boundaries,
@@ -14,7 +14,6 @@ from paribus.analysis.looks import (
     with_all_looks,
 )
 from paribus.analysis.sampling import (
-    Sampling,
     extension_error,
     extension_in_words,
     plan_of,
@@ -22,24 +21,18 @@ from paribus.analysis.sampling import (
 )
 from paribus.analysis.schema import (
     Analysis,
-    BudgetState,
-    Check,
     Contrast,
     Cost,
     Costs,
-    LeftOut,
     Stabilities,
-    Summary,
     TaskContrast,
 )
 from paribus.analysis.table import Table, events_in
 from paribus.analysis.tuning import (
     Point,
-    Sensitivity,
     SharedContrast,
     Tried,
     Tuned,
-    caveats,
     choose,
     next_candidates,
     tried_in,
@@ -50,23 +43,15 @@ from paribus.analysis.tuning import (
 __all__ = [
     "Along",
     "Analysis",
-    "BudgetState",
-    "Check",
     "Contrast",
     "Cost",
     "Costs",
     "Detectable",
-    "LeftOut",
     "PlannedLooks",
     "Point",
     "Ratio",
-    "Reached",
-    "Sampling",
-    "Sensitivity",
     "SharedContrast",
-    "Sight",
     "Stabilities",
-    "Summary",
     "Table",
     "TaskContrast",
     "Tried",
@@ -74,7 +59,6 @@ __all__ = [
     "analyse",
     "analyse_table",
     "boundaries",
-    "caveats",
     "choose",
     "detectable",
     "events_in",

@@ -8,7 +8,6 @@ same loss" is about this schedule and no other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from paribus.results.curves import AXES, Axis, LossCurve
 from paribus.statistics import (
     CurveContrast,
     First,
-    PairedT,
+    Result,
     StatisticsError,
     curve_contrast,
     paired_t,
@@ -29,7 +28,7 @@ Pairs = list[tuple[LossCurve, LossCurve]]
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Result):
     """A mean logarithm of ratios over seed pairs, with the interval of the paired t."""
 
     n: int
@@ -37,13 +36,9 @@ class Ratio:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {"n": self.n, "log": self.log, "low": self.low, "high": self.high}
-
 
 @dataclass(frozen=True)
-class Reached:
+class Reached(Result):
     """What a contrast needed to the registered target.
 
     Attributes:
@@ -57,14 +52,9 @@ class Reached:
     first: First
     ratio: Ratio
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        about = {"target": self.target, "first": self.first.to_dict()}
-        return about | {"ratio": self.ratio.to_dict()}
-
 
 @dataclass(frozen=True)
-class Along:
+class Along(Result):
     """One contrast along one budget.
 
     Attributes:
@@ -90,21 +80,6 @@ class Along:
     reached: Reached | None
     left_out: int = 0
     seeds_without: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "axis": self.axis,
-            "seeds": list(self.seeds),
-            "spent": list(self.spent),
-            "contrast": self.contrast.to_dict(),
-            "speedup": self.speedup.to_dict() if self.speedup else None,
-            "reached": self.reached.to_dict() if self.reached else None,
-            "left_out": self.left_out,
-            "seeds_without": list(self.seeds_without),
-        }
 
 
 def along(table: Table) -> list[Along]:
@@ -179,7 +154,7 @@ def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached |
 
 def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:
     try:
-        found: PairedT = paired_t(logs)
+        found = paired_t(logs)
     except StatisticsError:  # fewer than two pairs
         return None
     interval = found.interval(1 - alpha)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from paribus.analysis.along import along
 from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.looks import why_not_these_looks
-from paribus.analysis.schema import Analysis, Contrast, Summary
+from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned, why_not_these_values
@@ -30,8 +28,6 @@ from paribus.results import (
     why_not_tested,
     why_unregistered,
 )
-from paribus.statistics import DESCRIPTIVE_BELOW, FamilySignFlip, max_statistic_sign_flip
-from paribus.study import Study
 
 
 def analyse(results: Results) -> Analysis:
@@ -92,7 +88,6 @@ def analyse_table(
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
-        family=_family(study, contrasts),
         left_out=tuple(left_out),
         claim_checks=check_claims(table.results),
         metrics=metrics,
@@ -103,28 +98,6 @@ def analyse_table(
         tuned=tuning,
         looks=table.looks,
         along=tuple(along(table)),
-    )
-
-
-def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
-    """Over the seeds that every analysed contrast of the primary endpoint has.
-
-    Of one sample alone, and of five pairs at least: it has no p over looks or stages.
-    """
-    if study.plan or study.stages:
-        return None
-    family = [c for c in contrasts if c.primary and c.paired is not None]
-    deltas = [
-        dict(zip(c.seeds, (pair.delta for pair in c.paired.pairs), strict=True))
-        for c in family
-        if c.paired
-    ]
-    shared = [seed for seed in study.seeds if deltas and all(seed in one for one in deltas)]
-    if len(shared) < DESCRIPTIVE_BELOW:
-        return None
-    columns = [[one[seed] for seed in shared] for one in deltas]
-    return max_statistic_sign_flip(
-        np.array(columns).T, seed=study.inference.seed, resamples=study.inference.resamples
     )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
-from paribus.analysis.infer import infer, infer_items
-from paribus.analysis.sampling import Sampling
+from paribus.analysis.sampling import Sampling, registered
 from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
@@ -25,10 +24,10 @@ from paribus.results.record_format import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     MacroContrast,
-    OneLook,
     PairedContrast,
-    Stages,
     holm,
+    macro_contrast,
+    paired_contrast,
 )
 from paribus.study import Endpoint
 
@@ -116,14 +115,14 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 paired=None,
             )
             if not sampled.why_not(seeds):
-                about: _About = {
+                about = registered(study) | {
                     "family": family,
                     "resolution": 1 / questions_asked(table, arm, seeds[0], task),
                     "design": sampled.design(seeds),
                 }
                 contrast = replace(
                     contrast,
-                    paired=infer(study, theirs, ours, **about),
+                    paired=paired_contrast(theirs, ours, **about),
                     items=_task_items(table, contrast, about),
                 )
             found.append(contrast)
@@ -137,13 +136,9 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     ]
 
 
-class _About(TypedDict):
-    family: int
-    resolution: float
-    design: OneLook | Stages | None
-
-
-def _task_items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast | None:
+def _task_items(
+    table: Table, contrast: TaskContrast, about: dict[str, Any]
+) -> MacroContrast | None:
     """Paired by seed and by question, where claims are about new ones and the arms share these."""
     study = table.results.study
     if not study.inference.of_new_questions:
@@ -154,7 +149,7 @@ def _task_items(table: Table, contrast: TaskContrast, about: _About) -> MacroCon
     )
     if not baseline or [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None
-    return infer_items(study, baseline, treatment, **about)
+    return macro_contrast(baseline, treatment, **about)
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
@@ -309,11 +304,11 @@ def _items(
         return None, "the arms were not asked the same questions"
     if all(task.shape[1] < 2 for task in baseline):
         return None, "a single item says nothing of others"
-    items = infer_items(
-        study,
+    items = macro_contrast(
         baseline,
         treatment,
-        contrast.margin,
+        **registered(study),
+        margin=contrast.margin,
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
         design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
@@ -323,7 +318,7 @@ def _items(
 
 def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
     """`384 questions`, `40 documents`, `1,024 blocks of 3,000 windows`."""
-    n = sum(items.crossed.n_items) if items.crossed else 0
+    n = sum(items.crossed.n_items)
     if isinstance(contrast.declared.items, str):
         return f"{n:,} questions"
     of = table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
@@ -353,11 +348,11 @@ def _infer(
     """Return the registered inference over the seeds that both have."""
     metric = table.results.metrics[endpoint.metric]
     seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
-    return infer(
-        table.results.study,
+    return paired_contrast(
         [metric.compared(baseline[seed]) for seed in seeds],
         [metric.compared(treatment[seed]) for seed in seeds],
-        _stated(table, endpoint, endpoint.margin),
+        **registered(table.results.study),
+        margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
         resolution=_resolution(table, endpoint.metric),
         design=sampled.design(seeds),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
-from paribus.metric import QUESTIONS, Metric, find
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
 from paribus.study import Endpoint, Study
-
-# Accuracies over questions, where nobody has yet asked the code that declares them.
-OVER_QUESTIONS = ("macro_accuracy", "task_accuracy")
 
 
 @dataclass(frozen=True)
@@ -63,57 +58,16 @@ class Sight:
     why_not: str = ""
 
 
-def sights(study: Study, metrics: Mapping[str, Metric]) -> list[Sight]:
-    """Of every primary endpoint with a smallest effect, by the registered test in its family.
-
-    metrics: what is declared of the endpoints, as far as it is known.
-    """
+def sights(study: Study) -> list[Sight]:
+    """Of every primary endpoint with a smallest effect, by the registered test in its family."""
     asked = [(e.metric, e.smallest_effect) for e in study.judged if e.smallest_effect is not None]
     if not asked or not study.contrasts:
         return []
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [Sight(metric, least, None, why) for metric, least in asked]
-    in_sds, found = _least_in_sds(study), []
-    for metric, least in asked:
-        why = _too_few(study, _questions(study, metric, metrics), least, in_sds)
-        found.append(Sight(metric, least, least / in_sds, why))
-    return found
-
-
-def _least_in_sds(study: Study) -> float:
-    """Return the least difference detected, in SDs, at the first step of Holm's method."""
-    return least_effect(study, study.inference.alpha / study.family)
-
-
-def _questions(study: Study, name: str, metrics: Mapping[str, Metric]) -> int:
-    """How many questions the metric is a share of, at most; 0 where it is of something else, or
-    where the data sets of standard tasks say how many."""
-    metric = find(name, metrics)
-    head, _, task = name.partition("/")
-    if not (metric.items == QUESTIONS if metric else head in OVER_QUESTIONS):
-        return 0
-    return study.format.questions(study, task)
-
-
-def _too_few(study: Study, questions: int, least: float, in_sds: float) -> str:
-    """Why accuracy over so many new questions cannot show `least`; empty where it can.
-
-    An effect of d changes a share of at least d of the answers. Even if all of them change for the
-    better, a mean over N new questions has the variance d (1 - d) / N, which no seeds reduce.
-
-    Args: in_sds: the least difference detected, in SDs.
-    """
-    if not study.inference.of_new_questions or least >= 1:
-        return ""
-    errors = in_sds * math.sqrt(len(study.seeds))
-    needed = math.ceil(errors**2 * (1 - least) / least)
-    if not questions or questions >= needed:
-        return ""
-    return (
-        f"{questions:,} questions show no change of {least:g} on new ones with {len(study.seeds)} "
-        f"seeds, even if all answers that change become right: at least {needed:,} would"
-    )
+    in_sds = least_effect(study, study.inference.alpha / study.family)
+    return [Sight(metric, least, least / in_sds) for metric, least in asked]
 
 
 def detectable(
@@ -162,7 +116,8 @@ def _of_endpoint(
     margin, inference = endpoint.margin, study.inference
     assert margin is not None
     # Holm's first step: the level that a contrast must reach whatever the others do.
-    alpha, least = inference.alpha / study.family, _least_in_sds(study)
+    alpha = inference.alpha / study.family
+    least = least_effect(study, alpha)
     rows = []
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +30,9 @@ from paribus.study import Study
 ADJUSTED = Leniency(null=("holm_p", "equivalence_holm_p"))
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
 
+MOVES = {GOES_ON: "goes on", OPEN: "is not resolved"}
+MOVES |= {decision: f"stops: {why}" for decision, why in REASONS.items()}
+
 Entry = dict[str, Any]
 
 
@@ -50,17 +52,15 @@ def boundaries(study: Study) -> dict[str, Any]:
         "spending": looks.spending,
         "futility": study.plan.futility,
         "simulation": {"seed": looks.seed, "studies": looks.studies},
-        "effect": {str(m): nominal(looks, alpha / m) for m in range(1, most + 1)},
+        "effect": {
+            str(m): [_short(one.nominal_p) for one in looks.boundaries(alpha / m)]
+            for m in range(1, most + 1)
+        },
         "equivalence": {
             str(m): [_short(looks.bound(k, alpha / m)) for k in range(len(looks.pairs))]
             for m in range(1, most + 1)
         },
     }
-
-
-def nominal(looks: Looks, alpha: float) -> list[float]:
-    """Two-sided nominal p that rejects at each look, at this level."""
-    return [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha)]
 
 
 def next_look(table: Table) -> Entry | None:
@@ -197,10 +197,9 @@ def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
     """Predictive power; none where arms that diverge leave nothing to compare."""
     if contrast.paired is None:
         return 0.0
-    by_items = contrast.items.crossed if contrast.items else None
     error = contrast.paired.sd / math.sqrt(contrast.paired.n)
-    if by_items is not None:
-        error = by_items.standard_error
+    if contrast.items:
+        error = contrast.items.crossed.standard_error
     if error == 0:
         return 1.0  # nothing varies, and a prediction needs a spread
     return float(
@@ -220,7 +219,7 @@ def look_in_words(study: Study, entry: Entry) -> str:
     """`look 2 of 4, at 8 seeds: layernorm stops: an effect; rmsnorm goes on`."""
     assert study.plan is not None
     said = [
-        f"{arm} {_moves_on(one['decision'])}"
+        f"{arm} {MOVES[one['decision']]}"
         for arm, one in entry["contrasts"].items()
         if one.get("look") == entry["look"]
     ]
@@ -228,26 +227,15 @@ def look_in_words(study: Study, entry: Entry) -> str:
     return f"{of}: {'; '.join(said)}"
 
 
-def _moves_on(decision: str) -> str:
-    if decision in REASONS:
-        return f"stops: {REASONS[decision]}"
-    return "goes on" if decision == GOES_ON else "is not resolved"
-
-
-def replayed(table: Table) -> Iterator[tuple[Entry, Entry | None]]:
-    """Each look that was taken, and the one that the trials give; None where they give none."""
-    looks = table.looks
-    for number, entry in enumerate(looks):
-        fresh = next_look(replace(table, looks=looks[:number]))
-        yield entry, None if fresh is None else chained(looks[:number], fresh)
-
-
 def why_not_these_looks(table: Table) -> str:
     """Return what `looks.json` says otherwise than the trials do; empty where they agree."""
-    for entry, fresh in replayed(table):
+    for number, entry in enumerate(table.looks):
+        before = table.looks[:number]
+        fresh = next_look(replace(table, looks=before))
         name = f"look {entry['look']} of looks.json"
         if fresh is None:
             return f"{name} is not one that the trials allow"
+        fresh = chained(before, fresh)
         stated = {key: value for key, value in entry.items() if key != "taken_at"}
         if not agree(stated, fresh, ADJUSTED):
             return f"{name} is not what the trials give"

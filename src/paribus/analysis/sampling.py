@@ -18,6 +18,7 @@ from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Looks,
     OneLook,
+    Result,
     Stages,
     error_of_either,
     stage_weights,
@@ -43,7 +44,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Result):
     """Of one contrast.
 
     Attributes:
@@ -136,6 +137,12 @@ def sampling_of(
     if stages and extends(looks, arm):
         return Sampling(study, study.seeds, number + 1, decision, first)
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
+
+
+def registered(study: Study) -> dict[str, Any]:
+    """Return what every contrast of a study is tested by, as `paired_contrast` takes it."""
+    inference = study.inference
+    return inference.model_dump(include={"test", "seed", "alpha", "power", "resamples"})
 
 
 def plan_of(study: Study) -> Looks | None:

@@ -15,18 +15,18 @@ from paribus.results import Control
 from paribus.statistics import (
     Decided,
     DecidingTest,
-    FamilySignFlip,
     Interval,
     MacroContrast,
     PairedContrast,
     PairedRates,
+    Result,
     StabilityEvents,
 )
 from paribus.study import Study
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Result):
     """One metric of one arm over its finished, finite trials."""
 
     arm: str
@@ -50,21 +50,14 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "metric": self.metric,
-            "n": self.n,
-            "mean": self.mean,
-            "sd": self.sd,
-            "values": {str(seed): value for seed, value in self.values.items()},
-        }
+        return super().to_dict() | {"n": self.n, "mean": self.mean, "sd": self.sd}
 
 
 BudgetState = Literal["within", "over", "not shown"]
 
 
 @dataclass(frozen=True)
-class Stabilities:
+class Stabilities(Result):
     """Events of an arm against its reference, over the seeds that both have finished.
 
     Attributes:
@@ -81,7 +74,7 @@ class Stabilities:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Result):
     """A mean over seed pairs with its interval.
 
     Attributes:
@@ -96,18 +89,9 @@ class Cost:
     bounds: Interval
     state: BudgetState | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "mean": self.mean,
-            "interval": self.interval.to_dict(),
-            "bounds": self.bounds.to_dict(),
-            "state": self.state,
-        }
-
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(Result):
     """What an arm costs besides quality, over seed pairs; None for fewer than two.
 
     Attributes:
@@ -129,22 +113,9 @@ class Costs:
     decoding: Cost | None
     in_bytes: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "calibration": self.calibration.to_dict() if self.calibration else None,
-            "throughput": self.throughput.to_dict() if self.throughput else None,
-            "in_turn": self.in_turn,
-            "prefill": self.prefill.to_dict() if self.prefill else None,
-            "decoding": self.decoding.to_dict() if self.decoding else None,
-            "in_bytes": self.in_bytes,
-        }
-
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOut(Result):
     """A seed that a contrast could not use, and why."""
 
     arm: str
@@ -155,7 +126,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Result):
     """What a test that did not decide says of a contrast: a sensitivity analysis.
 
     Attributes:
@@ -170,7 +141,7 @@ class Check:
 
 
 @dataclass(frozen=True, eq=False)
-class Contrast:
+class Contrast(Result):
     """One metric of an arm against its reference.
 
     Attributes:
@@ -199,14 +170,14 @@ class Contrast:
     arm: str
     reference: str
     metric: str
-    primary: bool
+    primary: bool = field(repr=False)
     seeds: tuple[int, ...]
     paired: PairedContrast | None
     why_not: str
-    declared: Metric
-    margin: float | None = None
+    declared: Metric = field(repr=False)
+    margin: float | None = field(default=None, repr=False)
     smallest_effect: float | None = None
-    counted: bool = True
+    counted: bool = field(default=True, repr=False)
     holm_p: float | None = None
     equivalence_holm_p: float | None = None
     not_worse_holm_p: float | None = None
@@ -290,31 +261,14 @@ class Contrast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "metric": self.metric,
+        return super().to_dict() | {
             "family": "primary" if self.primary else "secondary",
-            "seeds": list(self.seeds),
             "decided": self.decided.to_dict() if self.decided else None,
-            "why_not": self.why_not,
-            "holm_p": self.holm_p,
-            "equivalence_holm_p": self.equivalence_holm_p,
-            "not_worse_holm_p": self.not_worse_holm_p,
-            "smallest_effect": self.smallest_effect,
-            "checks": [asdict(check) for check in self.checks],
-            "paired": self.paired.to_dict() if self.paired else None,
-            "items": self.items.to_dict() if self.items else None,
-            "items_about": self.items_about,
-            "items_why_not": self.items_why_not,
-            "capped": self.capped.to_dict() if self.capped else None,
-            "sampling": self.sampling.to_dict() if self.sampling else None,
-            "censored": list(self.censored),
         }
 
 
 @dataclass(frozen=True)
-class TaskContrast:
+class TaskContrast(Result):
     """The accuracy of an arm on one task against its reference's.
 
     Attributes:
@@ -347,23 +301,12 @@ class TaskContrast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "task": self.task,
-            "chance": self.chance,
-            "seeds": list(self.seeds),
-            "baseline": self.baseline,
-            "treatment": self.treatment,
-            "decided": self.decided.to_dict() if self.decided else None,
-            "paired": self.paired.to_dict() if self.paired else None,
-            "items": self.items.to_dict() if self.items else None,
-            "holm_p": self.holm_p,
-        }
+        decided = self.decided.to_dict() if self.decided else None
+        return super().to_dict() | {"decided": decided}
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Result):
     """All that is inferred from a study's records.
 
     Attributes:
@@ -371,8 +314,6 @@ class Analysis:
         unregistered: why these records are not those of what was registered; empty where they are.
         late_seeds: seeds that were added after results had been seen.
         tasks: the family of tasks x contrasts.
-        family: the maximum-statistic sign-flip test over the primary family, a sensitivity
-            analysis beside Holm; None where the contrasts have fewer than five seeds in common.
         metrics: label, unit, direction and digits of all that is compared or claimed, by name.
         claim_checks: what can be said of the study's claims beside what was measured.
         own_rule: the table of the user's own decision rule, as registered; empty for one that
@@ -384,22 +325,21 @@ class Analysis:
         along: contrasts along training, where a held-out curve was measured.
     """
 
-    study: Study
+    study: Study = field(repr=False)
     missing: tuple[str, ...]
     unregistered: str
     late_seeds: tuple[int, ...]
-    controls: tuple[Control, ...]
+    controls: tuple[Control, ...] = field(repr=False)
     summaries: tuple[Summary, ...]
     contrasts: tuple[Contrast, ...]
-    events: dict[tuple[str, int], StabilityEvents]
-    stabilities: tuple[Stabilities, ...]
+    events: dict[tuple[str, int], StabilityEvents] = field(repr=False)
+    stabilities: tuple[Stabilities, ...] = field(repr=False)
     costs: tuple[Costs, ...]
     tasks: tuple[TaskContrast, ...]
-    family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
-    metrics: dict[str, Metric]
+    metrics: dict[str, Metric] = field(repr=False)
     claim_checks: tuple[str, ...] = ()
-    own_rule: dict[str, Any] = field(default_factory=dict)
+    own_rule: dict[str, Any] = field(default_factory=dict, repr=False)
     untested: str = ""
     later_stage: str = ""
     text: str = ""
@@ -453,39 +393,13 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        return {
+        return super().to_dict() | {
             "study": self.study.digest,
             "metrics": {name: metric.about for name, metric in self.metrics.items()},
-            "missing": list(self.missing),
-            "unregistered": self.unregistered,
-            "untested": self.untested,
-            "later_stage": self.later_stage,
-            "late_seeds": list(self.late_seeds),
             "controls": [asdict(control) for control in self.controls],
-            "summaries": [summary.to_dict() for summary in self.summaries],
-            "contrasts": [contrast.to_dict() for contrast in self.contrasts],
             "events": [
                 {"arm": arm, "seed": seed} | events.to_dict()
                 for (arm, seed), events in self.events.items()
             ],
-            "stability": [
-                {
-                    "arm": s.arm,
-                    "reference": s.reference,
-                    "diverged": s.diverged.to_dict(),
-                    "spiked": s.spiked.to_dict(),
-                    "any_event": s.any_event.to_dict(),
-                    "holm_p": s.holm_p,
-                }
-                for s in self.stabilities
-            ],
-            "costs": [cost.to_dict() for cost in self.costs],
-            "tasks": [task.to_dict() for task in self.tasks],
-            "family": self.family.to_dict() if self.family else None,
-            "left_out": [asdict(left_out) for left_out in self.left_out],
-            "claim_checks": list(self.claim_checks),
-            "tuned": self.tuned.to_dict() if self.tuned else None,
-            "looks": list(self.looks),
-            "along": [one.to_dict() for one in self.along],
-            "text": self.text,
+            "stability": [one.to_dict() for one in self.stabilities],
         }

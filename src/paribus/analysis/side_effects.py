@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from paribus.analysis.infer import infer
+from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
 from paribus.statistics import (
@@ -16,6 +16,7 @@ from paribus.statistics import (
     StabilityEvents,
     Stages,
     holm,
+    paired_contrast,
     paired_event_rates,
 )
 from paribus.study import Study
@@ -122,7 +123,8 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
 
 def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> Cost:
     """Return the rise of a score, over pairs of (reference, arm)."""
-    says = infer(study, [a for a, _ in pairs], [b for _, b in pairs], design=design).decided
+    theirs, ours = zip(*pairs, strict=True)
+    says = paired_contrast(theirs, ours, design=design, **registered(study)).decided
     budget = study.decision.calibration_budget
     return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
 
@@ -133,7 +135,7 @@ def _share_lost(
     """Return the share of a speed that is lost, 1 - arm / reference, from the mean logarithm of
     ratios."""
     theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
-    says = infer(study, theirs, ours, design=design).decided
+    says = paired_contrast(theirs, ours, design=design, **registered(study)).decided
 
     def share(interval: Interval) -> Interval:
         return Interval(_lost(interval.high), _lost(interval.low), interval.level)

@@ -12,8 +12,7 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
-from paribus.results.formats import as_numpy
-from paribus.statistics import StabilityEvents, StabilityRule, stability_events
+from paribus.statistics import StabilityEvents, stability_events
 from paribus.study import Study
 
 
@@ -43,7 +42,7 @@ class Table:
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
         for key, steps in results.trial_steps.items():
-            seen = events_in(as_numpy(steps["train_loss"]), results.study)
+            seen = events_in(steps["train_loss"].to_numpy(), results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             needed = results.must_be_finite
@@ -114,27 +113,5 @@ class Table:
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
     """Divergence and spikes of training losses of shape (T,), by the rule of `study`."""
-    stability = study.stability
-    rule = StabilityRule(
-        smoothing_steps=stability.smoothing_steps,
-        median_steps=stability.median_steps,
-        mad_multiplier=stability.mad_multiplier,
-        spike_steps=stability.spike_steps,
-    )
-    if not len(losses):  # nothing was recorded step by step
-        return StabilityEvents(
-            diverged=False,
-            first_nonfinite_step=None,
-            initial_loss=math.nan,
-            final_smoothed_loss=None,
-            spike_starts=(),
-        )
-    if math.isfinite(losses[0]):
-        return stability_events(losses, rule)
-    return StabilityEvents(
-        diverged=True,
-        first_nonfinite_step=0,
-        initial_loss=math.nan,
-        final_smoothed_loss=None,
-        spike_starts=(),
-    )
+    rule = study.stability.model_dump(exclude={"unstable_above"})
+    return stability_events(losses, **rule)

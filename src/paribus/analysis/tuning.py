@@ -9,14 +9,14 @@ trials, for all arms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from paribus import numbers
-from paribus.analysis.infer import infer
+from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
 from paribus.comparison import agree
 from paribus.errors import ParibusError
@@ -24,9 +24,10 @@ from paribus.metric import Better, Metric
 from paribus.results import Results
 from paribus.statistics import (
     PairedContrast,
+    Result,
     StatisticsError,
-    expected_best_of,
     learning_rate_sensitivity,
+    paired_contrast,
     paired_t,
 )
 from paribus.study import (
@@ -223,7 +224,7 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Result):
     """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
     that it was tuned with.
 
@@ -237,18 +238,6 @@ class Sensitivity:
     reference: str | None
     values: dict[int, float]
     paired: PairedContrast | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json; null where a seed learned at no rate."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "values": {
-                str(seed): value if math.isfinite(value) else None
-                for seed, value in self.values.items()
-            },
-            "paired": self.paired.to_dict() if self.paired else None,
-        }
 
 
 def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
@@ -269,7 +258,8 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
         ]
         paired = None
         if len(shared) > 1:
-            paired = infer(study, [theirs[s] for s in shared], [values[arm][s] for s in shared])
+            ours = [values[arm][s] for s in shared]
+            paired = paired_contrast([theirs[s] for s in shared], ours, **registered(study))
         found.append(Sensitivity(arm, reference, values[arm], paired))
     return found
 
@@ -292,7 +282,7 @@ FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of f
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Result):
     """An arm with one candidate.
 
     Attributes:
@@ -318,7 +308,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class SharedContrast:
+class SharedContrast(Result):
     """An arm minus its reference where both have the same candidate.
 
     Attributes:
@@ -334,7 +324,7 @@ class SharedContrast:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Result):
     """The tuning of a study.
 
     Attributes:
@@ -342,8 +332,6 @@ class Tuned:
         candidates: what every arm was tried with; the first has the number 1.
         points: arm by arm, each in the order of the candidates.
         shared: contrast by contrast, in the same order.
-        best_of: by arm, the expected best of 1, 2, ... candidates drawn from those tried that did
-            not diverge; empty where all did.
         caveats: by arm, what its choice leaves open.
         sensitivities: of every arm to its learning rate, where that alone is tuned.
     """
@@ -352,7 +340,6 @@ class Tuned:
     candidates: tuple[Candidate, ...]
     points: tuple[Point, ...]
     shared: tuple[SharedContrast, ...]
-    best_of: dict[str, tuple[float, ...]]
     caveats: dict[str, list[str]]
     sensitivities: tuple[Sensitivity, ...] = ()
 
@@ -457,15 +444,7 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        return {
-            "metric": self.metric.name,
-            "candidates": [dict(candidate) for candidate in self.candidates],
-            "points": [_plain(asdict(point)) for point in self.points],
-            "shared": [_plain(asdict(contrast)) for contrast in self.shared],
-            "best_of": {arm: list(curve) for arm, curve in self.best_of.items()},
-            "caveats": self.caveats,
-            "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
-        }
+        return super().to_dict() | {"metric": self.metric.name}
 
 
 def tuned(results: Results) -> Tuned | None:
@@ -489,7 +468,7 @@ def tuned(results: Results) -> Tuned | None:
                 arm,
                 number,
                 values,
-                _mean(list(values.values())),
+                _mean(values.values()),
                 number == chosen[arm],
                 _edges(tried, number) if number == chosen[arm] else {},
             )
@@ -497,7 +476,6 @@ def tuned(results: Results) -> Tuned | None:
             for number, values in by_number.items()
         ),
         shared=tuple(_shared(study, tried, metric)),
-        best_of={arm: _best_of(tried, arm) for arm in study.arms},
         caveats=caveats(tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
@@ -531,34 +509,12 @@ def _shared(study: Study, tried: Tried, metric: Metric) -> list[SharedContrast]:
                 for seed in ours
                 if math.isfinite(ours[seed]) and math.isfinite(theirs[seed])
             }
-            mean = _mean(list(differences.values()))
+            mean = _mean(differences.values())
             found.append(SharedContrast(arm, reference, number, differences, mean))
     return found
 
 
-def _best_of(tried: Tried, arm: str) -> tuple[float, ...]:
-    means = [_mean(list(values.values()), whole=True) for values in tried.scores[arm].values()]
-    finite = [mean for mean in means if math.isfinite(mean)]
-    if not finite:
-        return ()
-    better: Literal["lower", "higher"] = "higher" if tried.better == "higher" else "lower"
-    return tuple(expected_best_of(finite, list(range(1, len(finite) + 1)), better).tolist())
-
-
-def _mean(values: Sequence[float], *, whole: bool = False) -> float:
-    """Return the mean of the finite ones; with `whole` NaN unless all are."""
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean of the finite ones; NaN without any."""
     finite = [value for value in values if math.isfinite(value)]
-    if not finite or (whole and len(finite) < len(values)):
-        return math.nan
-    return math.fsum(finite) / len(finite)
-
-
-def _plain(table: dict[str, Any]) -> dict[str, Any]:
-    """Keys as words, and null for what is not finite."""
-    return {key: _value(value) for key, value in table.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _value(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return math.fsum(finite) / len(finite) if finite else math.nan

@@ -11,6 +11,8 @@ from cyclopts import Parameter
 
 from paribus.cli.options import (
     HERE,
+    PLAIN,
+    Answer,
     Eager,
     Folder,
     Overrides,
@@ -21,6 +23,7 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
+    print_json,
     show,
     show_path,
 )
@@ -143,6 +146,8 @@ def run(
         list[str] | None,
         Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
     ] = None,
+    paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
@@ -155,29 +160,19 @@ def run(
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*printed.design(staged, {}, warnings=True)]
     done = _train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
-    return _finish(done)
+    return _finish(done, answer, paper=paper)
 
 
-def analyse(
-    folder: Folder,
-    *,
-    all_: Annotated[
-        bool,
-        Parameter(name="--all", negative=(), help="Every contrast and task in full as well."),
-    ] = False,
-) -> int:
+def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
     """Test every contrast of a results folder; write analysis.json."""
     from paribus.cli import printed
     from paribus.results import load_results
 
     analysis, verdicts = _analyse(load_results(folder))
-    show(*printed.chosen(analysis), *printed.summary(analysis, verdicts))
-    show(*printed.sampled(analysis))
-    if all_:
-        show(*printed.tasks(analysis), *printed.contrasts(analysis))
-    else:
-        show(printed.dim("--all prints every contrast and task in full"))
-    return _exit_code(verdicts)
+    if answer.verbose:
+        show(*printed.chosen(analysis), *printed.summary(analysis, verdicts))
+        show(*printed.sampled(analysis), *printed.tasks(analysis), *printed.contrasts(analysis))
+    return _give(analysis, verdicts, answer)
 
 
 def decide(
@@ -188,6 +183,7 @@ def decide(
     rows: Annotated[
         bool, Parameter(negative=(), help="Print the decision table too, row by row.")
     ] = False,
+    answer: Answer = PLAIN,
 ) -> int:
     """Give the verdict on every arm of a results folder; write verdict.json."""
     from paribus.cli import printed
@@ -197,13 +193,14 @@ def decide(
     if folder is None:
         if not rows:
             raise ParibusError("decide takes a results folder, or --rows for the rules alone")
-        show(*map(printed.rows_alone, shipped_rules().values()))
+        show(printed.truth(), *map(printed.rows_alone, shipped_rules().values()))
         return 0
     analysis, verdicts = _analyse(load_results(folder))
-    show(*printed.verdicts(analysis.study, verdicts))
+    if answer.verbose:
+        show(*printed.verdicts(analysis.study, verdicts))
     if rows:
-        show(printed.rows_of(analysis, verdicts))
-    return _exit_code(verdicts)
+        show(printed.truth(), printed.rows_of(analysis, verdicts))
+    return _give(analysis, verdicts, answer)
 
 
 def null(
@@ -274,11 +271,24 @@ def bench(
         show_path(f"bench: {json}")
 
 
-def report(folder: Folder) -> int:
+def report(
+    folder: Folder,
+    *,
+    paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    open_: Annotated[
+        bool, Parameter(name="--open", negative=(), help="Show the page in the browser.")
+    ] = False,
+    answer: Answer = PLAIN,
+) -> int:
     """Draw page and paper of a results folder again, from its records alone."""
     from paribus.results import load_results
 
-    return _finish(load_results(folder))
+    code = _finish(load_results(folder), answer, paper=paper)
+    if open_:
+        import webbrowser
+
+        webbrowser.open((folder / "report.html").resolve().as_uri())
+    return code
 
 
 def _train(
@@ -365,8 +375,8 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     return analysis, verdicts
 
 
-def _finish(results: Results) -> int:
-    """Analyse, decide, print, write page and paper; returns the exit code."""
+def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
+    """Analyse, decide, write page and paper, print the card; returns the exit code."""
     from paribus.cli import printed
     from paribus.cli.progress import doing
     from paribus.files import sweep
@@ -376,25 +386,38 @@ def _finish(results: Results) -> int:
 
     prepare()
     secure(results.path)
-    results = results.standing
+    results, written = results.standing, []
     with answering(results.path):
         sweep(results.path)
         with doing(console, "analysing"):
             _ = results.trial_probes  # whole, as figures and tables need them: read once for all
             analysis, verdicts = _judge(results)
             write_tables(results)
-        with doing(console, "drawing the page and the paper"):
+        with doing(console, "drawing the page and the paper" if paper else "drawing the page"):
             results = results.judged
             drawn = draw(results, analysis)
-            page = write_report(results, analysis, verdicts, drawn)
-            paper = write_paper(results, analysis, verdicts, drawn)
-    show(*printed.chosen(analysis), *printed.comparison(analysis))
-    show(*printed.verdicts(analysis.study, verdicts))
-    show_path(f"report: {page}")
-    show_path(f"paper: {paper}")
-    return _exit_code(verdicts)
+            written.append(f"page: {write_report(results, analysis, verdicts, drawn)}")
+            if paper:
+                written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
+    if answer.verbose:
+        show(*printed.chosen(analysis), *printed.comparison(analysis))
+        show(*printed.verdicts(analysis.study, verdicts))
+    return _give(analysis, verdicts, answer, written)
 
 
-def _exit_code(verdicts: list[Verdict]) -> int:
-    """Return 3 where an arm cannot be judged: a trial is missing, or a control did not hold."""
-    return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0
+def _give(
+    analysis: Analysis, verdicts: list[Verdict], answer: Answer, written: Sequence[str] = ()
+) -> int:
+    """Print the card, or verdict.json; returns the exit code."""
+    from paribus.cli import printed
+    from paribus.decision import WORDS, exit_code, verdict_record
+    from paribus.migrations import stamped
+
+    if answer.json:
+        print_json(stamped(verdict_record(analysis.study, verdicts)))
+    else:
+        show(*printed.card(analysis, verdicts))
+    for line in written:
+        show_path(line)
+    code = exit_code(verdict.word for verdict in verdicts)
+    return code if answer.exit_verdict or code == WORDS["INVALID"].exit_code else 0

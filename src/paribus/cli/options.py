@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
@@ -112,6 +112,42 @@ class Where:
 
 HERE = Where()
 console = Console(highlight=False, soft_wrap=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Answer:
+    """How a verdict is given: the same of every verb that gives one."""
+
+    verbose: Annotated[
+        bool, Parameter(negative=(), help="Every test, contrast, control and caution as well.")
+    ] = False
+    json: Annotated[
+        bool, Parameter(negative=(), help="Print verdict.json alone; all else goes to stderr.")
+    ] = False
+    exit_verdict: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Exit with the code of the word: 0 BETTER, 11 WORSE, 12 SAME, 13 UNRESOLVED, "
+            "14 DESCRIPTIVE, 3 INVALID; of several arms that of the worst.",
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Leave standard output to what a program reads."""
+        if self.json:
+            console.stderr = True
+
+
+PLAIN = Answer()
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output, by itself."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def show(*parts: RenderableType) -> None:

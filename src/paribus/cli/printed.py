@@ -21,8 +21,9 @@ from paribus.analysis import (
     sights,
 )
 from paribus.decision import (
-    OUTCOMES,
     TESTS,
+    TRUTH,
+    WORDS,
     Calibration,
     Rule,
     Verdict,
@@ -35,6 +36,7 @@ from paribus.digests import flatten
 from paribus.engine.setting import is_open
 from paribus.metric import Metric
 from paribus.report import tables
+from paribus.report.card import card as report_card
 from paribus.report.section_tables import (
     accuracy_table,
     macro_table,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
+COLUMNS = ("word", "arm", "change")  # of the card
 MIB = 2**20
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
 
@@ -97,9 +100,35 @@ def _values(title: str, told: dict[str, str]) -> Table:
 # Verdicts and results
 
 
+def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
+    """Yield the card: a line for each arm, how to read it, and what to be careful of."""
+    shown = report_card(analysis, verdicts)
+    yield f"[bold]{escape(shown.question)}[/]"
+    several = len(shown.blocks) > 1
+    rows = [row for block in shown.blocks.values() for row in block]
+    wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
+    for metric, block in shown.blocks.items():
+        yield dim(f"  {metric}") if several else ""
+        for row in block:
+            cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
+            style = STYLES[WORDS[row.word].style]
+            line = "  ".join(map(escape, [*cells[1:], row.p])).rstrip()
+            yield f"  [bold {style}]{escape(cells[0])}[/]  {line}"
+            if row.note:
+                yield dim(f"  {'':{wide['word']}}  ({row.note})")
+    yield ""
+    yield shown.reading
+    if shown.action:
+        yield escape(shown.action)
+    if shown.caution:
+        more = f" {shown.more} more: --verbose." if shown.more else ""
+        yield f"[yellow]{escape(shown.caution)}[/]{more}"
+    yield f"{'; '.join(shown.facts)}."
+
+
 def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
-    """Yield each verdict, under it what it depends on, and at the end what all depend on and what
-    they say of the study's hypotheses; of several endpoints, under the name of each."""
+    """Yield each verdict in full, under it what it depends on, and at the end what all depend on
+    and what they say of the study's hypotheses; of several endpoints, under the name of each."""
     shared = shared_caveats(verdicts)
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
@@ -107,13 +136,18 @@ def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
         if len(metrics) > 1:
             yield f"\n[bold]on {escape(mine[0].label)}[/]"
         for one in mine:
-            style = STYLES[OUTCOMES[one.outcome].style]
-            row = f"[dim](row {one.row})[/]"
-            yield f"[bold {style}]{one.outcome}[/] {row} {escape(one.answer)}"
+            style = STYLES[WORDS[one.word].style]
+            row = f"[dim](rule's row {one.row}: {one.outcome})[/]"
+            yield f"[bold {style}]{one.badge}[/] {row} {escape(one.answer)}"
             yield from _list(line for line in one.caveats if line not in shared)
     if len(verdicts) > 1 and shared:
         yield dim("all of this:")
     yield from _list(shared)
+    yield from hypotheses(study, verdicts)
+
+
+def hypotheses(study: Study, verdicts: list[Verdict]) -> Parts:
+    """Yield what the verdicts say of each hypothesis of the study."""
     for one in judge(study, verdicts):
         yield f"[bold]{escape(one.name)}[/]{escape(one.sentence.removeprefix(one.name))}"
 
@@ -129,6 +163,12 @@ def _list(lines: Iterable[str]) -> Parts:
 def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Table:
     """Return the rows of the registered rule, and the arms that each fired for."""
     return tables.rule_table(rule_of(analysis), by_name(analysis.study), verdicts)
+
+
+def truth() -> Table:
+    """Return when each word is said: the first line that holds."""
+    rows = [(line.word, line.when) for line in TRUTH]
+    return _table("what each word says", ("word", "when (no line before it)"), rows, "word", "when")
 
 
 def rows_alone(rule: Rule) -> Table:
@@ -189,9 +229,6 @@ def contrasts(analysis: Analysis) -> Parts:
         title = f"{arm} against {reference}: the other endpoints"
         shown = ("endpoint", level, "simultaneous", "Holm p")
         yield replace(full, rows=others).only(*shown, title=title)
-    if analysis.family is not None:
-        adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
-        yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
     yield tables.stability(named)
     yield from _left_out(named)
     yield dim("everything else, every pair included, is in analysis.json")
@@ -385,7 +422,7 @@ def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = Fals
             "`paribus decide --rows` prints the table."
         )
     unseen: dict[str, list[str]] = {}
-    for sight in sights(study, metrics):
+    for sight in sights(study):
         metric = metrics.get(sight.metric)
         label, unit = (metric.label, metric.change_unit) if metric else (sight.metric, "")
         effect = f"{label}: an effect of {sight.smallest_effect:g}{f' {unit}' if unit else ''}"

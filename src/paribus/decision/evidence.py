@@ -29,8 +29,8 @@ class State(NamedTuple):
         baseline_stable: by the registered threshold.
         fix: what the arm is shown to do to instability.
         collapse: the arm diverges in every seed, and its reference in none.
-        budget: of calibration and throughput together; "not shown" also where one of them was not
-            measured.
+        budget: of calibration and throughput, as far as the study limits them; "not shown" also
+            where one of them was not measured.
         benefit: the registered benefit is shown to be more than registered, or shown not to be.
         divergence: in how many seeds the arm diverged, against its reference. Quality is compared
             over seeds that both survived, so that an arm which lost more of them is seen at its
@@ -92,7 +92,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=_fix(stability, alpha),
         collapse=diverged is not None and diverged.only_treatment == diverged.n,
-        budget=_budget(cost_of(analysis, contrast.arm)),
+        budget=_budget(analysis, cost_of(analysis, contrast.arm)),
         benefit=_benefit(analysis, contrast.arm),
         divergence="more" if more > 0 else "fewer" if more < 0 else "equal",
         elsewhere=_elsewhere(analysis, contrast),
@@ -132,12 +132,16 @@ def _fix(stability: Stabilities | None, alpha: float) -> Fix:
     return "fix" if cured else "harm"
 
 
-def _budget(cost: Costs) -> Budget:
-    """Return the worse of the two; one that is not known is not shown to be within its budget."""
-    states = [of.state if of else "not shown" for of in (cost.calibration, cost.throughput)]
-    if "over" in states:
-        return "over"
-    return "within" if states == ["within", "within"] else "not shown"
+def _budget(analysis: Analysis, cost: Costs) -> Budget:
+    """Return the worst of those that the study limits; one that is not known is not shown to be
+    within its budget."""
+    limits = analysis.study.decision
+    limited = [
+        *([cost.calibration] if limits.calibration_budget is not None else []),
+        *([cost.throughput] if limits.throughput_budget is not None else []),
+    ]
+    states = [of.state if of else "not shown" for of in limited]
+    return "over" if "over" in states else "within" if set(states) <= {"within"} else "not shown"
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:

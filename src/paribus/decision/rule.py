@@ -27,62 +27,35 @@ Open = Literal["", "quality", "not worse", "cure", "harm", "cost", "benefit"]
 MOST_TEXT = 1_000  # characters of a row's words
 ID = re.compile(r"[0-9A-Za-z-]{1,8}")
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a registered table
-# What `Row.why` and `Rule.adopts` may name, in braces.
-WORDS = frozenset(
-    {
-        *("arm", "base", "invalid", "pairs", "effect", "shown", "events", "threshold", "margin"),
-        *("benefit", "metric", "elsewhere"),
-    }
-)
-REGISTERED = frozenset({"calibration", "throughput", "benefit", "least"})
+# What `Rule.adopts` may name, in braces.
+REGISTERED = frozenset({"budgets", "calibration", "throughput", "benefit", "least"})
 # What a rule may weigh of `[decision]`: all but its own name.
 KEYS = tuple(key for key in Decision.model_fields if key != "rule")
 
 
 class Outcome(NamedTuple):
-    """The names of an outcome.
+    """What a rule says to do.
 
     Attributes:
-        lead: on the page and in the paper.
-        opening: in the verdict's sentence.
+        action: in a sentence; {arm} and {base} are names.
         several: of some contrasts among others: "2 keep the baseline".
-        style: of the terminal and the page.
     """
 
-    lead: str
-    opening: str
+    action: str
     several: str
-    style: Literal["good", "bad", "plain", "open"]
 
 
 OUTCOMES = {
-    "ADOPT": Outcome("Adopt {arm}", "Adopt {arm} in place of {base}", "adopt the arm", "good"),
-    "IMPROVES": Outcome(
-        "Keep {base}",
-        "{arm} improves on {base}, which is kept all the same",
-        "improve on what is kept all the same",
-        "good",
-    ),
-    "EQUIVALENT": Outcome(
-        "Equivalent", "{arm} and {base} are equivalent", "are equivalent", "good"
-    ),
-    "BASELINE": Outcome(
-        "Keep {base}", "Keep {base} rather than {arm}", "keep the baseline", "plain"
-    ),
-    "NO EFFECT": Outcome(
-        "Keep {base}", "{arm} makes no difference to {base} worth having", "show no effect", "plain"
-    ),
-    "DIFFERENT": Outcome("Different", "{arm} and {base} differ", "differ", "plain"),
-    "REJECT": Outcome("Reject {arm}", "Reject {arm} and keep {base}", "reject the arm", "plain"),
-    "INCONCLUSIVE": Outcome(
-        "Undecided", "{arm} against {base} is not resolved", "are undecided", "open"
-    ),
-    "DESCRIPTIVE ONLY": Outcome(
-        "No verdict", "{arm} against {base} is only described", "are described only", "open"
-    ),
-    "INVALID": Outcome(
-        "No verdict", "{arm} against {base} cannot be judged", "cannot be judged", "bad"
-    ),
+    "ADOPT": Outcome("adopt {arm}", "adopt the arm"),
+    "IMPROVES": Outcome("the registered rule keeps {base}", "improve on what is kept"),
+    "EQUIVALENT": Outcome("{arm} and {base} are equivalent", "are equivalent"),
+    "BASELINE": Outcome("keep {base}", "keep the baseline"),
+    "NO EFFECT": Outcome("keep {base}", "show no effect"),
+    "DIFFERENT": Outcome("{arm} and {base} differ", "differ"),
+    "REJECT": Outcome("keep {base}", "reject the arm"),
+    "INCONCLUSIVE": Outcome("nothing is decided", "are undecided"),
+    "DESCRIPTIVE ONLY": Outcome("nothing is decided", "are described only"),
+    "INVALID": Outcome("nothing is decided", "cannot be judged"),
 }
 UNJUDGED = ("INVALID", "DESCRIPTIVE ONLY")  # outcomes without a judgement
 CLAIMING = ("ADOPT", "IMPROVES", "DIFFERENT")  # outcomes that say that the arm has an effect
@@ -120,11 +93,6 @@ class Row:
         when: its condition in words, where no row before it has matched.
         holds: its condition.
         reason: why, in the verdict's sentence; left out, what `when` says.
-        why: what the page says of it. In braces: {arm} and {base} are names, {metric} what is
-            judged, {shown} an effect that was shown, {effect} one that was not, {events} counts of
-            events, {threshold} that of instability, {benefit} what the registered benefit came to,
-            {elsewhere} a loss on other primary endpoints, {margin}, {pairs} and {invalid} what they
-            say.
         advice: what follows from it, of a rule that says so.
         open: of an inconclusive one, what is missing.
         claims: that it claims an effect of the arm, which a study of nothing counts.
@@ -133,7 +101,6 @@ class Row:
     id: str
     outcome: str
     when: str
-    why: str
     reason: str = ""
     advice: str = ""
     holds: Callable[[State], bool] = field(default=_never, compare=False, repr=False)
@@ -144,9 +111,9 @@ class Row:
         if not isinstance(self.id, str) or not ID.fullmatch(self.id):
             raise ValueError(f"row {self.id!r:.20}: an id is a few letters and digits")
         where = f"row {self.id}"
-        for name in ("when", "why", "reason", "advice"):
+        for name in ("when", "reason", "advice"):
             text = getattr(self, name)
-            if name in ("when", "why") or text != "":
+            if name == "when" or text != "":
                 _require_line(text, f"{where}: {name}")
         if self.outcome not in OUTCOMES:
             raise ValueError(f"{where}: outcome {self.outcome!r:.40}: known: {', '.join(OUTCOMES)}")
@@ -161,7 +128,6 @@ class Row:
             )
         if self.open and self.outcome != "INCONCLUSIVE":
             raise ValueError(f"{where}: {self.outcome} has nothing open: leave open out")
-        _require_braces(self.why, WORDS, f"{where}: why")
 
     def met(self, state: State) -> bool:
         """Ask its condition. Raises ValueError where it says neither True nor False."""
@@ -185,14 +151,12 @@ CANNOT, TOO_FEW = (
         "0",
         "INVALID",
         when="a run is missing, a control did not hold, or the registration was changed",
-        why="{arm} cannot be judged, as {invalid}",
         claims=False,
     ),
     Row(
         "1",
         "DESCRIPTIVE ONLY",
         when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
-        why="{arm} has {pairs}, and fewer than five are described, not tested; {effect}",
         claims=False,
     ),
 )
@@ -206,7 +170,8 @@ class Rule:
         name: how a study calls it.
         title: how readers do.
         adopts: when an arm is adopted, a sentence. In braces: {calibration}, {throughput},
-            {benefit} and {least} are what the study registers of them.
+            {benefit} and {least} are what the study registers of them, and {budgets} a clause on
+            those costs that it limits.
         rows: what is tried in their order, after the two that every rule has (a study that cannot
             be judged, and fewer than five pairs).
         keys: keys of `[decision]` that it weighs.

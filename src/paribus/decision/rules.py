@@ -27,7 +27,6 @@ HARM = Row(
     "REJECT",
     when="the arm is shown to cause instability",
     holds=lambda s: s.fix == "harm",
-    why="{arm} destabilises training: {events}",
 )
 COLLAPSE = Row(
     "2b",
@@ -36,29 +35,24 @@ COLLAPSE = Row(
     holds=lambda s: s.collapse,
     reason="it diverges in every seed and the baseline in none, which so few seeds describe and "
     "cannot test",
-    why="{arm} destabilises training: {events}; the counts are described, as so few seeds cannot "
-    "test them",
 )
 WORSE = Row(
     "3",
     "REJECT",
     when="the arm is significantly worse",
     holds=lambda s: s.quality == "Q-",
-    why="{arm} {shown}",
 )
 WORSE_ELSEWHERE = Row(
     "3b",
     "REJECT",
     when="the arm is significantly worse on another primary endpoint",
     holds=lambda s: s.elsewhere != "not worse",
-    why="{arm} {elsewhere}, another primary endpoint",
 )
 OVER_BUDGET = Row(
     "4",
     "REJECT",
     when="a cost is over its budget",
     holds=lambda s: s.budget == "over",
-    why="a cost of {arm} is over its budget; {effect}",
 )
 SAME = Row(
     "5",
@@ -66,7 +60,6 @@ SAME = Row(
     when="the effect is shown to lie inside the margin",
     holds=lambda s: s.quality == "Q0",
     reason="no effect worth having",
-    why="{arm} makes no difference worth having: {effect}, within {margin}",
     claims=False,
 )
 BETTER = replace(WORSE, when="the arm is significantly better", holds=lambda s: s.quality == "Q+")
@@ -77,23 +70,19 @@ SURVIVORS = Row(
     holds=lambda s: s.quality == "Q+" and s.divergence == "more",
     reason="quality is that of the seeds that survived, but the arm diverged in more than "
     "the baseline, and harm is not excluded",
-    why="{arm} {shown}, over the seeds that survived; it diverged in more seeds than {base}, and "
-    "harm is not excluded",
     open="harm",
 )
 GAIN = Row(
     "6",
     "ADOPT",
-    when="the arm is significantly better, costs are within the budgets",
+    when="the arm is significantly better, and no registered budget is exceeded",
     holds=lambda s: s.quality == "Q+" and s.budget == "within",
-    why="{arm} {shown}, at no cost beyond the budgets",
 )
 COST_OPEN = Row(
     "7",
     "INCONCLUSIVE",
     when="the arm is significantly better, a cost is not shown within its budget",
     holds=lambda s: s.quality == "Q+",
-    why="{arm} {shown}, but a cost is not shown to be within its budget",
     open="cost",
 )
 UNRESOLVED = Row(
@@ -101,8 +90,7 @@ UNRESOLVED = Row(
     "INCONCLUSIVE",
     when="anything else",
     holds=lambda s: True,
-    reason="underpowered",
-    why="{arm} is neither shown to differ nor to stay within {margin}; {effect}",
+    reason="more seeds are needed",
     open="quality",
     claims=False,
 )
@@ -111,9 +99,7 @@ SUPERIORITY = Rule(
     name="superiority",
     title="superiority",
     adopts="An arm is adopted where it is significantly better, is not significantly worse on "
-    "another primary endpoint, diverges in no more seeds than the baseline, raises the expected "
-    "calibration error by at most {calibration} and loses at most a share of {throughput} of the "
-    "training throughput.",
+    "another primary endpoint, and diverges in no more seeds than the baseline{budgets}.",
     keys=("calibration_budget", "throughput_budget"),
     rows=(
         *(HARM, COLLAPSE, WORSE, WORSE_ELSEWHERE, OVER_BUDGET, SAME, SURVIVORS, GAIN, COST_OPEN),
@@ -139,23 +125,20 @@ def _uncured(state: State) -> bool:
     return state.fix == "unshown"
 
 
-STABLE, THRESHOLD = "the baseline is stable", "training was stable without it{threshold}"
+STABLE = "the baseline is stable"
 UNCURED, CURED = "the baseline is unstable, a cure is not shown", "the instability is cured"
 HOLDS = f"{CURED}, quality holds"
-# The commissioned rule, and the default.
+# The commissioned rule.
 STABILITY_GATE = Rule(
     name="stability_gate",
     title="stability gate",
     adopts="An arm is adopted only where it cures instability, diverges in no more seeds than the "
-    "baseline, loses no primary endpoint, raises the expected calibration error by at most "
-    "{calibration} and loses at most a share of {throughput} of the training throughput.",
+    "baseline and loses no primary endpoint{budgets}.",
     keys=("calibration_budget", "throughput_budget"),
     rows=(
         replace(HARM, outcome="BASELINE"),
         replace(COLLAPSE, outcome="BASELINE"),
-        _given(
-            STABLE, WORSE, _stable, outcome="BASELINE", why=f"{{arm}} {{shown}}, and {THRESHOLD}"
-        ),
+        _given(STABLE, WORSE, _stable, outcome="BASELINE"),
         _given(STABLE, SAME, _stable, id="4", outcome="BASELINE"),
         _given(
             STABLE,
@@ -164,8 +147,6 @@ STABILITY_GATE = Rule(
             id="5",
             outcome="IMPROVES",
             reason="a gain, but the baseline is stable: the adoption gate is not met",
-            why=f"{{arm}} {{shown}}, but {THRESHOLD}, and by the registered criteria only a cure "
-            "of instability is adopted",
         ),
         _given(STABLE, UNRESOLVED, _stable, id="6"),
         _given(
@@ -174,14 +155,12 @@ STABILITY_GATE = Rule(
             _uncured,
             id="7",
             outcome="BASELINE",
-            why="{arm} {shown}, and is not shown to cure the instability without it; {events}",
         ),
         _given(
             UNCURED,
             UNRESOLVED,
             _uncured,
             reason=UNCURED,
-            why="training was unstable without {arm}, and a cure is not shown; {events}",
             open="cure",
         ),
         _given(
@@ -189,21 +168,18 @@ STABILITY_GATE = Rule(
             WORSE,
             id="9",
             outcome="BASELINE",
-            why="{arm} cures instability ({events}), but {shown}",
         ),
         _given(
             CURED,
             WORSE_ELSEWHERE,
             id="9b",
             outcome="BASELINE",
-            why="{arm} cures instability ({events}), but {elsewhere}, another primary endpoint",
         ),
         Row(
             "10",
             "INCONCLUSIVE",
             when=f"{CURED}, the effect on quality is unresolved",
             holds=lambda s: s.quality == "Q?",
-            why="{arm} cures instability ({events}), but its effect on quality is open; {effect}",
             open="quality",
         ),
         _given(
@@ -211,30 +187,24 @@ STABILITY_GATE = Rule(
             OVER_BUDGET,
             id="11",
             outcome="BASELINE",
-            why="{arm} cures instability ({events}), but a cost is over its budget",
         ),
         replace(
             COST_OPEN,
             id="11b",
             when=f"{HOLDS}, a cost is not shown within its budget",
             holds=lambda s: s.budget == "not shown",
-            why="{arm} cures instability ({events}), but a cost is not shown to be within its "
-            "budget",
         ),
         replace(
             SURVIVORS,
             id="11c",
             when=f"{HOLDS}, but it diverged in more seeds",
             holds=lambda s: s.divergence == "more",
-            why="{arm} cures events ({events}) and quality holds, over the seeds that survived; it "
-            "diverged in more seeds than {base}, and harm is not excluded",
         ),
         replace(
             GAIN,
             id="12",
             when=f"{HOLDS}, costs are within the budgets",
             holds=lambda s: True,
-            why="it cures instability ({events}) at no cost beyond the budgets",
         ),
     ),
 )
@@ -245,9 +215,8 @@ NON_INFERIORITY = Rule(
     name="non_inferiority",
     title="non-inferiority with a benefit",
     adopts="An arm is adopted where it is shown to be no worse than by the margin and to gain more "
-    "than {least} in {benefit}, loses no other primary endpoint beyond its margin, diverges in no "
-    "more seeds than the baseline, raises the expected calibration error by at most {calibration} "
-    "and loses at most a share of {throughput} of the training throughput.",
+    "than {least} in {benefit}, loses no other primary endpoint beyond its margin, and diverges in "
+    "no more seeds than the baseline{budgets}.",
     keys=("calibration_budget", "throughput_budget", "benefit", "least_benefit"),
     rows=(
         HARM,
@@ -256,15 +225,12 @@ NON_INFERIORITY = Rule(
             WORSE,
             when="the arm is significantly worse, and not shown to stay within the margin",
             holds=lambda s: s.quality == "Q-" and not s.not_worse,
-            why="{arm} {shown}, and is not shown to stay within {margin}",
         ),
         replace(
             WORSE_ELSEWHERE,
             when="another primary endpoint is significantly worse, and not shown to stay in its "
             "margin",
             holds=lambda s: s.elsewhere == "worse",
-            why="{arm} {elsewhere}, another primary endpoint, and is not shown to stay within its "
-            "margin",
         ),
         OVER_BUDGET,
         Row(
@@ -272,38 +238,28 @@ NON_INFERIORITY = Rule(
             "REJECT",
             when="the benefit is shown to be absent",
             holds=lambda s: s.benefit == "absent",
-            why="{arm} lacks the registered benefit: {benefit}; {effect}",
         ),
         replace(
             SURVIVORS,
             when="no worse, the benefit is shown, but it diverged in more seeds",
             holds=lambda s: s.not_worse and s.benefit == "shown" and s.divergence == "more",
-            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
-            "{benefit}; but all this over the seeds that survived: it diverged in more seeds than "
-            "{base}, and harm is not excluded",
         ),
         Row(
             "6",
             "ADOPT",
             when="no worse, the benefit is shown, costs are within the budgets",
             holds=lambda s: s.not_worse and s.benefit == "shown" and s.budget == "within",
-            why="{arm} is no worse, within {margin}: {effect}; and it has the registered benefit: "
-            "{benefit}",
         ),
         replace(
             COST_OPEN,
             when="no worse, the benefit is shown, a cost is not shown within its budget",
             holds=lambda s: s.not_worse and s.benefit == "shown",
-            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
-            "{benefit}; but a cost is not shown to be within its budget",
         ),
         Row(
             "8",
             "INCONCLUSIVE",
             when="no worse, the benefit is not shown",
             holds=lambda s: s.not_worse,
-            why="{arm} is no worse, within {margin}: {effect}; but its benefit is not shown: "
-            "{benefit}",
             open="benefit",
             claims=False,
         ),
@@ -311,7 +267,6 @@ NON_INFERIORITY = Rule(
             UNRESOLVED,
             id="9",
             reason="not shown to be no worse",
-            why="{arm} is not shown to be no worse by less than {margin}; {effect}",
             open="not worse",
         ),
     ),
@@ -329,7 +284,6 @@ EQUIVALENCE = Rule(
             outcome="DIFFERENT",
             when="the arm is shown to cause or to cure instability",
             holds=lambda s: s.fix != "unshown",
-            why="{arm} and {base} differ in stability: {events}",
         ),
         replace(COLLAPSE, outcome="DIFFERENT"),
         replace(
@@ -340,8 +294,6 @@ EQUIVALENCE = Rule(
             holds=lambda s: s.quality == "Q0" and s.divergence != "equal",
             reason="quality is that of the seeds that survived, but the arms diverged in unequal "
             "numbers of seeds",
-            why="{arm} and {base} differ by less than {margin} over the seeds that survived: "
-            "{effect}; but they diverged in unequal numbers of seeds",
             open="",
             claims=False,
         ),
@@ -350,24 +302,20 @@ EQUIVALENCE = Rule(
             id="3",
             outcome="EQUIVALENT",
             reason="",
-            why="{arm} and {base} differ by less than {margin}: {effect}",
         ),
         replace(
             WORSE,
             id="4",
             outcome="DIFFERENT",
-            why="{arm} {shown}, and is not shown to stay within {margin}",
         ),
         replace(
             BETTER,
             id="5",
             outcome="DIFFERENT",
-            why="{arm} {shown}, a gain that is not shown to stay within {margin}",
         ),
         replace(
             UNRESOLVED,
             id="6",
-            why="{arm} and {base} are neither shown to differ nor to be within {margin}; {effect}",
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,9 +12,11 @@ from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.hypotheses import judge, said_by
 from paribus.decision.reach import pairs_needed
-from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
+from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import rule_of
-from paribus.statistics import CROSSED, Decided
+from paribus.decision.word import WORDS, Word, word_of
+from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, Decided
+from paribus.statistics.outliers import outlier
 from paribus.study import Study, at_rates
 from paribus.study.tuning_study import TASKS
 
@@ -41,11 +44,27 @@ BUDGETS = {
 
 
 @dataclass(frozen=True)
+class Caution:
+    """What an answer depends on, and a reader must know besides: a sentence, and its code."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A decision on one arm and one endpoint.
 
     Attributes:
         metric: of the endpoint, and `label` what readers call it.
+        word: what the evidence says of the arm (see `decision.word`).
+        cost: of a BETTER arm, what is not known of its cost or is too much; empty for nothing.
+        effect, low, high: the change at the same seed in the metric's unit (of what is compared as
+            a ratio, in logarithms), and its interval of level 1 - alpha by the test that decides.
+        p, adjusted_p: of that test, and by Holm's method over the family; None where untested.
+        n: seed pairs that the effect is over.
+        margin: the registered one, within which a change is too small to matter.
+        action: what the study's rule says to do, in words.
         rule: the registered one, whose row fired.
         row, outcome, reason: of the row.
         supports, contradicts: hypotheses of the study, by name.
@@ -53,7 +72,7 @@ class Verdict:
         answer: the verdict in plain words, with the change, its interval and its p.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
             power; None where the verdict is not inconclusive or no number would do.
-        caveats: what the answer depends on, and a reader must know besides, a sentence each.
+        cautions: what the answer depends on, the most important first.
         tie_breaks: calibration and throughput, which break ties where quality does not decide.
     """
 
@@ -61,6 +80,16 @@ class Verdict:
     reference: str
     metric: str
     label: str
+    word: Word
+    cost: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    adjusted_p: float | None
+    n: int
+    margin: float | None
+    action: str
     rule: str
     row: str
     outcome: str
@@ -70,13 +99,23 @@ class Verdict:
     evidence: Evidence
     answer: str
     pairs_needed: int | None
-    caveats: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
     tie_breaks: tuple[str, ...] = ()
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """The sentences of `cautions`."""
+        return tuple(caution.text for caution in self.cautions)
 
     @property
     def sentence(self) -> str:
         """All of it: the answer, and then what it depends on."""
         return " ".join([self.answer, *self.caveats])
+
+    @property
+    def badge(self) -> str:
+        """The word, and what is to be known of the cost: `BETTER (cost not measured)`."""
+        return f"{self.word} ({self.cost})" if self.cost else self.word
 
 
 def decide(analysis: Analysis) -> list[Verdict]:
@@ -95,9 +134,16 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     for verdict in verdicts:
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
-        told.append(asdict(verdict) | {"evidence": evidence, "sentence": verdict.sentence})
+        ends = {name: _finite(getattr(verdict, name)) for name in ("effect", "low", "high")}
+        more = {"evidence": evidence, "sentence": verdict.sentence}
+        told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
     return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+
+
+def _finite(value: float | None) -> float | None:
+    """Return an end of an interval as JSON has it: none that is infinite."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
@@ -108,15 +154,26 @@ def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
     evidence = gather(analysis, contrast)
-    row = rule.decide(evidence)
-    is_open = row.outcome == "INCONCLUSIVE"
-    needed = pairs_needed(analysis, contrast, row) if is_open else None
+    row, word = rule.decide(evidence), word_of(evidence)
+    needed = pairs_needed(analysis, contrast, row) if row.outcome == "INCONCLUSIVE" else None
     said = said_by(analysis.study, row, contrast.arm, contrast.metric)
+    says = contrast.decided
+    action = OUTCOMES[row.outcome].action.format(arm=contrast.arm, base=contrast.reference)
     return Verdict(
         arm=contrast.arm,
         reference=contrast.reference,
         metric=contrast.metric,
         label=contrast.declared.label,
+        word=word,
+        cost=_cost(analysis, contrast.arm) if word == "BETTER" else "",
+        effect=says.mean if says else None,
+        low=says.interval.low if says else None,
+        high=says.interval.high if says else None,
+        p=contrast.p,
+        adjusted_p=contrast.tested_p,
+        n=says.n if says else 0,
+        margin=contrast.margin,
+        action=action,
         rule=analysis.study.decision.rule,
         row=row.id,
         outcome=row.outcome,
@@ -124,32 +181,48 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         supports=tuple(name for name, says in said.items() if says),
         contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
-        answer=_answer(analysis, row, contrast, evidence, needed),
+        answer=_answer(analysis, word, row, contrast, evidence, needed),
         pairs_needed=needed,
-        caveats=tuple(_caveats(analysis, contrast, is_judged=row.outcome != "INVALID")),
+        cautions=tuple(_cautions(analysis, contrast, evidence)),
         tie_breaks=_tie_breaks(analysis, contrast.arm),
     )
 
 
+def _cost(analysis: Analysis, arm: str) -> str:
+    """Return what stands beside BETTER; empty where the cost is measured, and within its limits."""
+    cost, limits = cost_of(analysis, arm), analysis.study.decision
+    if limits.calibration_budget is None and limits.throughput_budget is None:
+        return "" if cost.throughput else "cost not measured"
+    states = [of.state if of else None for of in (cost.calibration, cost.throughput)]
+    if "over" in states:
+        return "cost over its budget"
+    if limits.throughput_budget is not None and cost.throughput is None:
+        return "cost not measured"
+    return "cost not shown within its budget" if "not shown" in states else ""
+
+
 def _answer(
-    analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, needed: int | None
+    analysis: Analysis,
+    word: Word,
+    row: Row,
+    contrast: Contrast,
+    evidence: Evidence,
+    needed: int | None,
 ) -> str:
-    opening = OUTCOMES[row.outcome].opening.format(arm=contrast.arm, base=contrast.reference)
-    why = evidence.invalid or _reason(row, contrast)
-    if row.outcome == "DESCRIPTIVE ONLY":
-        why = f"{why} ({evidence.n})"
-    if row.outcome not in UNJUDGED:
-        opening += f" {at_rates(analysis.study, contrast.arm, contrast.reference)}"
-    parts = [f"{opening}: {why}"]
-    if row.outcome != "INVALID":
-        diverged = divergence_in_words(analysis, contrast.arm)
-        parts += [f"{contrast.arm} {diverged}"] if diverged else []
-        parts += [effect_in_words(contrast)] if contrast.decided else []
-        parts += _benefit(analysis, contrast.arm)
-        parts += [
-            f"Significantly worse on another primary endpoint: {_lowered(effect_in_words(other))}"
-            for other in worse_elsewhere(analysis, contrast)
-        ]
+    names = {"arm": contrast.arm, "base": contrast.reference}
+    opening = WORDS[word].opening.format(**names)
+    if word == "INVALID":
+        return f"{opening}: {evidence.invalid}."
+    parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}"]
+    parts += [effect_in_words(contrast)] if contrast.decided else [contrast.why_not]
+    parts += [events] if (events := events_in_words(analysis, contrast.arm)) else []
+    parts += _benefit(analysis, contrast.arm)
+    parts += [
+        f"Significantly worse on another primary endpoint: {_lowered(effect_in_words(other))}"
+        for other in worse_elsewhere(analysis, contrast)
+    ]
+    action = OUTCOMES[row.outcome].action.format(**names)
+    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast)}")
     if needed is not None:
         parts.append(_way_out(row, contrast, needed))
     return " ".join(f"{part}." for part in parts)
@@ -201,16 +274,24 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+def change_in_words(contrast: Contrast) -> str:
+    """Return a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or that it is none."""
+    says, digits = contrast.decided, contrast.declared.change_digits
+    if says is None:
+        return contrast.why_not
+    low, high = says.interval.low, says.interval.high
+    if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
+        return "nothing: identical to rounding"
+    return numbers.delta(says.mean, low, high, digits)
+
+
 def effect_in_words(contrast: Contrast) -> str:
     """State an effect with its interval, losses and what is compared as ratios as these too."""
     metric, says = contrast.declared, contrast.decided
     assert says is not None
     interval = says.interval
-    text = (
-        f"{metric.label} changes by "
-        f"{numbers.delta(says.mean, interval.low, interval.high, metric.change_digits)}"
-        + (f" {metric.change_unit}" if metric.change_unit else "")
-    )
+    text = f"{metric.label} changes by {change_in_words(contrast)}"
+    text += f" {metric.change_unit}" if metric.change_unit else ""
     if metric.ratio:
         text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
@@ -226,16 +307,24 @@ def effect_in_words(contrast: Contrast) -> str:
     return text[0].upper() + text[1:]
 
 
-def divergence_in_words(analysis: Analysis, arm: str) -> str:
-    """Say `diverged in 5 of 5 seeds against 0 of 5`; empty where neither arm diverged."""
+def events_in_words(analysis: Analysis, arm: str) -> str:
+    """Say `Diverged or spiked in 5 of 5 seeds against 0 of 5 (Holm p = 0.06)`; empty where no trial
+    did."""
     stability = analysis.stability(arm)
     if stability is None:
         return ""
-    rates = stability.diverged
-    ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
-    if ours + theirs == 0:
+    told = []
+    kinds = {"diverged": stability.diverged, "diverged or spiked": stability.any_event}
+    for name, rates in kinds.items():
+        ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
+        told.append(f"{name} in {ours} of {rates.n} seeds against {theirs} of {rates.n}")
+        if ours + theirs == 0:
+            told.pop()
+    if not told:
         return ""
-    return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"
+    p = stability.holm_p
+    tested = "too few pairs to test" if p is None else f"Holm p {numbers.p_equals(p)}"
+    return f"It {' and '.join(told)} ({tested})"
 
 
 def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
@@ -264,39 +353,65 @@ def _gain(lost: Cost) -> str:
     return f"{gain} per cent{BUDGETS[lost.state]}"
 
 
-def _caveats(analysis: Analysis, contrast: Contrast, *, is_judged: bool) -> list[str]:
+def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[Caution]:
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
-    found = []
-    if is_judged:
-        found += (
-            _at_the_resolution(contrast.decided)
-            + (_of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else [])
-            + _never_reached(contrast)
-            + fixed_items(contrast)
-            + disagreements(contrast)
-            + missed(analysis, contrast)
-        )
-    if contrast.sampling and contrast.sampling.stage_seeds is not None:
-        found.append(extension_in_words(analysis.study))
-    found += [
+    is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
+    found: dict[str, list[str]] = {}
+    if late:
+        found["late_seeds"] = [
+            f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
+        ]
+    if analysis.later_stage:
+        found["first_stage"] = [
+            f"This is of the first stage alone: the second does not count, as "
+            f"{analysis.later_stage}."
+        ]
+    found["not_proven"] = [
         f"{NOT_PROVEN[control.name]}: {control.detail}."
         for control in analysis.controls
         if (control.arm, control.state) == (contrast.arm, "not proven")
         and control.name in NOT_PROVEN
     ]
+    if is_judged:
+        found["never_reached"] = _never_reached(contrast)
+        found["one_seed"] = _one_seed(contrast)
+        found["resolution"] = _at_the_resolution(contrast.decided)
+        at = at_rates(analysis.study, contrast.arm, contrast.reference)
+        found["not_tuned"] = [f"{at[0].upper()}{at[1:]}."] if "not tuned" in at else []
+        found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
+        found["these_items"] = fixed_items(contrast)
+        found["tests_disagree"] = disagreements(contrast)
+        found["could_miss"] = missed(analysis, contrast)
+    if contrast.sampling and contrast.sampling.stage_seeds is not None:
+        found["two_stages"] = [extension_in_words(analysis.study)]
     if is_judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
-        found.append(analysis.text)
-    if analysis.later_stage:
-        found.append(
-            f"This is of the first stage alone: the second does not count, as "
-            f"{analysis.later_stage}."
-        )
-    if analysis.late_seeds:
-        seeds = ", ".join(map(str, analysis.late_seeds))
-        found.append(
-            f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
-        )
-    return found
+        found["text"] = [analysis.text]
+    return [Caution(code, text) for code, texts in found.items() for text in texts]
+
+
+def _one_seed(contrast: Contrast) -> list[str]:
+    """Name the seed that carries most of the spread of the differences: Grubbs' test at 1%."""
+    pairs = contrast.paired.pairs if contrast.paired else ()
+    n = len(pairs)
+    if n < DESCRIPTIVE_BELOW or contrast.declared.scale != "linear":
+        return []
+    place = outlier([pair.delta for pair in pairs])
+    if place is None:
+        return []
+    told = []
+    for arm, values in (
+        (contrast.arm, [pair.treatment for pair in pairs]),
+        (contrast.reference, [pair.baseline for pair in pairs]),
+    ):
+        others = sorted(values[:place] + values[place + 1 :])
+        beyond = max(others[0] - values[place], values[place] - others[-1])
+        told.append((beyond, arm, values[place], others[0], others[-1]))
+    _, arm, here, low, high = max(told)
+    shown = [numbers.fixed(value, contrast.declared.digits) for value in (here, low, high)]
+    return [
+        f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
+        f"{shown[1]} to {shown[2]} at the other seeds."
+    ]
 
 
 def _at_the_resolution(says: Decided | None) -> list[str]:
@@ -361,13 +476,13 @@ def fixed_items(contrast: Contrast) -> list[str]:
 
 
 def disagreements(contrast: Contrast) -> list[str]:
-    """Name sensitivity analyses that find what the deciding test does not, or the reverse."""
+    """Say once that sensitivity analyses find what the deciding test does not, or the reverse."""
     says = contrast.decided
-    if says is None or not contrast.tested:
+    others = [check for check in contrast.checks if check.disagrees]
+    if says is None or not contrast.tested or not others:
         return []
-    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.tested_p)}"
+    told = " and ".join(f"{one.test} (Holm p {numbers.p_equals(one.holm_p)})" for one in others)
     return [
-        f"Tests disagree: the {check.test} has Holm p {numbers.p_equals(check.holm_p)}, {decided}."
-        for check in contrast.checks
-        if check.disagrees
+        f"Other tests disagree: {told}. The registered one decides, the {TESTS[says.test]} "
+        f"({numbers.p_value(contrast.tested_p)}); they show how much hangs on the choice of test."
     ]

@@ -17,7 +17,7 @@ from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Se
 from paribus.engine.setting.curve import curve_steps, why_no_curve
 from paribus.engine.setting.presets import PRESET, preset_values
 from paribus.engine.setting.treatment import require_shared_text
-from paribus.engine.tasks import all_tasks, registered_tasks
+from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.study import Study, explain
@@ -230,16 +230,6 @@ class StackedFormat(TrainerFormat):
     def curve_steps(self, study: Study, arm: str) -> tuple[int, ...]:
         """Return the steps of the held-out curve; empty where none is measured."""
         return curve_steps(study, arm)
-
-    def questions(self, study: Study, task: str) -> int:
-        """Return how many questions `task`, or all tasks together, ask; 0 where nobody knows."""
-        asked = study.tasks
-        if task and task in asked.standard:
-            return asked.standard_items or 0  # or as many as its data set has
-        if asked.standard and not task:
-            return 0
-        tasks = len(all_tasks()) + len(asked.own) if asked.names is None else len(set(asked.names))
-        return asked.items * (1 if task else tasks)
 
     def seals_test(self, study: Study) -> bool:
         """Return whether the study seals a part of its text for the verdict."""

@@ -26,70 +26,50 @@ REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
 class DigestsForm(Record):
-    """Digests of the text of a trial."""
-
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
     corpus: str
     train: str
 
 
 class DataOfTrialForm(Record):
-    """What trial.json says of its text."""
-
     digests: DigestsForm
 
 
 class ConsumedForm(Record):
-    """What a trial consumed."""
-
     token_classes: dict[str, int]
     times_seen: list[int]
 
 
 class BlocksForm(Record):
-    """Blocks of the held-out text."""
-
     kind: str
     items: Count
     blocks: Count
 
 
 class NotProvenForm(Record):
-    """Causality that could not be compared."""
-
     not_proven: str
 
 
 class CausalityForm(Record):
-    """How far predictions followed later tokens."""
-
     training: float
     evaluation: float
     positions: float
 
 
 class FlopsForm(Record):
-    """FLOPs of a token."""
-
     per_token: Count
     by: str
 
 
 class NoneForm(Record):
-    """An empty table."""
-
     model_config = ConfigDict(extra="forbid")
 
 
 class PromptsForm(Record):
-    """Questions of a trial."""
-
     prompts_sha256: str = ""
 
 
 class StackedTrialForm(Record):
-    """trial.json of the trainer `stacked`."""
-
     data: DataOfTrialForm
     tasks: PromptsForm
     consumed: ConsumedForm
@@ -103,8 +83,6 @@ class StackedTrialForm(Record):
 
 
 class InitialForm(Record):
-    """A parameter of initial.json."""
-
     shape: list[int]
     rule: str
     sha256: str
@@ -112,29 +90,21 @@ class InitialForm(Record):
 
 
 class PackagesForm(Record):
-    """Packages of a trial."""
-
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
     torch: str
 
 
 class ResumedForm(Record):
-    """A machine on which it was begun."""
-
     packages: dict[str, str]
 
 
 class EnvironmentForm(Record):
-    """environment.json."""
-
     packages: PackagesForm
     device: str
     resumed_from: list[ResumedForm] = Field(default_factory=list)
 
 
 class TestedForm(Record):
-    """tested.json."""
-
     trial: str
     scores: list[str]
     blocks: BlocksForm

@@ -17,11 +17,12 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import OUTCOMES, Verdict, judge, shared_caveats
+from paribus.decision import WORDS, Verdict, judge, shared_caveats
 from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
+from paribus.report.card import card
 from paribus.report.figures import Figure, colours, draw
 from paribus.report.section_tables import (
     along_table,
@@ -35,7 +36,7 @@ from paribus.report.section_tables import (
 )
 from paribus.report.table_model import Table
 from paribus.report.tables import summed_up_in_words, trial_tables
-from paribus.report.words import headlines, missing_in_words, names
+from paribus.report.words import missing_in_words, names
 from paribus.results import Results
 from paribus.results.store import secure
 from paribus.statistics import DESCRIPTIVE_BELOW
@@ -89,7 +90,7 @@ def render(
         study=study,
         results=results,
         verdicts=verdicts,
-        headlines=headlines(analysis, verdicts),
+        card=card(analysis, verdicts, titles=True),
         shared=shared_caveats(verdicts),
         hypotheses=[one.sentence for one in judge(study, verdicts)],
         missing=missing_in_words(analysis),
@@ -100,7 +101,7 @@ def render(
         summaries=tables.primary(analysis),
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
-        styles={name: outcome.style for name, outcome in OUTCOMES.items()},
+        styles={word: says.style for word, says in WORDS.items()},
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
         trials=trial_tables(results, analysis),

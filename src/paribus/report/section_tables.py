@@ -45,7 +45,7 @@ def tuning_table(analysis: Analysis) -> Table | None:
     called, digits = names(analysis.study), tuned.metric.digits
     rows = []
     for arm in analysis.study.arms:
-        best, curve = tuned.best(arm), tuned.best_of.get(arm, ())
+        best = tuned.best(arm)
         values = [value for value in best.values.values() if math.isfinite(value)]
         ends = [numbers.fixed(of(values), digits) for of in (min, max)] if values else []
         rows.append(
@@ -54,7 +54,6 @@ def tuning_table(analysis: Analysis) -> Table | None:
                 in_words(tuned.values_of(best)),
                 numbers.fixed(best.mean, digits),
                 " to ".join(ends),
-                numbers.fixed(curve[0], digits) if curve else "",
                 str(sum(point.n_diverged for point in tuned.of(arm))),
                 "; ".join(tuned.caveats.get(arm, [])),
             )
@@ -63,9 +62,9 @@ def tuning_table(analysis: Analysis) -> Table | None:
     return Table(
         "tuning",
         f"What every arm was tuned to: of {len(tuned.candidates)} candidates, each with {seeds}, "
-        f"the one with the best mean {tuned.metric.title}. Beside it what one candidate drawn at "
-        "random would be expected to give, and how many of the arm's tuning trials diverged.",
-        ("arm", "chosen", "mean", "seeds from, to", "any one", "diverged", "left open"),
+        f"the one with the best mean {tuned.metric.title}. Beside it how many of the arm's tuning "
+        "trials diverged.",
+        ("arm", "chosen", "mean", "seeds from, to", "diverged", "left open"),
         tuple(rows),
         frozenset({"arm", "chosen", "left open"}),
         wide=True,

@@ -49,7 +49,7 @@ def primary(analysis: Analysis, verdicts: list[Verdict] | None = None) -> list[T
 def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) -> Table:
     study, called = analysis.study, names(analysis.study)
     metric, several = analysis.metrics[endpoint.metric], len(study.judged) > 1
-    decided = {v.arm: f"{v.outcome} (row {v.row})" for v in verdicts if v.metric == metric.name}
+    decided = {v.arm: v.badge for v in verdicts if v.metric == metric.name}
     rows = []
     for arm in study.arms:
         reference = study.reference(arm)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +39,6 @@ POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("pred
 
 
 def _require_columns(path: Path, names: list[str]) -> None:
-    """Raise ParibusError where a Parquet file lacks a column that its readers rely on."""
     wanted = COLUMNS.get(path.name, ())
     lacking = [name for name in wanted if name not in names and name not in LATER_COLUMNS]
     if lacking:
@@ -48,7 +46,6 @@ def _require_columns(path: Path, names: list[str]) -> None:
 
 
 def _require_values(path: Path, found: pa.Table) -> None:
-    """Raise ParibusError where a column that must be positive is not."""
     for name in COLUMNS.get(path.name, ()):
         if name in found.column_names:
             _require_kind(path, name, found[name].type)
@@ -71,10 +68,6 @@ def _require_kind(path: Path, name: str, kind: pa.DataType) -> None:
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not (words if name in WORDS else numbers or pa.types.is_null(kind)):
         raise _refused(path, f"column '{name}' holds {kind}")
-
-
-def _kind(value: Any) -> str:
-    return {list: "list", str: "text", type(None): "null"}.get(type(value), "number")
 
 
 def _refused(path: Path, why: str) -> ParibusError:

@@ -125,7 +125,6 @@ def check_controls(
 
 
 def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, str]:
-    """Say whether the first steps of an arm with custom code gave the same bits again."""
     if found is None:
         return arm, "not proven", "no trial was trained again yet"
     trial, steps = f"{arm}/seed-{found['seed']}", f"{found['steps']} trained again"
@@ -153,7 +152,6 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
-    """Return the worst state over trials, and what was seen there."""
     for state in WORST:
         trials = [label for label, found, _ in findings if found == state]
         if trials:

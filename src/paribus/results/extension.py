@@ -77,7 +77,6 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 
 
 def _require_same_code(folder: ResultsFolder, registered: dict[str, Any]) -> None:
-    """Raise ParibusError where a second stage would be trained by another source than the first."""
     if registered.get("code") != records_of(folder.read_study()).code():
         version = registered.get("packages", {}).get("paribus", "of then")
         raise ParibusError(
@@ -115,7 +114,6 @@ def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[s
 
 
 def _require_tested(folder: ResultsFolder, registered: dict[str, Any]) -> None:
-    """Raise ParibusError where a test part is sealed that the first stage is not evaluated on."""
     sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
         raise ParibusError(
@@ -125,7 +123,6 @@ def _require_tested(folder: ResultsFolder, registered: dict[str, Any]) -> None:
 
 
 def _require_first_stage(folder: ResultsFolder, study: Study, late: list[int]) -> None:
-    """Raise ParibusError where a second stage cannot follow what is there."""
     if study.stages:
         raise ParibusError(
             f"{folder.path} has a second stage already ({study.stages[1]} seeds); what is open "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ from paribus.results.record_format import known_records
 from paribus.results.records import Model, as_model, require
 from paribus.study import Study
 
-NUMBERS = {
-    pa.int32(): np.int32,
-    pa.int64(): np.int64,
-    pa.float32(): np.float32,
-    pa.float64(): np.float64,
-}
 GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
 # What begins a formula; no text begins with nothing.
 FORMULA = frozenset("=+-@\t\r")
@@ -84,62 +78,15 @@ def column(values: np.ndarray) -> pa.Array:
     )
 
 
-def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """[n] what `to_numpy` gives of a column of numbers: of what is absent, NaN. Of its buffers."""
-    array = column.combine_chunks()
-    valid, data = array.buffers()
-    n, start = len(array), array.offset
-    if data is None:
-        return np.empty(0, NUMBERS[array.type])
-    values = np.frombuffer(data, NUMBERS[array.type])[start : start + n]
-    if not array.null_count:
-        return values
-    there = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[start : start + n]
-    return np.where(there, values, values.dtype.type("nan") if values.dtype.kind == "f" else np.nan)
-
-
-def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return a table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
-
-    Of buffers, as `column` is, and for the same reason.
-    """
-    arrays = [_values([row.get(field.name) for row in rows], field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
-    n, there = len(values), np.array([value is not None for value in values], bool)
-    absent = n - int(there.sum())
-    valid = pa.py_buffer(np.packbits(there, bitorder="little")) if absent else None
-    if pa.types.is_string(kind):
-        encoded = [(value or "").encode() for value in values]
-        ends = pa.py_buffer(np.cumsum([0, *map(len, encoded)], dtype=np.int32))
-        return pa.Array.from_buffers(kind, n, [valid, ends, pa.py_buffer(b"".join(encoded))])
-    if pa.types.is_list(kind):
-        ends = pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32))
-        inner = _values([one for value in values for one in value or ()], kind.value_type)
-        return pa.Array.from_buffers(kind, n, [valid, ends], absent, children=[inner])
-    filled = [0 if value is None else value for value in values]
-    if pa.types.is_boolean(kind):
-        data = np.packbits(np.array(filled, bool), bitorder="little")
-    else:
-        data = np.array(filled, NUMBERS[kind])
-    return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(data)], absent)
-
-
 def _stamped(table: pa.Table) -> pa.Table:
-    """Return the table with the number of its schema among the metadata."""
     number = {KEY: str(SCHEMA)}
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
 
 
 def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
-    """One Parquet file of several tables of the same columns, never all of them in memory.
-
-    Raises ParibusError where one has other columns.
-    """
+    """One Parquet file of several tables of the same columns, never all of them in memory."""
     sink, writer = pa.BufferOutputStream(), None
-    for table in map(_stamped, _joined(tables)):
+    for table in map(_stamped, _groups(tables)):
         if writer is None:
             writer = pq.ParquetWriter(sink, table.schema, **_written(table.schema))
         writer.write_table(table)
@@ -148,16 +95,14 @@ def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
     write_bytes(path, sink.getvalue().to_pybytes())
 
 
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows in fewer tables, each with a row group's rows or more."""
     waiting: list[pa.Table] = []
-    n_rows = 0
     for table in tables:
         waiting.append(table)
-        n_rows += len(table)
-        if n_rows >= GROUP_ROWS:
+        if sum(map(len, waiting)) >= GROUP_ROWS:
             yield joined(waiting).unify_dictionaries()
-            waiting, n_rows = [], 0
+            waiting = []
     if waiting:
         yield joined(waiting).unify_dictionaries()
 

@@ -13,11 +13,9 @@ step by step (THINNING), and kept.json says what, with the digest of every file 
 Manifests stay as they are: they hold the digests of the whole files and of the weights, so the root
 digest is that of the whole study, and what is trained again can be compared (`studies/retrain.py`).
 
-An archive may be damaged or made to do damage. It is what `keep` writes and no other tar: regular
-files, each with a plain header, and before that another one with the path where it is long or not
-ASCII (pax, POSIX.1-2001). `tarfile` reads far more, and believes a header that claims three
-gigabytes. Here no more is held in memory than MIB, no more is read than an archive of that size
-holds, and the first thing that is wrong ends it.
+An archive may be damaged or made to do damage. Regular files alone are taken out of it, into the
+folders of records; no more is read than an archive of that size holds, and the first thing that is
+wrong ends it.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ import lzma
 import math
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -58,11 +57,7 @@ BYTES_PER_FILE = 64
 ALWAYS_BYTES = 64 * MIB
 ALWAYS_FILES = 1024
 MOST_PARTS = 64  # of a path: records have six, and the folders of own code are the user's
-HEADER_BYTES = 8192  # of a header with a path: Linux has paths of 4,096 bytes
-BLOCK = tarfile.BLOCKSIZE
 
-# Records of a pax header as `tarfile` writes it: of a path, that is or is not UTF-8.
-_PATH = re.compile(rb"(?:21 hdrcharset=BINARY\n)?((\d{1,4}) path=[^\n]+\n)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MOST_KEPT = 1_500_000  # bytes of a kept study, all files together
 GAIN = 0.6  # the least share that compressing well leaves of what compressing fast does
@@ -256,7 +251,6 @@ class _Home:
 
 
 def _records(results: Results) -> dict[Path, _Home]:
-    """Return by results folder what is packed; files of a round of tuning are the round's."""
     homes = {}
     for one in (*results.tuning_rounds, results):
         there = ResultsFolder(one.path).kept_record
@@ -272,7 +266,6 @@ def _records(results: Results) -> dict[Path, _Home]:
 
 
 def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None:
-    """Make tables smaller by one step."""
     for home in homes.values():
         if (home.results is results) != (step.home != TUNING_FOLDER):
             continue
@@ -406,24 +399,20 @@ def unpack_records(
     """
     with open_regular(archive, MOST_BYTES) as handle, lzma.LZMAFile(handle) as unpacked:
         size = os.fstat(handle.fileno()).st_size
-        stream = _Stream(unpacked, min(MOST_BYTES, ALWAYS_BYTES + MOST_RATIO * size))
-        left = ALWAYS_FILES + size // BYTES_PER_FILE  # of files and folders
-        made = {PurePosixPath()}
+        stream = _Bounded(unpacked, min(MOST_BYTES, ALWAYS_BYTES + MOST_RATIO * size))
         try:
-            for name, n_bytes in _members(stream):
-                path = _require_record(name, homes)
-                new = [parent for parent in path.parents if parent not in made]
-                left -= len(new) + 1
-                if left < 0:
-                    raise _DamagedError(f"more files in it than its {size:,} bytes can be of")
-                for parent in reversed(new):
-                    (folder / parent).mkdir()
-                made.update(new)
-                with (folder / path).open("xb") as target:
-                    for content in stream.pieces(n_bytes):
-                        target.write(content)
-                if name == only:
-                    return
+            with tarfile.open(fileobj=stream, mode="r|") as members:  # type: ignore[call-overload]
+                for number, member in enumerate(members):
+                    if number > ALWAYS_FILES + size // BYTES_PER_FILE:
+                        raise _DamagedError(f"more files in it than its {size:,} bytes can be of")
+                    target = folder / _require_record(member, homes)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    content = members.extractfile(member)
+                    assert content is not None  # a regular file
+                    with target.open("xb") as written:
+                        shutil.copyfileobj(content, written)
+                    if member.name == only:
+                        return
         except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, MemoryError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ParibusError(
@@ -431,58 +420,27 @@ def unpack_records(
             ) from None
 
 
-class _Stream:
+class _Bounded:
     """The bytes of an archive as they are unpacked, and no more than `most` of them."""
 
     def __init__(self, file: lzma.LZMAFile, most: int) -> None:
         self._file, self._left, self._most = file, most, most
 
-    def pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the next `size` bytes, a MiB at a time, which end with their last block."""
-        if size > self._left:
-            raise _DamagedError(f"more than {self._most:,} bytes in it, too many for its own size")
-        for start in range(0, size, MIB):
-            yield self._read(min(MIB, size - start))
-        self._read(-size % BLOCK)
-
-    def block(self) -> bytes:
-        """Return the next block."""
-        return b"".join(self.pieces(BLOCK))
-
-    def _read(self, size: int) -> bytes:
-        self._left -= size
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
         content = self._file.read(size)
-        if len(content) < size:
-            raise _DamagedError("it ends too early")
+        self._left -= len(content)
+        if self._left < 0:
+            raise _DamagedError(f"more than {self._most:,} bytes in it, too many for its own size")
         return content
 
 
-def _members(stream: _Stream) -> Iterator[tuple[str, int]]:
-    """Yield name and size of each file; the content is to be taken before the next."""
-    path = ""
-    while any(block := stream.block()):
-        about = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        if about.type == tarfile.XHDTYPE and not path and 0 < about.size <= HEADER_BYTES:
-            path = _path_in(b"".join(stream.pieces(about.size)))
-        elif about.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and about.size >= 0:
-            yield path or about.name, about.size
-            path = ""
-        else:
-            raise _DamagedError(f"it holds {(path or about.name)[:100]!r}, which is no record")
-
-
-def _path_in(header: bytes) -> str:
-    """Return the path that a pax header states."""
-    stated = _PATH.fullmatch(header)
-    if not stated or int(stated[2]) != len(stated[1]):
-        raise _DamagedError("a header that is none of a path")
-    return os.fsdecode(stated[1].partition(b"=")[2][:-1])
-
-
-def _require_record(name: str, homes: tuple[str, ...]) -> PurePosixPath:
+def _require_record(member: tarfile.TarInfo, homes: tuple[str, ...]) -> PurePosixPath:
     """Return where a file belongs, relative. Raises _DamagedError for what `keep` never writes."""
+    name = member.name
     path = PurePosixPath(name)
     ours = (1 < len(path.parts) <= MOST_PARTS and path.parts[0] in homes) or name == ANALYSIS
+    ours = ours and member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
     if not ours or _CONTROL.search(name) or any(part.startswith(".") for part in path.parts):
         raise _DamagedError(f"it holds {name[:100]!r}, which is no record")
     return path

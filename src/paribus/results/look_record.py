@@ -19,8 +19,6 @@ from paribus.study import Study
 
 GOES_ON = "continue"  # the decision on a contrast that is tested again at the next look
 OPEN = "open"  # and at the last look
-# Decisions after which a second stage leaves a contrast as it is.
-SETTLED = ("effect", "equivalence", "futility")
 
 Trial = tuple[str, int]
 Entry = dict[str, Any]

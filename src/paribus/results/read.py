@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
@@ -21,7 +20,7 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import csv_cell, from_rows, joined, write_table, write_tables_in_turn
+from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
@@ -203,21 +202,6 @@ class Results:
             return of_no_trial("step")
         return pa.concat_tables(tables, promote_options="default")
 
-    def probe_column(self, name: str) -> pa.Table:
-        """One column of probes.parquet over all finished trials: arm, seed, step and `name`.
-
-        Trials that lack it have no row.
-        """
-        tables = []
-        for folder in self.finished:
-            probed = self.trial_probes[folder.arm, folder.seed]
-            values = probed.column(name)
-            if values is not None:
-                there = ~np.isnan(values)
-                table = pa.table({"step": probed.step[there], name: values[there]})
-                tables.append(of_trial(folder, table))
-        return joined(tables) if tables else of_no_trial("step", name)
-
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
         """Measurements of probes, by (arm, seed)."""
@@ -248,7 +232,6 @@ class Results:
             yield of_trial(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        """Return all parts of a tidy table; with these columns where there is no trial."""
         tables = list(self.parts(name))
         return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
 
@@ -296,7 +279,7 @@ class Results:
         ]
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
         schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
-        return from_rows(rows, schema)
+        return pa.Table.from_pylist(rows, schema=schema)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -375,7 +358,7 @@ class Results:
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
         fields += [(name, pa.float64()) for name in self.metrics if name in there]
-        return from_rows(rows, pa.schema(fields))
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the numbers of a trial that metrics are read from, by `Metric.record`."""

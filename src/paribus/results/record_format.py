@@ -6,9 +6,9 @@ folders are read without its code. Trainers that ship may record more.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -92,18 +92,13 @@ DECLARED = RecordFormat()
 SHIPPED = {STACKED: "paribus.engine.records:RECORDS"}
 
 
-@cache
-def _shipped(name: str) -> RecordFormat:
-    module, _, attribute = SHIPPED[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
 def records_of(study: Study) -> RecordFormat:
     """Return how the records of a study's trainer are read."""
-    return _shipped(study.trainer) if study.trainer in SHIPPED else DECLARED
+    return resolve_name(SHIPPED[study.trainer]) if study.trainer in SHIPPED else DECLARED
 
 
 @cache
 def known_records() -> dict[str, type[BaseModel]]:
     """Return what JSON files must hold, by name: the judge's, and of the trainers that ship."""
-    return RECORDS | {name: form for key in SHIPPED for name, form in _shipped(key).models.items()}
+    shipped = map(resolve_name, SHIPPED.values())
+    return RECORDS | {name: form for one in shipped for name, form in one.models.items()}

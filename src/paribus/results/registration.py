@@ -141,8 +141,6 @@ def task_names(tasks: dict[str, Any]) -> list[str]:
 
 
 def _stages(study: Study) -> dict[str, Any]:
-    """Return the seeds of each of two stages, and the weights of the inverse-normal
-    method, which the first registration fixed (`inference.first_stage_weight`)."""
     if not study.stages:
         return {}
     first = study.inference.first_stage_weight
@@ -153,8 +151,6 @@ def _stages(study: Study) -> dict[str, Any]:
 
 
 def _tuning(study: Study) -> dict[str, Any]:
-    """Return the plan of the tuning and what every arm is tried with; empty where nothing is
-    tuned."""
     if study.tuning is None:
         return {}
     plan = study.tuning.model_dump(mode="json", exclude={"chosen"})
@@ -345,7 +341,6 @@ def why_unregistered(
 
 
 def _before_stages(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
-    """Return the registration that the second stage's superseded."""
     while registered.get("stages") and registered["number"] > 1:
         registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     return registered
@@ -395,7 +390,6 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 
 
 def _named(study: Study) -> Iterable[Path]:
-    """Yield every file that the study names or uses, resolved."""
     for path in custom_code(study):
         yield from own_files(path, study.folder, f"'{path}'")
     for text in study.format.texts(study):

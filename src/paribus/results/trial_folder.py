@@ -57,7 +57,6 @@ def weights_file(step: int | None = None) -> str:
 
 
 def _steps(names: Iterable[str]) -> list[int]:
-    """Return the steps in `names` of files of weights, but for the trained ones."""
     return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
 
@@ -103,7 +102,6 @@ class TrialFolder(Folder):
         return super().read_columns(name, columns)
 
     def _seals_none(self, name: str) -> bool:
-        """Return whether it is finished, and has no such record."""
         return self.is_finished and name not in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
@@ -167,7 +165,6 @@ class TrialFolder(Folder):
         return _steps(self.read_json(MANIFEST))
 
     def _lacks(self, name: str) -> bool:
-        """Return whether the record `name` is of a kind that was left out."""
         return kind_of(name) in self.left_out
 
     def require_kept_weights(self) -> None:
@@ -215,18 +212,18 @@ class TrialFolder(Folder):
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed, schema = read_record(self.path / MANIFEST)
         expected = set(required) | set(map(weights_file, self.kept_steps))
-        expected |= set(possible) & set(sealed if isinstance(sealed, dict) else ())
+        expected |= set(possible) & set(sealed)
         if not schema:
             expected -= LATER - set(sealed)
-        if self.left_out and isinstance(sealed, dict):
+        if self.left_out:
             sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
             expected = set(filterfalse(self._lacks, expected))
-        if not schema and isinstance(sealed, dict) and FIRST_FORM in sealed:
+        if not schema and FIRST_FORM in sealed:
             raise ParibusError(
                 f"{self.path} is of the first form of records, which do not declare what they "
                 "measure; nothing is wrong with it: read it with the paribus that wrote it"
             )
-        if not isinstance(sealed, dict) or sealed.keys() != expected:
+        if sealed.keys() != expected:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "
                 f"delete {self.path} and run again"

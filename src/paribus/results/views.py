@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from paribus.results.registration import read_registration
 from paribus.results.store import ResultsFolder
@@ -19,23 +19,18 @@ if TYPE_CHECKING:
     from paribus.results.read import Results
 
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    shared_property = cached_property
+else:
 
+    class shared_property(cached_property):  # noqa: N801 - it stands where `cached_property` does
+        """A cached property that a view takes from what it is a view of."""
 
-class shared_property(cached_property[T]):  # noqa: N801 - it stands where `cached_property` does
-    """A cached property that a view (its `source` is not None) takes from what it is a view of."""
-
-    @overload
-    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
-
-    @overload
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
-
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Self | T:
-        source = None if instance is None else instance.source
-        if source is None:
-            return super().__get__(instance, owner)
-        return getattr(source, str(self.attrname))
+        def __get__(self, instance, owner=None):
+            """Return the value; of a view (its `source` is not None) its source's."""
+            if instance is None or instance.source is None:
+                return super().__get__(instance, owner)
+            return getattr(instance.source, self.attrname)
 
 
 def has_read(results: Results, name: str) -> bool:

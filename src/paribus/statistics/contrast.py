@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +12,8 @@ from .conventions import (
     ALPHA,
     POWER,
     RESAMPLES,
-    Floats,
     Interval,
     Result,
-    StatisticsError,
     checked_fraction,
     checked_scores,
 )
@@ -29,7 +26,6 @@ from .sequential.at_look import OneLook
 from .sequential.two_stages import Stages
 
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
-Target = Literal["this item set", "new items"]
 
 
 @dataclass(frozen=True)
@@ -79,18 +75,7 @@ class PairedContrast(Result):
     seed: int
     resolution: float  # of the measurement
     design: OneLook | Stages | None  # None: all pairs are one sample of a size that was fixed
-
-    @property
-    def test(self) -> DecidingTest:
-        """The test that decided, for what else is asked of it."""
-        return _by_design(
-            [pair.delta for pair in self.pairs],
-            self.design,
-            "gate" if self.decided.test == "gate" else "paired_t",
-            seed=self.seed,
-            resamples=max(self.resamples, RESAMPLES),
-            resolution=self.resolution,
-        )
+    test: DecidingTest = field(repr=False, compare=False)  # that decided, for what else is asked
 
     @property
     def others(self) -> dict[str, float]:
@@ -120,32 +105,22 @@ class PairedContrast(Result):
 
 @dataclass(frozen=True)
 class MacroContrast(Result):
-    """A macro difference over tasks, judged for the registered target.
+    """A macro difference over tasks, for new items: by the crossed bootstrap of seeds and items.
 
     Attributes:
-        crossed: of all pairs, for new items only; `deciding` is what it becomes under the design.
+        crossed: of all pairs; `test` is what it becomes under the design.
     """
 
-    target: Target
+    target: str
     mean: float
     decided: Decided
     by_seed: PairedContrast
-    crossed: CrossedBootstrap | None
-    deciding: InitVar[DecidingTest | None] = None
-
-    def __post_init__(self, deciding: DecidingTest | None) -> None:
-        object.__setattr__(self, "_deciding", deciding)
-
-    @property
-    def test(self) -> DecidingTest:
-        """The test that decided, for what else is asked of it."""
-        return getattr(self, "_deciding", None) or self.by_seed.test
+    crossed: CrossedBootstrap
+    test: DecidingTest = field(repr=False, compare=False)
 
     @property
     def others(self) -> dict[str, float]:
         """p by the tests that did not decide."""
-        if self.crossed is None:
-            return self.by_seed.others
         found = {"paired t on these items alone": self.by_seed.t_p}
         return _under(self.by_seed.design, found)
 
@@ -186,27 +161,15 @@ def paired_contrast(
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = max(rounding(first, second), resolution or 0.0)
     plain = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
-    decides = plain
-    if design is not None:
-        about = {"seed": seed, "resamples": resamples, "resolution": least}
-        decides = _by_design(deltas, design, test, **about)
+
+    def test_of(part: slice) -> SeedTest:
+        return replace(plain, deltas=deltas[part])
+
+    decides = design.decide(test_of) if design else plain
     says = decided(decides, test, margin=margin, alpha=alpha, family=family, power=power)
-    return _stated(first, second, plain, says, alpha, design)
-
-
-def _stated(
-    baseline: Floats,
-    treatment: Floats,
-    test: SeedTest,
-    says: Decided,
-    alpha: float,
-    design: OneLook | Stages | None,
-) -> PairedContrast:
-    """Return what was decided, and all that stands beside it: `test` and others, of all pairs."""
-    t, bootstrap, deltas = test.t, test.bootstrap, test.deltas
-    effect = effect_size(deltas, level=1 - alpha)
-    flips = sign_flip(deltas, seed=test.seed, resamples=test.resamples)
-    pairs = zip(baseline.tolist(), treatment.tolist(), deltas.tolist(), strict=True)
+    t, bootstrap, effect = plain.t, plain.bootstrap, effect_size(deltas, level=1 - alpha)
+    flips = sign_flip(deltas, seed=seed, resamples=resamples)
+    pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
         n=says.n,
         descriptive_only=says.descriptive_only,
@@ -228,15 +191,16 @@ def _stated(
         g_z_interval=effect.g_z_interval,
         sign_flip_p=flips.p_value,
         sign_flip_floor=flips.floor,
-        correlation=correlation(baseline, treatment),
-        margin=says.margin,
+        correlation=correlation(first, second),
+        margin=margin,
         pairs=tuple(Pair(*pair) for pair in pairs),
         alpha=alpha,
         bootstrap_enumerated=bootstrap.plan.enumerated,
         resamples=bootstrap.plan.total - bootstrap.plan.observed,
-        seed=test.seed,
-        resolution=test.resolution or 0.0,
+        seed=seed,
+        resolution=least,
         design=design,
+        test=decides,
     )
 
 
@@ -244,7 +208,6 @@ def macro_contrast(
     baseline: Sequence[ArrayLike],
     treatment: Sequence[ArrayLike],
     *,
-    target: Target,
     seed: int,
     test: TestName = "paired_t",
     margin: float | None = None,
@@ -255,16 +218,16 @@ def macro_contrast(
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
 ) -> MacroContrast:
-    """Macro-averaged scores over tasks, paired by seed and by item.
+    """Macro-averaged scores over tasks, paired by seed and by item, for a claim about new items.
+
+    The crossed bootstrap decides, which is never easier than the paired t. A claim about these
+    items alone is a `paired_contrast` of `seed_means`.
 
     Args:
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
-        target: what the claim is about, as registered. "this item set": `test` on seed means;
-            "new items": the crossed bootstrap, never easier than the paired t.
+        test: of the seed means, which stand beside what decides.
     Others as `paired_contrast` has them.
     """
-    if target not in get_args(Target):
-        raise StatisticsError(f"target = {target!r} is not one of {get_args(Target)}: register one")
     deltas = item_deltas(baseline, treatment)
     by_seed = paired_contrast(
         seed_means(baseline),
@@ -279,8 +242,6 @@ def macro_contrast(
         resolution=resolution,
         design=design,
     )
-    if target == "this item set":
-        return MacroContrast(target, by_seed.mean, by_seed.decided, by_seed, None)
 
     def test_of(part: slice) -> CrossedBootstrap:
         return crossed_bootstrap(
@@ -294,25 +255,7 @@ def macro_contrast(
     crossed = test_of(slice(None))
     decides = design.decide(test_of) if design else crossed
     says = decided(decides, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
-    return MacroContrast(target, crossed.mean, says, by_seed, crossed, decides)
-
-
-def _by_design(
-    deltas: ArrayLike,
-    design: OneLook | Stages | None,
-    test: TestName,
-    *,
-    seed: int,
-    resamples: int,
-    resolution: float,
-) -> DecidingTest:
-    """`test` of the differences, under the design that they were sampled by."""
-    values = checked_scores(deltas, "deltas")
-
-    def test_of(part: slice) -> SeedTest:
-        return seed_test(values[part], test, seed=seed, resamples=resamples, resolution=resolution)
-
-    return design.decide(test_of) if design else test_of(slice(None))
+    return MacroContrast("new items", crossed.mean, says, by_seed, crossed, decides)
 
 
 def _under(design: OneLook | Stages | None, found: dict[str, float]) -> dict[str, float]:

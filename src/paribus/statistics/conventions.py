@@ -40,11 +40,12 @@ class StatisticsError(ValueError):
 
 
 class Result:
-    """A frozen dataclass of results that can be written as JSON."""
+    """A frozen dataclass of results that can be written as JSON, but for fields without a repr."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dict of JSON types; an infinite bound (an unbounded interval) becomes None."""
-        return _json_types(self)
+        """Plain dict of JSON types; what is not finite (an unbounded interval) becomes None."""
+        shown = [f.name for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        return {name: _json_types(getattr(self, name)) for name in shown}
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,10 @@ def checked_resamples(resamples: int) -> int:
 
 
 def _json_types(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _json_types(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {str(key): _json_types(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_json_types(item) for item in value]
     if isinstance(value, np.generic):

@@ -11,7 +11,7 @@ says which of them vary:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ from .conventions import (
 )
 from .distributions import stdtr, stdtrit
 from .paired import LEAST, rounding
-from .power import minimum_detectable_effect
+from .power import fewest, minimum_detectable_effect
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples that are computed at once
@@ -94,22 +94,10 @@ class CrossedBootstrap(Result):
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Seeds that would detect `effect` with these items; None where no number would."""
-        enough = 2
         try:
-            while self._detectable(enough, power, alpha) > effect:
-                enough *= 2
-                if enough > MOST_SEEDS:
-                    return None
+            return fewest(lambda n: self._detectable(n, power, alpha) <= effect, MOST_SEEDS)
         except StatisticsError:
             return None  # no such power at this level
-        too_few = max(1, enough // 2)
-        while enough - too_few > 1:
-            middle = (enough + too_few) // 2
-            if self._detectable(middle, power, alpha) > effect:
-                too_few = middle
-            else:
-                enough = middle
-        return enough
 
     def _detectable(self, n_seeds: int, power: float, alpha: float) -> float:
         of_seeds = max(self.standard_error**2 - self.item_error**2, 0.0) * self.n_seeds / n_seeds
@@ -216,7 +204,6 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
     Drawing item counts is what costs, so tasks of one size share a pool of B count vectors, and
     each task meets them in an order of its own: B draws per task, independent between tasks.
-    Of seeds and items the more are summed first: they may be thousands.
     """
     resamples, n_seeds = seed_counts.shape
     total = np.zeros(resamples)
@@ -224,39 +211,14 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
     for task in tasks:
         by_size.setdefault(task.shape[1], []).append(task)
     for size, alike in by_size.items():
+        stacked = np.concatenate(alike)  # (K * S, I): one matrix product serves every task
         starts = range(0, resamples, BLOCK)
         blocks = (resample_counts(rng, size, min(BLOCK, resamples - at)) for at in starts)
-        first = _seeds_first if n_seeds > size else _items_first
-        total += first(alike, seed_counts, blocks, rng) / size
+        pooled = np.concatenate([stacked @ block.T for block in blocks], axis=1)
+        for scores in np.split(pooled, len(alike)):
+            order = rng.permutation(resamples)
+            total += np.einsum("bs,sb->b", seed_counts, scores[:, order]) / size
     return total / (len(tasks) * n_seeds)
-
-
-def _items_first(
-    tasks: list[Floats], seed_counts: Floats, blocks: Iterator[Floats], rng: np.random.Generator
-) -> Floats:
-    """[B] sums over tasks of one size, by the score of every seed under each resample of items."""
-    stacked = np.concatenate(tasks)  # (K * S, I): one matrix product serves every task
-    pooled = np.concatenate([stacked @ block.T for block in blocks], axis=1)
-    sums = np.zeros(len(seed_counts))
-    for scores in np.split(pooled, len(tasks)):
-        order = rng.permutation(len(seed_counts))
-        sums += np.einsum("bs,sb->b", seed_counts, scores[:, order])
-    return sums
-
-
-def _seeds_first(
-    tasks: list[Floats], seed_counts: Floats, blocks: Iterator[Floats], rng: np.random.Generator
-) -> Floats:
-    """Return the same, by the score of every item under each resample of seeds."""
-    small = np.min_scalar_type(tasks[0].shape[1])  # a count is at most that
-    pool = np.concatenate([block.astype(small) for block in blocks])
-    sums = np.zeros(len(seed_counts))
-    for task in tasks:
-        order = rng.permutation(len(pool))
-        for at in range(0, len(pool), BLOCK):
-            rows = slice(at, at + BLOCK)
-            sums[rows] += np.einsum("bi,bi->b", seed_counts[rows] @ task, pool[order[rows]])
-    return sums
 
 
 def _checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:

@@ -14,7 +14,7 @@ No test of five pairs can know the law of their differences: under strong skew b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, get_args
@@ -82,24 +82,6 @@ class DecidingTest(Protocol):
 
 # A test of some of the pairs.
 TestOf = Callable[[slice], DecidingTest]
-
-
-class Design(Protocol):
-    """A way that pairs were sampled; turns tests of some of them into the one that decides.
-
-    Without a design all pairs are one sample, of a size that was fixed."""
-
-    def decide(self, test_of: TestOf) -> DecidingTest:
-        """Return the test that decides, from `test_of` a part of the pairs."""
-        ...
-
-    def of_other(self, p: float) -> float | None:
-        """Two-sided p of a test of all pairs under this design; None where it has none."""
-        ...
-
-    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """Two-sided p of events by McNemar's exact test, entry s of both from pair s."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +214,18 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """State what `test` says, in a family of so many hypotheses."""
+    """State what `test` says, in a family of so many hypotheses.
+
+    Equivalence is by two one-sided tests, both of them `test` (Schuirmann 1987).
+    """
     alpha = checked_fraction(alpha, "alpha")
-    tost = None if margin is None else equivalence(test, margin=margin, alpha=alpha)
+    inner = test.interval(1 - 2 * alpha)
+    equivalence_p = equivalent = None
+    if margin is not None:
+        margin = checked_positive(margin, "margin")
+        p_low = test.one_sided_p(-margin, greater=True)
+        p_high = test.one_sided_p(margin, greater=False)
+        equivalence_p, equivalent = max(p_low, p_high), inner.inside(margin)
     return Decided(
         test=name,
         n=test.n,
@@ -245,49 +236,9 @@ def decided(
         interval=test.interval(1 - alpha),
         family=family,
         simultaneous_interval=test.interval(1 - alpha / family),
-        equivalence_interval=test.interval(1 - 2 * alpha),
+        equivalence_interval=inner,
         margin=margin,
-        equivalence_p=tost.p_value if tost else None,
-        equivalent=tost.equivalent if tost else None,
+        equivalence_p=equivalence_p,
+        equivalent=equivalent,
         detectable=test.detectable(power=power, alpha=alpha / family),
-    )
-
-
-@dataclass(frozen=True)
-class Equivalence(Result):
-    """Outcome of two one-sided tests against +-margin."""
-
-    margin: float
-    p_low: float  # against "the mean is at most -margin"
-    p_high: float  # against "the mean is at least +margin"
-    p_value: float  # the larger of the two: both must reject
-    interval: Interval  # of level 1 - 2 alpha
-    equivalent: bool
-
-
-def two_one_sided_tests(deltas: ArrayLike, *, margin: float, alpha: float = ALPHA) -> Equivalence:
-    """Two one-sided paired t tests (Schuirmann 1987), see `equivalence`.
-
-    Args: deltas of shape (S,), S >= 2; margin > 0 in their unit.
-    """
-    return equivalence(seed_test(deltas, seed=0), margin=margin, alpha=alpha)
-
-
-def equivalence(test: DecidingTest, *, margin: float, alpha: float = ALPHA) -> Equivalence:
-    """Two one-sided tests, both of them `test`.
-
-    Equivalent at level alpha exactly when the test's 1 - 2 alpha interval lies within the margin;
-    that is how it is decided.
-    """
-    margin, alpha = checked_positive(margin, "margin"), checked_fraction(alpha, "alpha")
-    interval = test.interval(1 - 2 * alpha)
-    p_low = test.one_sided_p(-margin, greater=True)
-    p_high = test.one_sided_p(margin, greater=False)
-    return Equivalence(
-        margin=margin,
-        p_low=p_low,
-        p_high=p_high,
-        p_value=max(p_low, p_high),
-        interval=interval,
-        equivalent=interval.inside(margin),
     )

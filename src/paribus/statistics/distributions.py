@@ -1,11 +1,11 @@
-"""Distribution functions: SciPy's, imported when first called, and two that SciPy has less well.
+"""Distribution functions: SciPy's, imported when first called, and one that it has less well.
 
 Importing SciPy takes half a second of a core and 40 MiB. A command that trains waits for neither,
 and a worker that only trains has neither.
 
-`stdtrit`, the quantile of Student's t, was off by up to 1e-9 of the value before SciPy 1.17. The
-noncentral t of SciPy (`stats.nct`, `special.nctdtr`; tried up to 1.17.1) is NaN where t is negative
-and the noncentrality large. Here, by quadrature: T = (Z + ncp) / s, with Z normal and
+The noncentral t of SciPy (`stats.nct`, `special.nctdtr`; tried up to 1.17.1) is NaN where t is
+negative and the noncentrality large, and its quantiles are off by 1e-9 of the value where t is in
+the thousands. Here, by quadrature: T = (Z + ncp) / s, with Z normal and
 s = chi_df / sqrt(df) (Johnson, Kotz and Balakrishnan 1995, ch. 31), so for t >= 0
 
     P(T <= t) = integral of phi(z) P(s >= (z + ncp) / t) dz,
@@ -49,24 +49,7 @@ log_ndtr = _Later("scipy.special.log_ndtr")
 ndtr = _Later("scipy.special.ndtr")
 ndtri = _Later("scipy.special.ndtri")
 stdtr = _Later("scipy.special.stdtr")
-
-
-def stdtrit(df: float, p: float) -> float:
-    """Return the quantile `p` of Student's t with `df` degrees of freedom.
-
-    By the incomplete beta function (Abramowitz and Stegun 1964, 26.5.27), to rounding in every
-    version of SciPy; its own function was off by up to 1e-9 of the value before version 1.17.
-    """
-    tail = min(p, 1 - p)
-    if tail <= 0:
-        return math.copysign(math.inf, p - 0.5)
-    if tail < 0.25:
-        x = float(betaincinv(df / 2, 0.5, 2 * tail))
-        t = math.sqrt(df * (1 - x) / x) if x > 0 else math.inf
-    else:  # near the median, where 1 - x would cancel
-        y = float(betaincinv(0.5, df / 2, 1 - 2 * tail))
-        t = math.sqrt(df * y / (1 - y))
-    return math.copysign(t, p - 0.5)
+stdtrit = _Later("scipy.special.stdtrit")
 
 
 NEGLIGIBLE = 1e-17  # probability below double precision

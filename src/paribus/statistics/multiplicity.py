@@ -1,4 +1,4 @@
-"""Several tests, one family: Holm's step-down Bonferroni, and exact sign-flip tests.
+"""Holm's step-down Bonferroni for a family of tests, and the exact sign-flip test.
 
 If a treatment does nothing, each seed's difference is as likely to have either sign (Fisher 1935,
 section 21). Two-sided p of |mean|, over all 2^n sign patterns up to 20 pairs, over seeded ones
@@ -7,7 +7,6 @@ above. No n pairs can give less than 2^(1-n), however large the effect: the floo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +23,6 @@ from .conventions import (
     checked_scores,
     finite_array,
 )
-
-CELLS = 2**17  # sign patterns x endpoints held in memory at once
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -59,77 +56,20 @@ class SignFlip(Result):
     enumerated: bool
 
 
-@dataclass(frozen=True)
-class FamilySignFlip(Result):
-    """Sign-flip p per endpoint, adjusted for looking at all of them."""
-
-    p_values: tuple[float, ...]
-    floor: float
-    enumerated: bool
-
-
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> SignFlip:
-    """Sign-flip test of differences of shape (S,), S >= 2."""
-    family = max_statistic_sign_flip(
-        checked_scores(deltas, "deltas")[:, None], seed=seed, resamples=resamples
-    )
-    return SignFlip(family.p_values[0], family.floor, family.enumerated)
-
-
-def max_statistic_sign_flip(
-    deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES
-) -> FamilySignFlip:
-    """Single-step max-|t| test of a family (Westfall and Young 1993, 2.6), a sensitivity analysis.
-
-    A flip is shared by all endpoints of a seed, so their dependence is kept and costs nothing.
-    Flipping changes no sum of squares, so |t| is an increasing function, the same for every
-    endpoint, of |sum| / sqrt(n * sum of squares), which exists for constant differences too.
-
-    Args: deltas of shape (S, E), one column per endpoint x contrast, S >= 2.
-    Returns: family-wise adjusted p per column; all-zero columns get 1.
-    """
-    deltas = checked_scores(deltas, "deltas", ndim=2)
-    resamples = checked_resamples(resamples)
-    n = deltas.shape[0]
-    # In units of each column's largest, so that no square of a small endpoint underflows.
-    deltas = deltas / np.where(np.any(deltas, axis=0), np.abs(deltas).max(axis=0), 1.0)
-    scale = np.sqrt(n * (deltas**2).sum(axis=0))
-    standardized = deltas / np.where(scale > 0, scale, 1.0)
-    observed = np.abs(standardized.sum(axis=0))
+    """Sign-flip test of differences of shape (S,), S >= 2; identical arms get 1."""
+    values, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
+    # In units of the largest |sum| there is, so that no small endpoint underflows.
+    values = values / (np.abs(values).sum() or 1.0)
+    n, observed = values.size, abs(float(values.sum()))
     enumerated = n <= ENUMERATE_FLIPS_TO
-    if enumerated:
-        sums, total, counted = _all_flips(standardized), 2 ** (n - 1), 0
+    if enumerated:  # with the first sign fixed, as |sum| is even
+        sums, counted = values[:1], 0
+        for value in values[1:]:
+            sums = np.concatenate([sums + value, sums - value])
     else:
-        sums, total, counted = _some_flips(standardized, seed, resamples), resamples, 1
-    exceeding = np.full(observed.shape, counted, dtype=np.int64)
-    for block in sums:
-        largest = np.abs(block).max(axis=1, keepdims=True)
-        exceeding += (largest >= observed - TIE).sum(axis=0)
-    p_values = exceeding / (total + counted)
-    floor = max(2.0 ** (1 - n), counted / (total + counted))
-    return FamilySignFlip(tuple(p_values.tolist()), floor, enumerated)
-
-
-def _block_rows(deltas: Floats) -> int:
-    return max(2, CELLS // deltas.shape[1])
-
-
-def _all_flips(deltas: Floats) -> Iterator[Floats]:
-    """Column sums under every sign pattern with the first seed's sign fixed (|sum| is even)."""
-    outer_seeds = max(1, deltas.shape[0] - (_block_rows(deltas).bit_length() - 1))
-    inner = _signed_sums(deltas[outer_seeds:], np.zeros_like(deltas[:1]))
-    for partial in _signed_sums(deltas[1:outer_seeds], deltas[:1]):
-        yield partial + inner
-
-
-def _signed_sums(deltas: Floats, sums: Floats) -> Floats:
-    for row in deltas:
-        sums = np.concatenate([sums + row, sums - row])
-    return sums
-
-
-def _some_flips(deltas: Floats, seed: int, resamples: int) -> Iterator[Floats]:
-    rng, rows = np.random.default_rng(seed), _block_rows(deltas)
-    for start in range(0, resamples, rows):
-        shape = (min(rows, resamples - start), deltas.shape[0])
-        yield rng.choice([-1.0, 1.0], size=shape) @ deltas
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n))
+        sums, counted = signs @ values, 1
+    exceeding = int((np.abs(sums) >= observed - TIE).sum()) + counted
+    floor = max(2.0 ** (1 - n), counted / (len(sums) + counted))
+    return SignFlip(exceeding / (len(sums) + counted), floor, enumerated)

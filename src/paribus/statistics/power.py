@@ -10,6 +10,8 @@ resamples above 7 pairs.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -66,23 +68,26 @@ def required_pairs(
     """Return the fewest pairs with which `test` has at least that power (power increases in n)."""
     d_z = checked_positive(abs(d_z), "d_z")
     power = checked_fraction(power, "power")
-    too_few, enough, step = 1, 2, 2
-    if test == "gate":  # it never rejects where the t does not, and needs a few pairs more
-        enough = required_pairs(d_z, power=power, alpha=alpha)
-        too_few, step = enough - 1, 1
-    while power_of(d_z, enough, alpha=alpha, test=test) < power:
-        too_few, enough, step = enough, enough + step, 2 * step
-        if enough > MOST_PAIRS:
-            raise StatisticsError(
-                f"d_z = {d_z:g} needs more than {MOST_PAIRS} pairs: reduce the SD or the claim"
-            )
-    while enough - too_few > 1:
-        middle = (enough + too_few) // 2
-        if power_of(d_z, middle, alpha=alpha, test=test) < power:
-            too_few = middle
-        else:
-            enough = middle
-    return enough
+    # The gate never rejects where the t does not, and needs a few pairs more.
+    least = 2 if test == "paired_t" else required_pairs(d_z, power=power, alpha=alpha)
+    found = fewest(
+        lambda n: power_of(d_z, n, alpha=alpha, test=test) >= power, MOST_PAIRS, least=least
+    )
+    if found is None:
+        raise StatisticsError(
+            f"d_z = {d_z:g} needs more than {MOST_PAIRS} pairs: reduce the SD or the claim"
+        )
+    return found
+
+
+def fewest(enough: Callable[[int], bool], most: int, *, least: int = 2) -> int | None:
+    """Return the least number from `least` that is enough, and all above it; None above `most`."""
+    high, step = least, 1
+    while not enough(high):
+        high, step = high + step, 2 * step
+        if high > most:
+            return None
+    return bisect_left(range(high), True, lo=max(least, high - step // 2), key=enough)
 
 
 def minimum_detectable_effect(

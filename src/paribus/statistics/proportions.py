@@ -1,8 +1,7 @@
-"""Counts of events: paired rates by exact McNemar, binomial intervals, and the GRIM test."""
+"""Counts of events: paired rates by exact McNemar, the binomial interval, and the GRIM test."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,7 +17,7 @@ from .conventions import (
     checked_fraction,
     finite_array,
 )
-from .distributions import bdtr, betaincinv, ndtri
+from .distributions import bdtr, betaincinv
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
@@ -73,30 +72,13 @@ def paired_event_rates(baseline: ArrayLike, treatment: ArrayLike) -> PairedRates
 
 def clopper_pearson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:
     """Exact binomial interval (Clopper and Pearson 1934): covers at least `level`, often more."""
-    events, n, level = _checked_rate(events, n, level)
-    tail = (1 - level) / 2
-    low = betaincinv(events, n - events + 1, tail) if events > 0 else 0.0
-    high = betaincinv(events + 1, n - events, 1 - tail) if events < n else 1.0
-    return Interval(float(low), float(high), level)
-
-
-def wilson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:
-    """Score interval of a proportion (Wilson 1927): covers `level` on average, and is shorter."""
-    events, n, level = _checked_rate(events, n, level)
-    z = float(ndtri((1 + level) / 2))
-    rate, spread = events / n, z * z / n
-    centre = (rate + spread / 2) / (1 + spread)
-    half = z * math.sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
-    # At 0 and n events the bounds are 0 and 1 exactly, which rounding would miss.
-    low = centre - half if events > 0 else 0.0
-    return Interval(low, centre + half if events < n else 1.0, level)
-
-
-def _checked_rate(events: int, n: int, level: float) -> tuple[int, int, float]:
     n, events = checked_count(n, "n", 1), checked_count(events, "events", 0)
     if events > n:
         raise StatisticsError(f"events = {events} is above n = {n}: pass events <= n")
-    return events, n, checked_fraction(level, "level")
+    tail = (1 - checked_fraction(level, "level")) / 2
+    low = betaincinv(events, n - events + 1, tail) if events > 0 else 0.0
+    high = betaincinv(events + 1, n - events, 1 - tail) if events < n else 1.0
+    return Interval(float(low), float(high), level)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""Curves along training: events of one run, and contrasts of two arms pair by pair.
+"""Training: events of one run, contrasts of two arms along it, sensitivity to the learning rate.
 
 Axis P: points of a budget, the same for every pair.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,30 +15,14 @@ from numpy.typing import ArrayLike
 
 from .conventions import (
     ALPHA,
+    Floats,
     Result,
     StatisticsError,
-    checked_count,
     checked_fraction,
-    checked_positive,
     finite_array,
 )
 from .paired import paired_t
 from .proportions import mcnemar
-
-
-@dataclass(frozen=True)
-class StabilityRule(Result):
-    """The numbers that define an event. There are no defaults: a study registers its own."""
-
-    smoothing_steps: int  # the final loss is the mean of this many last steps
-    median_steps: int  # trailing window of the running median and MAD, current step excluded
-    mad_multiplier: float  # k in loss > median + k * MAD (raw MAD, not scaled to the normal SD)
-    spike_steps: int  # w, consecutive steps above it that make one spike
-
-    def __post_init__(self) -> None:
-        for name in ("smoothing_steps", "median_steps", "spike_steps"):
-            checked_count(getattr(self, name), name, 1)
-        checked_positive(self.mad_multiplier, "mad_multiplier")
 
 
 @dataclass(frozen=True)
@@ -56,49 +41,55 @@ class StabilityEvents(Result):
         return bool(self.spike_starts)
 
 
-def stability_events(losses: ArrayLike, rule: StabilityRule) -> StabilityEvents:
+def stability_events(
+    losses: ArrayLike,
+    *,
+    smoothing_steps: int,
+    median_steps: int,
+    mad_multiplier: float,
+    spike_steps: int,
+) -> StabilityEvents:
     """Divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
 
-    Divergence: a loss that is not finite, or a final smoothed loss above the loss at step 0.
-    Spike: at least `spike_steps` consecutive steps with loss > running median + k * MAD, judged
-    from the first step with a full window, up to the first non-finite loss. Where the window is
-    constant (MAD 0) any rise above it counts.
+    Divergence: a loss that is not finite, or a final loss (the mean of `smoothing_steps` last ones)
+    above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss > median +
+    `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the `median_steps` before, judged
+    from the first step with so many, up to the first non-finite loss. Where these are constant (MAD
+    0) any rise above them counts. There are no defaults: a study registers its own.
 
-    Raises StatisticsError where the curve is shorter than the rule's windows or starts non-finite.
+    A curve that starts non-finite diverged at step 0, and one without steps has no events. Raises
+    StatisticsError where the curve is shorter than the rule's windows.
     """
     curve = np.asarray(losses, dtype=np.float64)
-    needed = max(rule.smoothing_steps, rule.median_steps + rule.spike_steps)
+    if curve.shape == (0,) or (curve.ndim == 1 and not np.isfinite(curve[0])):
+        return StabilityEvents(bool(curve.size), 0 if curve.size else None, math.nan, None, ())
+    needed = max(smoothing_steps, median_steps + spike_steps)
     if curve.ndim != 1 or curve.size < needed:
         raise StatisticsError(
             f"losses has shape {curve.shape}, the rule needs (T,) with T >= {needed}: "
             "register shorter windows"
         )
-    if not np.isfinite(curve[0]):
-        raise StatisticsError(f"losses[0] is {curve[0]}, needs a finite loss at initialization")
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
-    final = None if nonfinite.size else float(curve[-rule.smoothing_steps :].mean())
+    final = None if nonfinite.size else float(curve[-smoothing_steps:].mean())
+    finite = curve[:first_nonfinite]
+    judged = finite[median_steps:]
+    spikes: list[int] = []
+    if judged.size >= spike_steps:
+        windows = sliding_window_view(finite, median_steps)[: judged.size]
+        median = np.median(windows, axis=1)
+        mad = np.median(np.abs(windows - median[:, None]), axis=1)
+        above = judged > median + mad_multiplier * mad
+        edges = np.diff(above.astype(np.int8), prepend=0, append=0)
+        starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        spikes = (starts[stops - starts >= spike_steps] + median_steps).tolist()
     return StabilityEvents(
         diverged=final is None or final > float(curve[0]),
         first_nonfinite_step=first_nonfinite,
         initial_loss=float(curve[0]),
         final_smoothed_loss=final,
-        spike_starts=_spike_starts(curve[:first_nonfinite], rule),
+        spike_starts=tuple(spikes),
     )
-
-
-def _spike_starts(curve: np.ndarray, rule: StabilityRule) -> tuple[int, ...]:
-    judged = curve[rule.median_steps :]
-    if judged.size < rule.spike_steps:
-        return ()
-    windows = sliding_window_view(curve, rule.median_steps)[: judged.size]
-    median = np.median(windows, axis=1)
-    mad = np.median(np.abs(windows - median[:, None]), axis=1)
-    above = judged > median + rule.mad_multiplier * mad
-    edges = np.diff(above.astype(np.int8), prepend=0, append=0)
-    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    spikes = starts[stops - starts >= rule.spike_steps] + rule.median_steps
-    return tuple(spikes.tolist())
 
 
 @dataclass(frozen=True)
@@ -220,3 +211,32 @@ def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
         behind,
         mcnemar(behind, ahead),
     )
+
+
+def learning_rate_sensitivity(final_losses: ArrayLike, initial_losses: ArrayLike) -> Floats:
+    """Learning-rate sensitivity per seed (Wortsman et al. 2023, arXiv 2309.14322, section 2.2).
+
+    The mean over the rates of min(final loss, loss at initialization), minus the best loss
+    among them. A run that diverged (NaN or infinite loss) counts as one that learned nothing.
+
+    Args:
+        final_losses: shape (S, L), seeds by learning rates (spaced evenly in the logarithm).
+        initial_losses: shape (S,), finite.
+    Returns: shape (S,), in the unit of the losses, at least 0; compare arms by `paired_contrast`.
+    Raises StatisticsError where no learning rate of a seed ended below its initial loss.
+    """
+    initial = finite_array(initial_losses, "initial_losses")[:, None]
+    final = np.asarray(final_losses, dtype=np.float64)
+    if final.ndim != 2 or final.shape[0] != initial.shape[0] or final.shape[1] == 0:
+        raise StatisticsError(
+            f"final_losses has shape {final.shape}, needs ({initial.shape[0]}, learning rates)"
+        )
+    capped = np.minimum(np.where(np.isfinite(final), final, initial), initial)
+    best = capped.min(axis=1)
+    failed = np.flatnonzero(best >= initial[:, 0])
+    if failed.size:
+        raise StatisticsError(
+            f"seed row {failed[0]}: no learning rate ended below the initial loss "
+            f"{initial[failed[0], 0]:g}, so there is no best loss: try other rates"
+        )
+    return capped.mean(axis=1) - best

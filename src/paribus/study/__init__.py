@@ -3,9 +3,9 @@
 import importlib
 from typing import Any
 
+from paribus.explain import explain
 from paribus.study.base import Spec
 from paribus.study.custom_code import changed_sources, own_digests
-from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import (
     current_setting,

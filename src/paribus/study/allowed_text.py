@@ -98,7 +98,6 @@ def _title(value: str) -> str:
 
 
 def _short(value: str, most: int = 60) -> str:
-    """`value` escaped, and cut where it is long."""
     return repr(value if len(value) <= most else f"{value[:most]}...")
 
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.study.base import Spec
-from paribus.study.explain import explain
 from paribus.study.importing import load_own
 
 

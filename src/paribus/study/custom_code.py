@@ -124,7 +124,6 @@ def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
 
 
 def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
-    """Yield the files of modules that a file imports, wherever in it, and of their packages."""
     for node in ast.walk(ast.parse(content)):
         start, names = root, []
         if isinstance(node, ast.Import):

@@ -17,7 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import ValidationError
+
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.search_path import add_own_folder
 
 STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
@@ -91,7 +94,6 @@ def same_settings(where: str) -> Iterator[None]:
 
 
 def _settings() -> dict[str, str]:
-    """Return the SETTINGS of the libraries that are loaded."""
     found = {}
     for name, paths in SETTINGS.items():
         module = sys.modules.get(name)
@@ -131,6 +133,8 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         raise no_file(where, folder / name, start) from None
     except ParibusError:
         raise
+    except ValidationError as error:  # of what it declares
+        raise ParibusError(f"{where} cannot be imported: {explain(error)}") from error
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence
         raise ParibusError(
             f"{where} cannot be imported: {type(error).__name__}: {error}"

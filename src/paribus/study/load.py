@@ -20,15 +20,6 @@ from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
 _EXAMPLES = resources.files("paribus.study") / "examples"
-# Shipped with the package once; in the repository they lie beside their kept results.
-_MOVED = frozenset(
-    f"embedding-norm-{name}"
-    for name in (
-        *("bpe", "float16", "hour", "instability", "instability-pilot", "mechanism", "null"),
-        *("pilot", "retuned-long", "scale-long", "sensitivity", "sizes", "tuned-long", "untied"),
-        *("untied-long", "untied-step", "untied-step-long", "untied-tuned"),
-    )
-)
 
 
 def shipped_studies() -> dict[str, Study]:
@@ -142,7 +133,6 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Read a TOML value; a text that is none stands for itself."""
     try:
         table = parse_toml(f"value = {text}", "--set")
     except MalformedError:
@@ -156,11 +146,6 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
     if os.sep not in name and not name.endswith((".toml", ".json")):
         if name in (known := _shipped_names()):
             return (_EXAMPLES / f"{name}.toml").read_text("utf-8"), Path.cwd(), name
-        if name in _MOVED:
-            raise ParibusError(
-                f"study '{name}' no longer ships; in a checkout of the repository: "
-                f"paribus run studies/{name}.toml"
-            )
         hint = nearest(name, known)
         raise ParibusError(
             f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "

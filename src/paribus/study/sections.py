@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
+from paribus.migrations import GATE
 from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, Steps
@@ -99,18 +100,26 @@ class Stability(Spec):
 class Decision(Spec):
     """The rule by which an arm is adopted, and what it weighs."""
 
-    rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "stability_gate"
-    """A file of `paribus/decision/rules/`, or the user's own: `package.module:name` or
+    rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "superiority"
+    """One of `paribus decide --rows`, or the user's own: `package.module:name` or
     `file.py:name`."""
-    calibration_budget: Annotated[float, Field(ge=0)] = 0.01
-    """Largest rise of the expected calibration error."""
-    throughput_budget: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Largest share of training throughput that may be lost."""
+    calibration_budget: Annotated[float, Field(ge=0)] | None = None
+    """Largest rise of the expected calibration error; None limits it not."""
+    throughput_budget: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Largest share of training throughput that may be lost; None limits it not."""
     benefit: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
     """Of non_inferiority: the endpoint on which an arm that is no worse must gain."""
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
     """The least that it must gain: in the endpoint's unit, or as a share of what is compared as
     a ratio (throughput, memory)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_commissioned(cls, table: Any) -> Any:
+        """Set the budgets of the rule `stability_gate`, which has them stated or not."""
+        if isinstance(table, dict) and table.get("rule") == GATE:
+            return {"calibration_budget": 0.01, "throughput_budget": 0.05} | table
+        return table
 
 
 class Hypothesis(Spec):

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.study.base import Spec
 from paribus.study.bounds import MOST_SEEDS
-from paribus.study.explain import explain
 
 LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
 MOST_LOOKS = 50

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_vali
 
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.metric import LONGEST
 from paribus.migrations import SCHEMA, stamped
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
@@ -25,7 +26,6 @@ from paribus.study.bounds import (
     MOST_SEEDS,
     Seed,
 )
-from paribus.study.explain import explain
 from paribus.study.sections import (
     Arm,
     Claims,
@@ -408,7 +408,6 @@ def override(
 
 
 def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
-    """Say whether the user chooses the keys of the table at `path`."""
     return any(
         len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
         for free in tables

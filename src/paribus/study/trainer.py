@@ -7,11 +7,10 @@ The judge knows both through a `TrainerFormat` alone, and runs nobody's code to 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -190,10 +189,6 @@ class TrainerFormat:
         """Return the steps of the held-out curve; empty where none is measured."""
         return ()
 
-    def questions(self, study: Study, task: str) -> int:
-        """Return how many questions `task`, or all tasks together, ask; 0 where nobody knows."""
-        return 0
-
     def seals_test(self, study: Study) -> bool:
         """Return whether the study seals a part of its text for the verdict."""
         return False
@@ -213,12 +208,6 @@ class TrainerFormat:
 DECLARED = TrainerFormat()
 
 
-@cache
-def _shipped(name: str) -> TrainerFormat:
-    module, _, attribute = SHIPPED[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
 def require_stacked(study: Study, what: str) -> None:
     """Raise ParibusError where a study is not of the trainer that alone can do `what`."""
     if study.trainer != STACKED:
@@ -231,7 +220,7 @@ def require_stacked(study: Study, what: str) -> None:
 def format_of(trainer: object) -> TrainerFormat:
     """Return the format of a trainer's studies and records. Raises ParibusError."""
     if isinstance(trainer, str) and trainer in SHIPPED:
-        return _shipped(trainer)
+        return resolve_name(SHIPPED[trainer])
     if isinstance(trainer, str) and ":" in trainer:
         return DECLARED
     raise ParibusError(

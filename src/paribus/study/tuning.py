@@ -226,7 +226,6 @@ def _why_no_search(tuning: Tuning) -> str:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Return whether two dotted keys set something in common."""
     if other == "model.preset":
         return one.startswith("model.")
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from paribus import numbers
 from paribus.errors import ParibusError
+from paribus.migrations import GATE
 from paribus.study.null_study import shortened
 from paribus.study.study import LEARNING_RATE, Study, built
 from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
@@ -48,6 +49,8 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "seeds": list(tuning.seeds),
         "baseline": candidate_arm(study.baseline, first),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
+        # It has no verdict; what is written here is what was always written.
+        "decision": {"rule": GATE},
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
     for number, candidate in enumerate(candidates, start=first):
@@ -66,7 +69,6 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
 
 
 def _of(study: Study) -> Tuning:
-    """Return the plan of a study that has one."""
     if study.tuning is None:
         raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
     return study.tuning

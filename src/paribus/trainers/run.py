@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
@@ -10,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -54,7 +54,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     written, and where a trial fails; trials that are finished by then are kept.
     """
     if study.trainer in ADAPTERS:
-        return importlib.import_module(ADAPTERS[study.trainer]).run(study, results, **options)
+        return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
     trainer = find_trainer(study)
@@ -81,7 +81,7 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     Raises ParibusError where something else is registered there already.
     """
     if study.trainer in ADAPTERS:
-        return importlib.import_module(ADAPTERS[study.trainer]).register(study, results, **options)
+        return resolve_name(ADAPTERS[study.trainer]).register(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
     trainer = find_trainer(study)
@@ -100,12 +100,10 @@ def find_trainer(study: Study) -> Trainer:
 
 
 def _is_trainer(found: object) -> bool:
-    """Return whether it has what a `Trainer` has: declare(study) and run(study, trials)."""
     return all(callable(getattr(found, name, None)) for name in ("declare", "run"))
 
 
 def _declaration(study: Study, trainer: Trainer) -> Declaration:
-    """Return what the trainer declares, held against what the study compares."""
     try:
         found = trainer.declare(study)
     except (ParibusError, KeyboardInterrupt):
@@ -164,7 +162,6 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
 
 
 def _train(study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration) -> None:
-    """Train what is not finished up to the next look; take it; go on while one is left."""
     _register(study, folder, declaration)
     while True:
         needed = needed_trials(study, read_looks(folder))
@@ -279,7 +276,6 @@ def _write(
 def _by_item(
     folder: TrialFolder, declaration: Declaration, given: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Return the scores of items by metric. Raises ParibusError where these are not the same."""
     items = {name: np.asarray(values, np.float64) for name, values in given.items()}
     sizes = sorted({values.size for values in items.values()})
     if len(sizes) > 1 or any(values.ndim != 1 for values in items.values()):

@@ -2,15 +2,13 @@
 
 What follows from the study is made by the function that wrote it, and compared. Software and
 machine are those of the trials; kept files are those in `sources/`; the history of seeds is the one
-that the superseded registrations tell. The moment of a registration follows from nothing: that one
-is not before the one it supersedes, and not in the future, is all that can be seen.
+that the superseded registrations tell. The moment of a registration follows from nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,7 +60,6 @@ LATE = "seeds_added_after_results"  # by one that adds them without a stage of t
 OF_SEEDS = (
     frozenset({"seeds", "stages", "study_digest", "number", "registered_at", LATE}) | OF_LATER
 )
-CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 
 Record = dict[str, Any]
 
@@ -78,7 +75,6 @@ def registration_findings(results: Results) -> Iterator[str]:
     yield from _study(results, chain)
     for before, after in pairwise(chain):
         yield from _superseded(before, after)
-    yield from _moments(chain)
     yield from _late_results(results, registered)
     yield from _machine(results, registered)
     yield from _sources(results, registered)
@@ -143,8 +139,6 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
-    """Compare registrations with what follows from the study, its seeds of then and its
-    questions."""
     study, folder = results.study, results.path / "tasks"
     try:
         tasks = study.format.registered_tasks(study, folder)
@@ -172,8 +166,6 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
-    """Check that a registration supersedes another by seeds alone, and says which came after
-    results."""
     before, after, name = one.record, other.record, other.name
     keys = (before.keys() | after.keys()) - OF_SEEDS
     if one.schema != other.schema:
@@ -196,26 +188,7 @@ def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
         yield f"{name}: results_when_registered lacks {', '.join(map(str, lost))}, finished before"
 
 
-def _moments(chain: list[_Registration]) -> Iterator[str]:
-    latest = None
-    for one in chain:
-        name, text = one.name, one.record.get("registered_at")
-        try:
-            moment = datetime.fromisoformat(str(text))
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            yield f"{name}: registered_at is no time: {text!r}"
-            continue
-        if moment > datetime.now(UTC) + CLOCKS:
-            yield f"{name}: registered_at is in the future: {text}"
-        if latest is not None and moment < latest:
-            yield f"{name}: registered_at is before that of the registration which it supersedes"
-        latest = moment
-
-
 def _late_results(results: Results, registered: Record) -> Iterator[str]:
-    """Check that trials which were finished when seeds were added are there."""
     finished = {trial.label for trial in results.finished}
     for label in registered.get("results_when_registered") or []:
         if label not in finished:
@@ -223,7 +196,6 @@ def _late_results(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _machine(results: Results, registered: Record) -> Iterator[str]:
-    """Check that software and kind of device are those that the trials tell of."""
     for trial in results.finished if results.study.trainer in SHIPPED else ():
         there = trial.read_json("environment.json")
         # Other packages are told by the control 'software'; another source is never gone on with.

@@ -88,7 +88,6 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: Rows) -> Iterator[tup
 
 
 def _cells(trial: TrialFolder, tasks: Rows) -> Iterator[str]:
-    """Compare tasks.parquet with items.parquet: how many questions, and how many right."""
     counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     items = trial.read_columns("items.parquet", ["task", "shots", "correct"])
     answers = (items[name].to_pylist() for name in ("task", "shots", "correct"))

@@ -115,7 +115,6 @@ def verify(
 
 
 def _verify_all(path: Path, repeat: Repeat | None, *, trust: bool) -> Verification:
-    """Verify a results folder and every round of tuning in it."""
     found, results = _verify(path, repeat, trust=trust)
     checked, findings = list(found.checked), list(found.findings)
     rounds = sorted((path / FOLDER).glob("*/study.json"))
@@ -206,7 +205,6 @@ def _verify(
 
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
-    """Return the findings on each trial by itself, and what was looked at."""
     if results.study.trainer not in SHIPPED:
         findings = [line for one in results.finished for line in item_findings(one)]
         return findings, [f"means over items of {len(results.finished)} trials"]
@@ -233,7 +231,6 @@ def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
 
 
 def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
-    """Yield what lies where no record of this study belongs."""
     homes = {trial.path for trial in trials}
     for found in sorted(results.path.glob("trials/*/*")):
         if found not in homes:
@@ -301,7 +298,6 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
 
 
 def _no_weights(results: Results) -> str:
-    """Return what is not there to be checked of a kept study."""
     steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
     earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
     n_trials = len(results.finished)
@@ -341,8 +337,6 @@ def tuning_findings(results: Results) -> Iterator[str]:
 
 
 def _parameters(results: Results) -> Iterator[str]:
-    """Check that names and shapes of weights are those of initial values, in every seed of an
-    arm."""
     first: dict[str, tuple[TrialFolder, Any]] = {}
     for trial in results.finished:
         initial = trial.read_json("initial.json")

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
-# Records of initial values, by what decides these: seed, name, salt, shape and rule.
-_KNOWN: dict[Any, dict[str, Any]] = {}
-MOST_KNOWN = 2**16
 MOST_VOCABULARY = 2**24  # of a record, whoever wrote it
 RATE_ROUNDING = 1e-6  # the records keep float32
 
@@ -125,7 +122,6 @@ def _steps(
 
 
 def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterator[str]:
-    """Check the steps and the tokens of the held-out curve, as the study has them."""
     points = trial.read_columns("curve.parquet", ["step", "predicted"])
     steps = points["step"].to_pylist()
     if steps != list(curve_steps(study, trial.arm)):
@@ -150,7 +146,10 @@ def _model(
     if {name: tuple(about["shape"]) for name, about in there.items()} != model.sizes:
         yield "its parameters are not those of its arm"
         return
-    initial = _initial_records(model, setting, trial.seed)
+    drawn = initial_parameters(
+        model.built, setting, trial.seed, only=list(model.small), uses=model.uses
+    )
+    initial = {name: one.record for name, one in drawn.items()}
     for name, about in there.items():
         # A salt of the draw follows the rule's words.
         if not about["rule"].startswith(model.rules[name].text) or (
@@ -217,28 +216,6 @@ class _Models:
         parts = {site: about["name"] for site, about in describe_parts(setting.model).items()}
         rules, uses = initial_rules(model, setting), parameter_uses(model)
         return _Model(model, parts, sizes, tuple(small), rules, uses)
-
-
-def _initial_records(model: _Model, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
-    """Return initial.json of the parameters of `model` that are drawn again.
-
-    Arms that share a parameter start with equal values, and so do the rounds of tuning, and studies
-    of the same seeds: what has been drawn in this process is known.
-    """
-    salt = setting.model.init.salt
-    keys = {
-        name: (seed, name, salt, model.sizes[name], model.rules[name])
-        for name in model.small
-        if model.rules[name].std is not None  # else its module or constructor gives the value
-    }
-    known = {name: _KNOWN[key] for name, key in keys.items() if key in _KNOWN}
-    if new := [name for name in model.small if name not in known]:
-        drawn = initial_parameters(model.built, setting, seed, only=new, uses=model.uses)
-        known |= {name: one.record for name, one in drawn.items()}
-    if len(_KNOWN) > MOST_KNOWN:
-        _KNOWN.clear()
-    _KNOWN.update({key: known[name] for name, key in keys.items()})
-    return known
 
 
 def _names(parts: Any) -> dict[str, Any]:

@@ -13,8 +13,7 @@ UTF-8 bytes that these are (Gao et al. 2020, The Pile, section 3.1). The rule is
   cut the text into tokens, an upper bound on the improbability of the text itself.
 
 Where claims are about new text, bits and bytes are added up by the same blocks of it as losses.
-What it costs to begin windows anew is counted (`shortened`), and measured where windows that
-overlap are asked for.
+What it costs to begin windows anew is measured where windows that overlap are asked for.
 
 Axes: W windows of a batch, T time, V vocabulary.
 """
@@ -55,10 +54,6 @@ class CodeLength:
     Attributes:
         bits: of all its tokens.
         n_bytes, n_tokens, n_documents: of the text; tokens with the ends that count.
-        first_bits: bits of the first tokens of documents, among `bits`.
-        end_bits: bits of their ends, among `bits`.
-        shortened: tokens that were predicted from fewer tokens before them than the document and
-            the model's window have, since a window begins anew.
         overlap: the share of a window that was read again for context alone; 0 where that was not
             asked for.
         overlapped_bits: what `bits` are with it; None without.
@@ -69,9 +64,6 @@ class CodeLength:
     n_bytes: int = 0
     n_tokens: int = 0
     n_documents: int = 0
-    first_bits: float = 0.0
-    end_bits: float = 0.0
-    shortened: int = 0
     overlap: float = 0.0
     overlapped_bits: float | None = None
     blocks: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
@@ -93,14 +85,12 @@ class _Window(NamedTuple):
     Attributes:
         start, stop: the targets, as places in the text.
         scored: the first target that is counted; those before it are context.
-        opens: whether the first target is the first token of a document.
         document: its number, from 0.
     """
 
     start: int
     stop: int
     scored: int
-    opens: bool
     document: int
 
 
@@ -130,7 +120,7 @@ class _Text:
                 is_first = at == begin
                 last = min(at + (self.seq_len if is_first else stride), stop)
                 start = at if is_first else at - (self.seq_len - stride)
-                yield _Window(start, last, at, opens and is_first, number)
+                yield _Window(start, last, at, number)
                 at = last
 
     def batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -198,11 +188,11 @@ def code_length(
 def _measured(
     model: nn.Module, text: _Text, vocab_size: int, stride: int, precision: Precision
 ) -> CodeLength:
-    """Return bits, tokens and `shortened` where a window begins every `stride` targets."""
+    """Return bits and tokens where a window begins every `stride` targets."""
     found, by_block = CodeLength(), np.zeros(text.division.blocks)
     found.blocks = {"bits": by_block}
     if text.end is None:
-        found.first_bits = found.bits = by_block[0] = math.log2(vocab_size)
+        found.bits = by_block[0] = math.log2(vocab_size)
         found.n_tokens = 1
     device = next(model.parameters()).device
     most, waiting = windows_per_batch(text.seq_len, vocab_size, device), list[_Window]()
@@ -238,14 +228,7 @@ def _add(
     bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
     found.bits += float(bits_WT[scored_WT].sum())
     found.n_tokens += int(scored_WT.sum())
-    if text.end is not None:
-        found.end_bits += float(bits_WT[scored_WT & (targets_WT == text.end)].sum())
     for row, window in enumerate(windows):
         n, context = window.stop - window.start, window.scored - window.start
         block = text.division.of_places(window.document, np.arange(window.scored, window.stop))
         by_block += np.bincount(block, bits_WT[row, context:n], minlength=len(by_block))
-        if window.opens:
-            found.first_bits += float(bits_WT[row, 0])
-        elif text.end is not None or window.start != 1:
-            # In the k-th place, k tokens are seen; with more, the window is full.
-            found.shortened += max(min(n, text.seq_len - 1) - context, 0)

@@ -56,17 +56,12 @@ class Leak:
             batch, later tokens of the row, or where the text ends.
         row, position: the first place where it shows.
         difference: the largest of a log-probability there, in nats.
-        logit: the largest magnitude of a logit there that is not far below the largest.
-        tokens, changed: [B, T] what was read and compared, for whoever looks where it starts.
     """
 
     cause: Cause
     row: int
     position: int
     difference: float
-    logit: float
-    tokens: Tensor
-    changed: Tensor
 
 
 def rounding(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
@@ -156,7 +151,7 @@ def find_length_leak(
         found, largest = compare(base[:, :length], read(shorter), kept_B, allowed)
         seen = max(seen, largest)
         if found is not None:
-            return Leak("the length of the text", *found, tokens_BT, shorter), seen
+            return Leak("the length of the text", *found), seen
     return None, seen
 
 
@@ -172,10 +167,10 @@ def _change(
 
 def compare(
     ours: Tensor, theirs: Tensor, kept_B: np.ndarray, allowed: float
-) -> tuple[tuple[int, int, float, float] | None, float]:
+) -> tuple[tuple[int, int, float] | None, float]:
     """Compare logits [B, T, V], of row b before position kept_B[b], as log-probabilities.
 
-    Returns ((row, position, difference, logit) where they first differ by more than `allowed`, as
+    Returns ((row, position, difference) where they first differ by more than `allowed`, as
     in `Leak`, or None; the largest difference that was seen, in nats).
     """
     seen = 0.0
@@ -186,7 +181,7 @@ def compare(
         seen = max(seen, largest)
         if largest > allowed:
             position = int((difference_T > allowed).nonzero()[0])
-            return (row, position, largest, _largest_logit(ours_TV[position])), seen
+            return (row, position, largest), seen
     return None, seen
 
 
@@ -227,16 +222,11 @@ def _wide(logits: Tensor) -> Tensor:
     return (logits.cpu() if logits.device.type == "mps" else logits).double()
 
 
-def _largest_logit(logits_V: Tensor) -> float:
-    near = logits_V[logits_V >= logits_V.max() - NEAR].abs()
-    return float(near.max()) if len(near) else math.nan
-
-
 def _explain(
     read: Read,
     tokens_BT: Tensor,
     changed: Tensor,
-    found: tuple[int, int, float, float],
+    found: tuple[int, int, float],
     allowed: float,
 ) -> Leak:
     """Return which change did it: none of it, that of other rows, or that of later tokens."""
@@ -244,11 +234,11 @@ def _explain(
     everything = np.full(len(tokens_BT), tokens_BT.shape[1])
     again, _ = compare(read(tokens_BT), read(tokens_BT.clone()), everything, allowed)
     if again is not None:
-        return Leak("repetition", *again, tokens_BT, tokens_BT)
+        return Leak("repetition", *again)
     others = changed.clone()
     others[row] = tokens_BT[row]
     only_row = np.where(np.arange(len(tokens_BT)) == row, tokens_BT.shape[1], 0)
     by_rows, _ = compare(read(tokens_BT), read(others), only_row, allowed)
     if by_rows is not None:
-        return Leak("other rows", *by_rows, tokens_BT, others)
-    return Leak("later tokens", *found, tokens_BT, changed)
+        return Leak("other rows", *by_rows)
+    return Leak("later tokens", *found)

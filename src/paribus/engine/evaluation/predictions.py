@@ -62,9 +62,8 @@ class Predictions:
         characters: [N] uint16, how many characters it stands for.
         swept: [N] bool, whether it was predicted at all temperatures: of a text of more than
             SWEEP_TOKENS tokens, runs of windows at even distances are, on any device the same.
-        losses_at, slopes_at, confidences_at: [K, swept tokens] float32, what every temperature T of
-            `TEMPERATURES` would give, logits / T in place of logits: the loss, its derivative with
-            respect to the inverse temperature 1 / T, and the confidence.
+        losses_at, confidences_at: [K, swept tokens] float32, the loss and the confidence that every
+            temperature T of `TEMPERATURES` would give, logits / T in place of logits.
     """
 
     seq_len: int
@@ -78,7 +77,6 @@ class Predictions:
     characters: np.ndarray
     swept: np.ndarray
     losses_at: np.ndarray
-    slopes_at: np.ndarray
     confidences_at: np.ndarray
 
     def __len__(self) -> int:
@@ -220,7 +218,7 @@ class _Waiting:
         plain, swept = columns[:4], columns[4:]
         self._plain.append([ids_N, np.full(len(ids_N), bool(swept)), *plain])
         # So that there is always something to be joined.
-        self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 3)
+        self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 2)
 
     def chunk(
         self, seq_len: int, start: int, classes_V: np.ndarray, characters_V: np.ndarray
@@ -257,15 +255,15 @@ def text_batches(
 def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
     """Return the columns of a batch on the host.
 
-    [N] losses, hits, confidences, Brier scores, and if `is_swept` [K, N] losses, slopes and
-    confidences by temperature.
+    [N] losses, hits, confidences, Brier scores, and if `is_swept` [K, N] losses and confidences by
+    temperature.
     """
     logits_NV = logits_WTV.flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
     size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
     N, V = logits_NV.shape
     rows = min(max(1, size // V), N)
-    space = logits_NV.new_empty((rows, 2 * len(POWERS), V) if is_swept else 0, dtype=torch.float32)
+    space = logits_NV.new_empty((rows, len(POWERS), V) if is_swept else 0, dtype=torch.float32)
     parts = []
     for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True):
         logits = logits.float()
@@ -290,34 +288,30 @@ def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
 
 
 def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
-    """Return the same, then [K, N] losses, slopes and confidences by temperature.
+    """Return the same, then [K, N] losses and confidences by temperature.
 
     One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
     weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
-    w^k, and with one of them times the logits, the sum of its slope: one small matrix product per
-    token gives them all. `space` is [N, 6, V], written over.
+    w^k: one small matrix product per token gives them all. `space` is [N, 3, V], written over.
     """
-    n = len(POWERS)
     shifted_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT)
     torch.mul(shifted_NV, 0.25, out=space[:, 0])
     space[:, 0].exp_()
-    for k in range(1, n):
+    for k in range(1, len(POWERS)):
         torch.mul(space[:, k - 1], space[:, k - 1], out=space[:, k])
-    torch.mul(space[:, :n], shifted_NV[:, None], out=space[:, n:])
-    sums = torch.bmm(space[:, :n], space.transpose(1, 2))  # [N, 3, 6]
-    losses, slopes, confidences = [], [], []
+    sums = torch.bmm(space, space.transpose(1, 2))  # [N, 3, 3]
+    losses, confidences = [], []
     for k in sorted(PRODUCTS, reverse=True):
         one, other = PRODUCTS[k]
         sum_N = sums[:, one, other]
         losses.append(sum_N.log() - target_N * (k / 4))
-        slopes.append(sums[:, one, n + other] / sum_N - target_N)
         # The most probable token has weight 1, so that the sum is the inverse of its probability.
         confidences.append(1 / sum_N)
     at_one = TEMPERATURES.index(1.0)
     loss_N, confidence_N = losses[at_one], confidences[at_one]
     squares_N = sums[:, *PRODUCTS[8]] * confidence_N.square()
     brier_N = _brier(squares_N, confidence_N, target_N)
-    return loss_N, confidence_N, brier_N, *map(torch.stack, (losses, slopes, confidences))
+    return loss_N, confidence_N, brier_N, *map(torch.stack, (losses, confidences))
 
 
 def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:

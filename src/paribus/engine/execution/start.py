@@ -50,7 +50,6 @@ def start(
     """
     warnings: list[str] = []
     first = pool.start()
-    pool.start_where_surely_cpu(workers, n_trials)
     # While they import PyTorch, which takes seconds, the questions are drawn.
     with drafted_tasks(study, folder, datasets) as asked:
         ready = pool.ready(first)
@@ -114,8 +113,7 @@ def _fitting(
     what to warn of.
 
     `sharing` workers share the memory. What was begun in a stack that does not fit any more starts
-    again in a smaller one. Raises ParibusError where that would put trials beside others that were
-    finished in a larger one: sizes within a pair are a control.
+    again in a smaller one; beside trials that were finished in a larger one, sizes stay theirs.
     """
     stacks, warnings = plan_stacks(study, size, recorded.stacks), list[str]()
     for arms in sharing_arms(study):
@@ -128,14 +126,6 @@ def _fitting(
         size = found.stack
         if size >= wanted:
             continue
-        bound = recorded.binding(study, size)
-        if bound is not None:
-            labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in bound)
-            raise ParibusError(
-                f"{labels} were trained {len(bound)} side by side and so are those they are "
-                f"compared with, but memory holds {size} now ({found.why}); free memory, state "
-                "fewer --workers, or delete their folders to train all of them again"
-            )
         again = len(recorded.begun) - len(recorded.up_to(size).begun)
         warnings.append(
             f"{size} of {wanted} replicas side by side: {found.why}"

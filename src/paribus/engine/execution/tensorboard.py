@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from torch.utils.tensorboard import SummaryWriter
 
 from paribus.results import TrialFolder
 from paribus.study import Study
@@ -19,7 +17,7 @@ class TensorBoard:
 
     def __init__(self, study: Study, results: Path) -> None:
         self._folder = results / FOLDER
-        self._writers: dict[tuple[str, int], EventFileWriter] = {}
+        self._writers: dict[tuple[str, int], SummaryWriter] = {}
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
         """Write the loss of the last step, in nats/token, under `live/`."""
@@ -46,11 +44,7 @@ class TensorBoard:
     def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
         if (arm, seed) not in self._writers:
             path = self._folder / arm / f"seed-{seed}"
-            self._writers[arm, seed] = EventFileWriter(str(path))
-        scalars = [
-            Summary.Value(tag=tag, simple_value=value)
-            for tag, value in values.items()
-            if value is not None
-        ]
-        event = Event(step=step, summary=Summary(value=scalars))
-        self._writers[arm, seed].add_event(event)
+            self._writers[arm, seed] = SummaryWriter(str(path))
+        for tag, value in values.items():
+            if value is not None:
+                self._writers[arm, seed].add_scalar(tag, value, step)

@@ -95,28 +95,6 @@ def _c_function(name: str) -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), name, None)
 
 
-def memory_in_use(device: torch.device) -> int | None:
-    """Bytes in use now, from where `most_memory` counts; None where the system does not tell."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_reserved(device)
-    try:
-        (PROCESS / "clear_refs").write_text(
-            "5", encoding="utf-8"
-        )  # resets the peak (Linux, proc(5))
-    except OSError:
-        return None
-    return _kilobytes(PROCESS / "status", "VmRSS:")
-
-
-def most_memory(device: torch.device) -> int | None:
-    """Return the most bytes that were in use since `memory_in_use` was asked."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device)  # recorded steps keep memory to themselves
-    return _kilobytes(PROCESS / "status", "VmHWM:")
-
-
 def most_held(action: Callable[[], Result], device: torch.device) -> tuple[Result, int | None]:
     """Return what `action` gives, and the most bytes of tensors that it held at once.
 
@@ -170,7 +148,7 @@ def host_memory() -> int:
     tell.
     """
     # The portable count, below, starts with the size of the process that started this one.
-    most = most_memory(torch.device("cpu"))
+    most = _kilobytes(PROCESS / "status", "VmHWM:")
     if most is not None:
         return most
     try:
@@ -208,16 +186,16 @@ def largest_stack(
     *,
     graphs: bool = True,
 ) -> Fit:
-    """Return how many of `wanted` replicas of `arm` fit, where `workers` share the memory.
+    """Return how many of `wanted` replicas of `arm` fit, where `workers` share a GPU's memory.
 
-    Where the system does not tell, all of them are said to fit. Raises ParibusError where not even
-    one does.
+    On other devices all of them are said to fit. Raises ParibusError where not even one does.
     """
+    if device.type != "cuda":
+        return Fit(wanted, "")
     free = free_memory(device)
     two = _most(study, arm, dataset, device, 2, graphs)
     three = _most(study, arm, dataset, device, 3, graphs)
-    if free is None or two is None or three is None:
-        return Fit(wanted, "")
+    assert free is not None
     usable, each = SHARE * free / workers, max(three - two, 1)
     one = two - each
     words = (
@@ -235,13 +213,14 @@ def largest_stack(
 
 def _most(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
-) -> int | None:
+) -> int:
     """Bytes that R replicas need at most, beyond what is in use without them."""
     gc.collect()
-    before = memory_in_use(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_reserved(device)
     seeds = study.seeds[:1] * R
     stack = build_stack(study, study.setting(arm), seeds, dataset, device, graphs=graphs)
-    for _ in range(1 + GRAPHED_STEPS if device.type == "cuda" else 1):
+    for _ in range(1 + GRAPHED_STEPS):
         stack.step()
-    most = most_memory(device)
-    return None if before is None or most is None else most - before
+    return torch.cuda.max_memory_reserved(device) - before  # recorded steps keep theirs

@@ -102,7 +102,7 @@ def parameter_groups(
         groups.append(
             ParameterGroup(
                 found.named[optimizer],
-                _corrected(found.named[optimizer], found.options(at, optimizer)),
+                found.options(at, optimizer),
                 (*decayed, *others),
                 len(decayed),
                 tuple(factor for factor, _ in rates),
@@ -237,23 +237,6 @@ def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: Paramet
             f"{shape}; let its takes(shape, use) leave that to '{optimizer.rest}'"
         )
     return takes
-
-
-def _corrected(optimizer: Optimizer, options: Options) -> Options:
-    """Return `options`, if corrections with them are of its slots. Raises ParibusError."""
-    try:
-        unknown = optimizer.corrections(options, 0).keys() - set(optimizer.slots)
-    except Exception as error:
-        raise ParibusError(
-            f"optimizer '{optimizer.name}': its corrections(options, t) failed: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if unknown:
-        raise ParibusError(
-            f"optimizer '{optimizer.name}' corrects '{min(unknown)}', which is none of its slots "
-            f"{optimizer.slots}"
-        )
-    return options
 
 
 def _require_matches(groups: Sequence[GroupSpec], met: set[int], names: list[str]) -> None:

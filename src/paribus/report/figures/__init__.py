@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from paribus.analysis import Analysis
 from paribus.drawing import HELD_OUT
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.figure_rows import Curves
-from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves, trend
+from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
 from paribus.report.figures.trained_models import (
     all_depths,
@@ -23,14 +23,14 @@ from paribus.results import Results
 
 __all__ = [
     "ARM_COLOURS",
+    "HELD_OUT",
     "Figure",
     "colours",
-    "columns_drawn",
     "draw",
     "forest",
     "names",
+    "quantile_columns",
     "seed_pairs",
-    "trend",
 ]
 
 
@@ -52,17 +52,6 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         throughput(results),
     ]
     return _named_apart(figure for figure in found if figure is not None)
-
-
-def columns_drawn(results: Results) -> Iterator[str]:
-    """Yield all columns of steps and probes that figures read."""
-    for drawing in results.drawings:
-        if drawing.how in HELD_OUT:
-            continue
-        yield from drawing.columns
-        if drawing.how == "spread":
-            for columns in quantile_columns(drawing).values():
-                yield from columns.values()
 
 
 def _named_apart(figures: Iterable[Figure]) -> list[Figure]:

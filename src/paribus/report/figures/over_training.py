@@ -55,12 +55,6 @@ def all_trends(curves: Curves) -> list[Figure]:
     return [figure for figure in drawn if figure is not None]
 
 
-def trend(results: Results, column: str) -> Figure | None:
-    """Return the trend of a column; None where no trial has it, or nothing declares its drawing."""
-    drawings = [d for d in results.drawings if (d.column, d.how) == (column, "trend")]
-    return _trend(Curves(results), drawings[0]) if drawings else None
-
-
 def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
     rows = over_steps(curves, drawing.columns)
     if not rows:

@@ -21,7 +21,6 @@ from paribus.report.figures.style import (
     arm_dash,
     figure_name,
     hover,
-    mean_line,
     over,
     panels,
     rounded,
@@ -34,7 +33,6 @@ from paribus.study.tuning import Value
 PANEL, PANEL_HEIGHT = 250, 220
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
-LINE_PIXELS = 12  # from one line of marks of diverged trials to the next
 # What was chosen, by where it stands among the values tried: inside, or at which edge.
 STATES = {
     0: "chosen",
@@ -42,7 +40,7 @@ STATES = {
     1: "chosen: upper edge",
 }
 SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"), strict=True))
-SHARED, BEST_OF = "tuning-contrast", "tuning-best-of"
+SHARED = "tuning-contrast"
 
 
 def curve_name(key: str) -> str:
@@ -51,12 +49,12 @@ def curve_name(key: str) -> str:
 
 
 def tuning_figures(analysis: Analysis) -> list[Figure]:
-    """Return a curve for each tuned key, the contrast at every shared value, the best of n."""
+    """Return a curve for each tuned key, and the contrast at every shared value."""
     tuned, plan = analysis.tuned, analysis.study.tuning
     if tuned is None or plan is None:
         return []
     curves = [_curve(analysis, tuned, key) for key in plan.keys]
-    found = [*curves, _shared(analysis, tuned), _best_of(analysis, tuned)]
+    found = [*curves, _shared(analysis, tuned)]
     return [figure for figure in found if figure is not None]
 
 
@@ -67,7 +65,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
     drawn = [row["value"] for row in rows if "value" in row]
     if not drawn:
         return None
-    lost = _numbered(rows)
+    lost = any(row["kind"] == "diverged" for row in rows)
     name, short = curve_name(key), key.rpartition(".")[2].replace("_", " ")
     values = [candidate[key] for candidate in tuned.candidates]
     y = over("value:Q", tuned.metric.title)
@@ -91,10 +89,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
         _only(seeds, "seed"),
         _only(means, "mean"),
         _only(chosen, "chosen"),
-        *(
-            _only(crosses.encode(y=alt.value(6 + LINE_PIXELS * line)), f"diverged {line}")
-            for line in range(lost)
-        ),
+        *([_only(crosses.encode(y=alt.value(6)), "diverged")] if lost else []),
     ).properties(width=WIDTH, height=HEIGHT)
     several = len(tuned.candidates[0]) > 1
     best = "the best mean at each value, whatever the other keys" if several else "their means"
@@ -141,15 +136,6 @@ def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[di
         if math.isfinite(best.mean):
             rows.append(row(best, "mean", value=rounded(best.mean)))
     return rows
-
-
-def _numbered(rows: list[dict[str, Any]]) -> int:
-    """Give the crosses of each arm a line of their own; returns how many lines there are."""
-    lines: dict[str, int] = {}
-    for row in rows:
-        if row["kind"] == "diverged":
-            row["kind"] = f"diverged {lines.setdefault(row['arm'], len(lines))}"
-    return len(lines)
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
@@ -311,38 +297,6 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
             | {"verdict": numbers.delta(says.mean, low, high, digits)}
         )
     return rows
-
-
-def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
-    """Return the expected best of n candidates, which tells if the search was long enough."""
-    called = names(analysis.study)
-    rows = [
-        {"arm": called[arm], "n": n, "value": rounded(value)}
-        for arm, curve in tuned.best_of.items()
-        for n, value in enumerate(curve, start=1)
-    ]
-    if not rows:
-        return None
-    most = max(row["n"] for row in rows)
-    # Named, as a count of ticks is taken for a wish, and halves are written as whole numbers.
-    axis = alt.Axis(values=[*range(1, most + 1, -(-most // MOST_TICKS))], format="d")
-    base = alt.Chart(alt.NamedData(BEST_OF)).encode(
-        x=alt.X("n:Q", title="candidates tried", axis=axis, scale=alt.Scale(zero=False)),
-        color=arm_colour(analysis.study),
-    )
-    told = hover("arm:N", "n:Q", alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f"))
-    y, dots = over("value:Q", tuned.metric.title), alt.OverlayMarkDef(size=30)
-    chart = mean_line(base, y, analysis.study, told, point=dots)
-    chart = chart.properties(width=WIDTH, height=HEIGHT)
-    caption = (
-        f"The expected best {tuned.metric.label} of n candidates drawn from those tried (Dodge et "
-        "al. 2019), by their means over the tuning seeds. A line that still falls or rises at its "
-        "end says that a longer search would choose something else."
-    )
-    title = "Expected best of n candidates"
-    return Figure(
-        BEST_OF, "tuning", title, caption, chart, rows, log=min(r["value"] for r in rows) > 0
-    )
 
 
 def _capital(text: str) -> str:

@@ -32,10 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.files import write_bytes
 from paribus.report.paper.bound import Bound, Format, Markdown, Words, printed
-from paribus.report.paper.typesetting import Fonts, to_pdf, write_figures
-from paribus.study.explain import explain
+from paribus.report.paper.typesetting import needs_fonts, to_pdf, write_figures
 from paribus.untrusted_io import read_json, read_text
 
 INSTALL = "install it: pip install 'paribus[paper]'"
@@ -282,8 +282,8 @@ def _typst(source: Source, bound: Bound, folder: Path) -> bytes:
     template = folder / "template.typ"
     write_bytes(template, files("paribus.report.paper").joinpath("authored.typ").read_bytes())
     text = _pandoc(source, bound, "typst", [f"--template={template}"])
-    fonts = Fonts.of(text)
-    write_bytes(folder / "paper.typ", fonts.spelled(text).encode())
+    fonts = needs_fonts(text)
+    write_bytes(folder / "paper.typ", text.encode())
     _put_beside(source, bound, folder, fonts)
     return to_pdf(folder / "paper.typ", fonts, str(source.path))
 
@@ -295,7 +295,7 @@ def _latex(source: Source, bound: Bound, folder: Path) -> None:
     for letter, macro in IN_LATEX.items():
         text = text.replace(letter, macro)
     write_bytes(folder / "paper.tex", text.encode())
-    _put_beside(source, bound, folder, Fonts())
+    _put_beside(source, bound, folder, False)
 
 
 def _pandoc(source: Source, bound: Bound, form: Format, arguments: list[str]) -> str:
@@ -316,10 +316,10 @@ def _pandoc(source: Source, bound: Bound, form: Format, arguments: list[str]) ->
         raise ParibusError(f"{source.path}: pandoc could not read it: {error}") from None
 
 
-def _put_beside(source: Source, bound: Bound, folder: Path, fonts: Fonts) -> None:
+def _put_beside(source: Source, bound: Bound, folder: Path, system: bool) -> None:
     """Write figures, the bibliography, and pictures of the author's own."""
     wanted = [(name, figure, width) for name, (figure, width) in bound.drawn.items()]
-    write_figures(folder / "figures", wanted, fonts)
+    write_figures(folder / "figures", wanted, system)
     if source.bibliography:
         works = read_text(source.works, MOST_BYTES)
         write_bytes(folder / "references.bib", works.encode())

@@ -178,11 +178,6 @@ class Bound:
         return self._verdict(study, arm, metric).outcome
 
     @_bound
-    def answer(self, study: str, arm: str, metric: str | None = None) -> str:
-        """Return the verdict in a sentence or two."""
-        return self._verdict(study, arm, metric).answer
-
-    @_bound
     def value(
         self,
         study: str,
@@ -217,11 +212,6 @@ class Bound:
         return str(contrast.decided.n if contrast.decided else len(contrast.seeds))
 
     @_bound
-    def trials(self, study: str) -> str:
-        """Return how many trials the verdict rests on."""
-        return f"{self.material(study).analysis.n_trials:,}"
-
-    @_bound
     def events(self, study: str, arm: str) -> str:
         """Return `3 of 16`: trials of an arm that diverged or had a spike."""
         arm, analysis = self._arm(study, arm), self.material(study).analysis
@@ -233,13 +223,6 @@ class Bound:
         """Return how many parameters an arm has, by default the baseline."""
         one = self.material(study)
         return f"{one.parameters[self._arm(study, arm or one.study.baseline)]:,}"
-
-    @_bound
-    def tokens(self, study: str, arm: str | None = None) -> str:
-        """Return the training tokens of a trial of an arm, by default the baseline."""
-        one = self.material(study)
-        tokens = one.study.format.tokens(one.study, self._arm(study, arm or one.study.baseline))
-        return "not stated" if tokens is None else f"{tokens:,}"
 
     @_bound
     def setting(self, study: str, key: str, arm: str | None = None) -> str:

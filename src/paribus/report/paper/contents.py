@@ -337,9 +337,15 @@ def _decision(analysis: Analysis) -> str:
     """Return the registered rule, and when it adopts."""
     decision, rule = analysis.study.decision, rule_of(analysis)
     benefit = analysis.metrics[decision.benefit].label if decision.benefit else "nothing"
+    limits = []
+    if decision.calibration_budget is not None:
+        limits.append(f"a calibration error raised by at most {decision.calibration_budget:g}")
+    if decision.throughput_budget is not None:
+        limits.append(f"a throughput lowered by at most {100 * decision.throughput_budget:g}%")
     adopts = rule.adopts.format(
-        calibration=f"{decision.calibration_budget:g}",
-        throughput=f"{decision.throughput_budget:g}",
+        budgets=f", with {' and '.join(limits)}" if limits else "",
+        calibration=decision.calibration_budget,
+        throughput=decision.throughput_budget,
         benefit=benefit,
         least=f"{decision.least_benefit:g}",
     )

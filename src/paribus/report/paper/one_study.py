@@ -18,8 +18,8 @@ from paribus.report.paper.typesetting import (
     COLUMN_PIXELS,
     PAGE_PIXELS,
     Drawn,
-    Fonts,
     column_widths,
+    needs_fonts,
     to_pdf,
     typeset,
     write_figures,
@@ -49,7 +49,7 @@ def write_paper(
     material = Material(results, analysis, verdicts, drawn)
     parts = sections(material)
     about = f"A paribus study: {results.study.name}, digest {results.study.digest[:12]}"
-    fonts = Fonts.of(
+    fonts = needs_fonts(
         json.dumps([_document(parts, {}), about, results.study.title], ensure_ascii=False)
     )
     wanted = [
@@ -62,7 +62,7 @@ def write_paper(
         "about": typeset(about),
         "sections": _document(parts, sizes),
     }
-    text = fonts.spelled(json.dumps(document, ensure_ascii=False, indent=1))
+    text = json.dumps(document, ensure_ascii=False, indent=1)
     write_bytes(folder / "document.json", text.encode())
     for name in (TEMPLATE, BIBLIOGRAPHY):
         write_bytes(folder / name, files("paribus.report.paper").joinpath(name).read_bytes())

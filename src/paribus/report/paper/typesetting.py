@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typst
 import vl_convert
@@ -22,14 +20,8 @@ from paribus.study.allowed_text import drawable
 
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption; what is taller would be cut off
-# Typst sets an empty box for a character that no font has, and says nothing.
+# What Typst's own fonts have; for all else those of the machine are asked.
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
-NO_CHARACTER = "\U0010fffd"  # private use: no font has it
-CHARACTER_PAGES = b"""
-#set page(width: auto, height: auto)
-#set text(font: ("Libertinus Serif", "DejaVu Sans Mono"))
-#for character in sys.inputs.characters.codepoints() { page(text(character)) }
-"""
 FIGURE_PAGE = b"""
 #set page(width: auto, height: auto, margin: 0pt)
 #set document(date: none)
@@ -44,51 +36,18 @@ LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
 WIDE_ROW = 180  # characters of a row across the page: few columns may be wider than that
 
 
-@dataclass(frozen=True)
-class Fonts:
-    """Which fonts a text needs.
-
-    Attributes:
-        system: whether those of this machine are needed beside Typst's own, which have Latin,
-            Greek, Cyrillic, Hebrew and Arabic; without them a paper is the same everywhere.
-        nowhere: characters that no font has, and that are written as [U+57FA].
-    """
-
-    system: bool = False
-    nowhere: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, text: str) -> Fonts:
-        """Return the fonts for `text`."""
-        missing = lacking(set(text) - PLAIN, system=False)
-        return cls(bool(missing), frozenset(lacking(missing, system=True)))
-
-    def spelled(self, text: str) -> str:
-        """Return `text` with what no font has by its code point."""
-        return "".join(f"[U+{ord(c):04X}]" if c in self.nowhere else c for c in text)
+def needs_fonts(text: str) -> bool:
+    """Tell if the fonts of this machine are needed beside Typst's own; a paper without is the same
+    everywhere."""
+    return bool(set(text) - PLAIN)
 
 
-def lacking(characters: Iterable[str], *, system: bool) -> set[str]:
-    """Return those that neither Typst's own fonts nor, if `system`, this machine's can show."""
-    asked = [c for c in sorted(set(characters)) if unicodedata.category(c)[0] not in "ZCM"]
-    if not asked:
-        return set()
-    drawn: Any = typst.compile(
-        CHARACTER_PAGES,
-        format="svg",
-        sys_inputs={"characters": NO_CHARACTER + "".join(asked)},
-        ignore_system_fonts=not system,
-    )
-    empty, *pages = drawn  # bytes, one of each page
-    return {c for c, page in zip(asked, pages, strict=True) if page == empty or b"<use" not in page}
-
-
-def to_pdf(source: Path, fonts: Fonts, called: str) -> bytes:
+def to_pdf(source: Path, system: bool, called: str) -> bytes:
     """Compile a Typst file, whose folder has all that it names; equal files give equal bytes.
 
     Raises ParibusError with Typst's message, about what is `called` so.
     """
-    compiler = typst.Compiler(source, root=source.parent, ignore_system_fonts=not fonts.system)
+    compiler = typst.Compiler(source, root=source.parent, ignore_system_fonts=not system)
     try:
         pdf = compiler.compile(format="pdf", timestamp=0)
     except typst.TypstError as error:
@@ -108,27 +67,27 @@ class Drawn:
 
 
 def write_figures(
-    folder: Path, figures: Sequence[tuple[str, Figure, int]], fonts: Fonts
+    folder: Path, figures: Sequence[tuple[str, Figure, int]], system: bool
 ) -> dict[str, Drawn]:
     """Write figures, each with its file's name and width in pixels, in `folder`."""
     with ThreadPoolExecutor() as pool:
-        made = pool.map(lambda one: write_figure(folder / one[0], one[1], one[2], fonts), figures)
+        made = pool.map(lambda one: write_figure(folder / one[0], one[1], one[2], system), figures)
         return dict(zip((one[0] for one in figures), made, strict=True))
 
 
-def write_figure(path: Path, figure: Figure, width: int, fonts: Fonts) -> Drawn:
+def write_figure(path: Path, figure: Figure, width: int, system: bool) -> Drawn:
     """Write one, at `path` with .svg and .pdf; one taller than a page is made less wide."""
     # The renderer ends the process at a character that XML forbids. Studies with one are refused,
     # but what a probe or a task calls its parts is drawn too.
     definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
-    svg = vl_convert.vegalite_to_svg(fonts.spelled(definition))
+    svg = vl_convert.vegalite_to_svg(definition)
     image = path.with_name(f"{path.name}.svg")
     write_bytes(image, svg.encode())
     page = typst.Compiler(
         FIGURE_PAGE,
         root=image.parent,
         sys_inputs={"file": image.name},
-        ignore_system_fonts=not fonts.system,
+        ignore_system_fonts=not system,
     )
     pdf = page.compile(format="pdf", timestamp=0)
     assert isinstance(pdf, bytes)

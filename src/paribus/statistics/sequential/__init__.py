@@ -13,35 +13,3 @@
 >>> [round(boundary.nominal_p, 3) for boundary in Looks((5, 8, 12, 20)).boundaries()]
 [0.0, 0.001, 0.007, 0.046]
 """
-
-from .at_look import AtLook, OneLook, predictive_power
-from .boundaries import Boundary, Looks, Spending
-from .simulated import (
-    Characteristics,
-    characteristics,
-    detectable_effect,
-)
-from .two_stages import (
-    InverseNormal,
-    Stages,
-    combined_mcnemar,
-    error_of_either,
-    stage_weights,
-)
-
-__all__ = [
-    "AtLook",
-    "Boundary",
-    "Characteristics",
-    "InverseNormal",
-    "Looks",
-    "OneLook",
-    "Spending",
-    "Stages",
-    "characteristics",
-    "combined_mcnemar",
-    "detectable_effect",
-    "error_of_either",
-    "predictive_power",
-    "stage_weights",
-]

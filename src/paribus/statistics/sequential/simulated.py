@@ -13,20 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from ..conventions import (
-    ALPHA,
-    POWER,
-    Floats,
-    Result,
-    StatisticsError,
-    checked_count,
-    checked_fraction,
-    finite_array,
-)
+from ..conventions import ALPHA, POWER, Floats, Result, checked_fraction, finite_array
 from ..distributions import brentq, stdtr, stdtrit
 from ..multiplicity import holm
 from .at_look import predictive_power
@@ -34,12 +24,12 @@ from .boundaries import Looks, running_sums, t_statistics
 
 STUDIES = 20_000
 SEED = 20_261_123
-BLOCK = 2_000_000  # numbers that are drawn at once
+SHARED = math.sqrt(0.5)  # of a difference: what all contrasts have from their baseline
 
 
 @dataclass(frozen=True)
 class Characteristics(Result):
-    """Outcomes of simulated studies, of K looks at M contrasts on E endpoints.
+    """Outcomes of simulated studies, of looks at M contrasts on E endpoints.
 
     What is of every hypothesis is (M E,), the endpoints of a contrast beside each other.
 
@@ -51,11 +41,8 @@ class Characteristics(Result):
         any_false_effect: share in which one is claimed where the true difference is 0: the
             family-wise error.
         equivalent, any_equivalent: as of effects, of differences inside the margin.
-        futile: share of studies in which each hypothesis has no prospect when it stops, (M E,).
-        stopped: share of hypotheses that are resolved at each look, by whatever, (K,).
     """
 
-    studies: int
     pairs: tuple[float, ...]
     baseline: float
     effects: tuple[float, ...]
@@ -63,8 +50,6 @@ class Characteristics(Result):
     any_false_effect: float
     equivalent: tuple[float, ...]
     any_equivalent: float
-    futile: tuple[float, ...]
-    stopped: tuple[float, ...]
 
 
 def characteristics(
@@ -75,12 +60,12 @@ def characteristics(
     alpha: float = ALPHA,
     margin: float | None = None,
     futility: float = 0.0,
-    correlation: float = 0.5,
-    ignored: float = 0.0,
     studies: int = STUDIES,
-    seed: int = SEED,
 ) -> Characteristics:
     """Simulate studies of normal differences under a plan.
+
+    Contrasts correlate by one half on an endpoint, as where arms of equal spread share a baseline.
+    Endpoints are independent, which makes a contrast go on longest.
 
     Args:
         effects: true mean of each hypothesis, in SDs of its paired differences, (M E,).
@@ -88,49 +73,42 @@ def characteristics(
             each that is resolved stays as it was.
         margin: of equivalence, in the same SDs; None where it is not tested.
         futility: a contrast stops where its predictive power is below it.
-        correlation: between contrasts, on an endpoint; a half where arms of equal spread share a
-            baseline. Endpoints are independent, which makes a contrast go on longest.
-        ignored: share of stops by equivalence and futility after which sampling goes on and all
-            later looks count, as they may: these stops do not bind.
     """
-    means = finite_array(list(effects), "effects")
-    alpha, studies = checked_fraction(alpha, "alpha"), checked_count(studies, "studies", 1)
-    if not 0 <= correlation <= 1:
-        raise StatisticsError(f"correlation = {correlation} is not within [0, 1]: pass one that is")
-    checked_count(endpoints, "endpoints", 1)
-    if len(means) % endpoints:
-        raise StatisticsError(
-            f"effects has {len(means)} entries of {endpoints} endpoints: state one for each "
-            "endpoint of each contrast"
-        )
-    rules = _Rules(looks, alpha, margin, futility, ignored, endpoints)
-    rng = np.random.default_rng([seed, *looks.pairs])
-    block = max(1, BLOCK // (looks.pairs[-1] * (len(means) + 1)))
-    done = [
-        _block(rules, means, correlation, min(block, studies - start), rng)
-        for start in range(0, studies, block)
-    ]
-    outcomes = _Outcomes(*(np.concatenate(parts) for parts in zip(*done, strict=True)))
-    return _summary(rules, means, outcomes)
-
-
-def _summary(rules: _Rules, means: Floats, outcomes: _Outcomes) -> Characteristics:
-    looks = rules.looks
-    pairs = np.array(looks.pairs)[outcomes.at][:, :: rules.endpoints]
-    false = outcomes.effect & (means == 0)
+    means, alpha = finite_array(list(effects), "effects"), checked_fraction(alpha, "alpha")
+    rng = np.random.default_rng([SEED, *looks.pairs])
+    shape, contrasts = (studies, len(means)), len(means) // endpoints
+    total, squares = np.zeros(shape), np.zeros(shape)
+    p, same_p = np.ones(shape), np.ones(shape)  # those of contrasts that have stopped stay
+    pairs_used = np.full((studies, contrasts), looks.pairs[-1])
+    going, resolved = np.ones((studies, contrasts), bool), np.zeros(shape, bool)
+    effect, same = np.zeros(shape, bool), np.zeros(shape, bool)
+    before = 0
+    for k, pairs in enumerate(looks.pairs):
+        for _ in range(pairs - before):
+            shared = np.tile(rng.standard_normal((studies, endpoints)), contrasts)
+            values = means + SHARED * (shared + rng.standard_normal(shape))
+            total, squares = total + values, squares + values**2
+        mean, before = total / pairs, pairs
+        error = np.sqrt((squares / pairs - mean**2) / (pairs - 1))
+        tested = np.repeat(going, endpoints, axis=1) & ~resolved
+        p = np.where(tested, _two_sided(looks, k, mean / error), p)
+        same_p = np.where(tested, _equivalence(looks, k, mean, error, margin), same_p)
+        effect, same = holm(p) <= alpha, holm(same_p) <= alpha
+        resolved |= tested & (effect | same)
+        closed = resolved
+        if futility and pairs < looks.pairs[-1]:
+            closed = resolved | (_chance(looks, k, mean, error, effect, alpha, margin) < futility)
+        stops = going & closed.reshape(*going.shape, endpoints).all(axis=2)
+        pairs_used[stops] = pairs
+        going &= ~stops
     return Characteristics(
-        studies=len(pairs),
-        pairs=tuple(pairs.mean(axis=0).tolist()),
-        baseline=float(pairs.max(axis=1).mean()),
-        effects=tuple(outcomes.effect.mean(axis=0).tolist()),
-        any_effect=float(outcomes.effect.any(axis=1).mean()),
-        any_false_effect=float(false.any(axis=1).mean()),
-        equivalent=tuple(outcomes.same.mean(axis=0).tolist()),
-        any_equivalent=float(outcomes.same.any(axis=1).mean()),
-        futile=tuple(outcomes.futile.mean(axis=0).tolist()),
-        stopped=tuple(
-            float(((outcomes.at == k) & outcomes.resolved).mean()) for k in range(len(looks.pairs))
-        ),
+        pairs=tuple(pairs_used.mean(axis=0).tolist()),
+        baseline=float(pairs_used.max(axis=1).mean()),
+        effects=tuple(effect.mean(axis=0).tolist()),
+        any_effect=float(effect.any(axis=1).mean()),
+        any_false_effect=float((effect & (means == 0)).any(axis=1).mean()),
+        equivalent=tuple(same.mean(axis=0).tolist()),
+        any_equivalent=float(same.any(axis=1).mean()),
     )
 
 
@@ -154,64 +132,6 @@ def detectable_effect(
     return float(brentq(lacks, 0.0, most, xtol=1e-4))  # type: ignore[arg-type]
 
 
-class _Outcomes(NamedTuple):
-    """Of every hypothesis of every simulated study, each (N, M E): the look at which its contrast
-    stops, and what is claimed of it in the end."""
-
-    at: np.ndarray
-    effect: np.ndarray
-    same: np.ndarray
-    futile: np.ndarray
-    resolved: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Rules:
-    looks: Looks
-    alpha: float
-    margin: float | None
-    futility: float
-    ignored: float
-    endpoints: int
-
-
-def _block(
-    rules: _Rules, means: Floats, correlation: float, studies: int, rng: np.random.Generator
-) -> _Outcomes:
-    """Return so many simulated studies."""
-    looks, shape, endpoints = rules.looks, (studies, len(means)), rules.endpoints
-    contrasts = len(means) // endpoints
-    total, squares = np.zeros(shape), np.zeros(shape)
-    p, same_p = np.ones(shape), np.ones(shape)  # those of contrasts that have stopped stay
-    at, futile = np.full(shape, len(looks.pairs) - 1), np.zeros(shape, bool)
-    going, kept = np.ones((studies, contrasts), bool), np.zeros(shape, bool)
-    effect, same = np.zeros(shape, bool), np.zeros(shape, bool)
-    before = 0
-    for k, pairs in enumerate(looks.pairs):
-        new = (studies, pairs - before)
-        shared = np.tile(rng.standard_normal((*new, endpoints)), contrasts)
-        values = math.sqrt(correlation) * shared + means
-        values = values + math.sqrt(1 - correlation) * rng.standard_normal((*new, len(means)))
-        total, squares = total + values.sum(axis=1), squares + (values**2).sum(axis=1)
-        mean, before = total / pairs, pairs
-        error = np.sqrt((squares / pairs - mean**2) / (pairs - 1))
-        tested = np.repeat(going, endpoints, axis=1) & ~kept
-        p = np.where(tested, _two_sided(looks, k, mean / error), p)
-        same_p = np.where(tested, _equivalence(looks, k, mean, error, rules.margin), same_p)
-        effect, same = holm(p) <= rules.alpha, holm(same_p) <= rules.alpha
-        hopeless = tested & ~effect & ~same & _hopeless(rules, k, mean, error, effect)
-        heeded = rng.random(going.shape) >= rules.ignored
-        heeded = np.repeat(heeded, endpoints, axis=1)
-        kept |= tested & (effect | (same & heeded))
-        closed = (kept | (hopeless & heeded)).reshape(*going.shape, endpoints)
-        stops = np.repeat(going & closed.all(axis=2), endpoints, axis=1)
-        futile |= stops & hopeless
-        at[stops] = k
-        going &= ~closed.all(axis=2)
-    resolved = effect | same | futile
-    return _Outcomes(at, effect, same, futile, resolved)
-
-
 def _two_sided(looks: Looks, k: int, t: Floats) -> Floats:
     return np.minimum(1.0, 2 * looks.level(k, stdtr(looks.pairs[k] - 1, -np.abs(t))))
 
@@ -223,21 +143,27 @@ def _equivalence(looks: Looks, k: int, mean: Floats, error: Floats, margin: floa
     return looks.level(k, stdtr(looks.pairs[k] - 1, (np.abs(mean) - margin) / error))
 
 
-def _hopeless(rules: _Rules, k: int, mean: Floats, error: Floats, effect: np.ndarray) -> np.ndarray:
-    """Whose predictive power is below the threshold, each at its level of Holm's method now."""
-    if not rules.futility or k == len(rules.looks.pairs) - 1:
-        return np.zeros_like(effect)
-    left = np.maximum(1, (~effect).sum(axis=1, keepdims=True))
-    hopeless = np.zeros_like(effect)
-    for open_contrasts in np.unique(left):
-        chance = predictive_power(
-            n=rules.looks.pairs[k],
-            mean=mean,
-            standard_error=error,
-            looks=rules.looks,
+def _chance(
+    looks: Looks,
+    k: int,
+    mean: Floats,
+    error: Floats,
+    effect: np.ndarray,
+    alpha: float,
+    margin: float | None,
+) -> Floats:
+    """Predictive power of every hypothesis, each at its level of Holm's method now."""
+    left = np.maximum(1, (~effect).sum(axis=1))
+    chance = np.empty_like(mean)
+    for n_open in np.unique(left).tolist():
+        rows = left == n_open
+        chance[rows] = predictive_power(
+            n=looks.pairs[k],
+            mean=mean[rows],
+            standard_error=error[rows],
+            looks=looks,
             look=k,
-            alpha=rules.alpha / int(open_contrasts),
-            margin=rules.margin,
+            alpha=alpha / n_open,
+            margin=margin,
         )
-        hopeless |= (left == open_contrasts) & (chance < rules.futility)
-    return hopeless
+    return chance

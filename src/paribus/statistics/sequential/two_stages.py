@@ -24,8 +24,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..conventions import ALPHA, Interval, Result, StatisticsError, checked_fraction
 from ..deciding import DecidingTest, TestOf
 from ..distributions import bdtr, brentq, ndtr, ndtri, quad
@@ -195,11 +193,9 @@ class Stages(Result):
 
     def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return the inverse-normal combination of McNemar's test of each stage."""
-        ours, theirs = np.asarray(treatment, dtype=bool), np.asarray(baseline, dtype=bool)
-        counts = [
-            (int((theirs[part] & ~ours[part]).sum()), int((ours[part] & ~theirs[part]).sum()))
-            for part in (slice(None, self.first), slice(self.first, None))
-        ]
+        pairs = list(zip(baseline, treatment, strict=True))
+        parts = pairs[: self.first], pairs[self.first :]
+        counts = [(part.count((True, False)), part.count((False, True))) for part in parts]
         return combined_mcnemar(counts, self.weights, self.look.one_sided if self.look else None)
 
 

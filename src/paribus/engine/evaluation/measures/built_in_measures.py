@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from paribus.drawing import Drawing
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.evaluation.measures import measure
-from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions
+from paribus.engine.evaluation.predictions import Predictions
 from paribus.engine.evaluation.text_parts import (
     BREAKDOWN,
-    CELLS,
     CONTEXT_STEP,
     Row,
     breakdown,
-    by_cell,
     confidence_bins,
     contexts,
-    equal_mass,
     equal_width,
     gap_sum,
     grouped,
@@ -101,21 +97,6 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
 
 
 @measure(
-    "calibration_error_equal_mass",
-    better="lower",
-    label="calibration error, bins of equal mass",
-    unit="share",
-    source="Nguyen & O'Connor 2015 (arXiv 1508.05154), adaptive binning: 15 bins of equal mass",
-    drawings=(),
-    finish=lambda tally, seq_len: _error(equal_mass(tally), seq_len),
-)
-def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:
-    """Return the same with bins of as many tokens each (see `equal_mass`)."""
-    confidence = predictions.confidence
-    return tally(by_cell(confidence), confidence, predictions.correct, CELLS)
-
-
-@measure(
     "context_loss",
     better="lower",
     label="loss by context",
@@ -145,37 +126,6 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     """
     n = len(contexts(predictions.seq_len))
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
-
-
-EDGE = 8  # positions
-
-
-def _difference(sums: np.ndarray, seq_len: int) -> list[Row]:
-    (edge, n_edge), (middle, n_middle) = sums.tolist()
-    return [Row("all", edge / n_edge - middle / n_middle)] if n_edge else []
-
-
-@measure(
-    "edge_loss",
-    label="loss at the edge of the window",
-    unit="nats/token",
-    source="own definition: the last positions of the window against its middle half",
-    drawings=(),
-    finish=_difference,
-)
-def edge_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean loss of the last 8 positions minus that of the middle half. No ratio of sums.
-
-    More context should make it negative; above zero, the edge is harder than the middle. The edge
-    is at most a quarter of the window, so that the two do not meet. There is no row where a window
-    has fewer than 4 positions, or no window is whole enough to have an edge.
-    """
-    quarter = predictions.seq_len // 4
-    position, losses = predictions.position, predictions.loss_nats
-    is_edge = position >= predictions.seq_len - min(EDGE, quarter)
-    is_middle = (position >= quarter) & (position < predictions.seq_len - quarter)
-    of_each = (losses[chosen] for chosen in (is_edge, is_middle))
-    return np.array([(found.sum(dtype=np.float64), len(found)) for found in of_each])
 
 
 def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
@@ -342,58 +292,3 @@ def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
     """Return the expected calibration error, with bins of equal width, at each temperature."""
     hits = predictions.correct[predictions.swept]
     return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])
-
-
-def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
-    losses, slopes, counts = sums
-    return [Row("all", _zero(1 / np.array(TEMPERATURES), losses / counts, slopes / counts))]
-
-
-@measure(
-    "best_temperature",
-    label=f"best softmax temperature from {min(TEMPERATURES):g} to {max(TEMPERATURES):g}",
-    digits=3,
-    unit="",
-    source=SCALING,
-    drawings=(),
-    finish=_lowest,
-)
-def best_temperature(predictions: Predictions) -> np.ndarray:
-    """Return the temperature of the lowest loss, fitted on the very text that the loss is of.
-
-    The loss is convex in 1 / T, so its slope crosses zero once, between the two temperatures of the
-    sweep where it changes sign. There it is that of the polynomial in log T which has the losses
-    and the slopes of all temperatures. A minimum outside the sweep is given as the sweep's nearest
-    end (0.5 or 2); where no temperature changes the loss (all logits equal), it is 1; where the
-    loss is not finite, NaN.
-    """
-    losses, slopes = predictions.losses_at, predictions.slopes_at
-    counts = np.full(len(losses), losses.shape[1], np.float64)
-    return np.stack([*(a.sum(axis=1, dtype=np.float64) for a in (losses, slopes)), counts])
-
-
-def _zero(inverse: np.ndarray, loss: np.ndarray, slope: np.ndarray) -> float:
-    """Return the T at which `slope`, the derivative of `loss` by `inverse` temperature, is zero."""
-    if not (np.isfinite(slope).all() and np.isfinite(loss).all()):
-        return math.nan
-    if not slope.any():
-        return 1.0
-    # By log T the sign turns, and falling loss has a negative slope as one is used to.
-    log_T, slope = -np.log(inverse), -slope * inverse
-    if slope[0] >= 0:
-        return TEMPERATURES[0]
-    if slope[-1] <= 0:
-        return TEMPERATURES[-1]
-    # Imported when it is needed: it takes half a second, for which the first step would wait.
-    from scipy.interpolate import KroghInterpolator
-    from scipy.optimize import brentq
-
-    after = int((slope > 0).argmax())
-    known = np.stack([loss, slope], axis=1).ravel()  # each place twice: its value, its derivative
-    curve = KroghInterpolator(np.repeat(log_T, 2), known)
-    ends = log_T[after - 1], log_T[after]
-    left, right = (float(curve.derivative(end)) for end in ends)
-    if not left < 0 < right:  # it is zero at an end, but for rounding
-        return math.exp(ends[int(abs(right) < abs(left))])
-    zero: Any = brentq(curve.derivative, *ends)
-    return math.exp(zero)

@@ -15,7 +15,6 @@ from paribus.engine.execution.backends.protocol import (
     backend,
     called,
     find_backend,
-    start_process,
 )
 from paribus.study.choices import Options
 
@@ -31,5 +30,4 @@ __all__ = [
     "backend",
     "called",
     "find_backend",
-    "start_process",
 ]

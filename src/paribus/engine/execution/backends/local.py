@@ -119,10 +119,6 @@ class Local(Backend):
         """Return one per GPU; on a CPU, one per core that this process may use."""
         return devices if device != "cpu" else count_cores()
 
-    def is_surely_cpu(self, device: str) -> bool:
-        """Tell whether there is no sign of a GPU; False where that is unknown."""
-        return processes.is_surely_cpu(device)
-
 
 def count_cores() -> int:
     """Count the cores of this machine that this process may use."""

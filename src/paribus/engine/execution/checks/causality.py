@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -30,20 +30,14 @@ from paribus.engine.evaluation.leaks import (
     compare,
     find_leak,
     find_length_leak,
-    rounding,
     tolerance,
 )
 from paribus.engine.evaluation.predictions import windows_per_batch
 from paribus.engine.model import GPT, KeyValueCache
-from paribus.engine.observation import LOGITS, capture
 from paribus.engine.setting import Setting
 from paribus.engine.training import PRODUCTS, Trainer
 from paribus.errors import ParibusError
 from paribus.rng import stream
-
-Tap = Callable[
-    [Tensor], dict[str, Tensor]
-]  # tokens [B, T] -> {module path: its output [B, T, ...]}
 
 FEW_ROWS = 2  # where the number of rows does not matter
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
@@ -127,17 +121,10 @@ def _train_causally(
     lower = PRODUCTS[setting.training.precision]
     calls = count()
 
-    def tap(
-        tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
-    ) -> dict[str, Tensor]:
+    def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
         tokens_RBT = tokens_BT.reshape(R, -1, tokens_BT.shape[1])
         with seeded(next(calls)), torch.set_grad_enabled(gradients):
-            logits_RBTV, outputs = stack.logits(tokens_RBT, paths, mixed=mixed)
-        flat = {path: output.flatten(0, 1) for path, output in outputs.items()}
-        return flat | {LOGITS: logits_RBTV.detach().flatten(0, 1)}
-
-    def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
-        return tap(tokens_BT, (), mixed=mixed)[LOGITS]
+            return stack.logits(tokens_RBT, mixed=mixed)[0].detach().flatten(0, 1)
 
     seen, key = 0.0, _digest(stack.parameters(0))
     for mixed in precisions:
@@ -154,7 +141,7 @@ def _train_causally(
                 np.repeat(spared, len(tokens_BT) // R),
             )
             if leak is not None:
-                _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), dtype)
+                _refuse(where, "in training", setting, leak, dtype)
             seen = max(seen, largest)
     return seen
 
@@ -189,9 +176,7 @@ def require_causal_reading(
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
     and what is not is refused. Own code could know the type, and is judged by float32.
     """
-    read = partial(
-        _read_causally, where, setting=setting, dataset=dataset, brief=brief, is_own=is_own
-    )
+    read = partial(_read_causally, where, setting, dataset, brief=brief, is_own=is_own)
     try:
         return read(model)
     except NotCausalError as error:
@@ -203,13 +188,7 @@ def require_causal_reading(
 
 
 def _read_causally(
-    where: str,
-    model: GPT,
-    *,
-    setting: Setting,
-    dataset: Dataset,
-    brief: bool,
-    is_own: bool,
+    where: str, setting: Setting, dataset: Dataset, model: GPT, *, brief: bool, is_own: bool
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
@@ -222,11 +201,6 @@ def _read_causally(
     def read(tokens_BT: Tensor) -> Tensor:
         with seeded(next(calls)), torch.no_grad():
             return model(tokens_BT)
-
-    def tap(tokens_BT: Tensor) -> dict[str, Tensor]:
-        with capture(model, _sites(setting)) as outputs:
-            read(tokens_BT)
-        return outputs
 
     texts = [(rows(B), FEW_PLACES if brief else PLACES if is_own else min(2 * B, PLACES))]
     if brief and is_own:
@@ -242,7 +216,7 @@ def _read_causally(
             if leak is None:
                 leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed, rng)
             if leak is not None:
-                _refuse(where, "in evaluation", setting, leak, tap, torch.float32)
+                _refuse(where, "in evaluation", setting, leak, torch.float32)
         if model.can_cache and seq_len > LEAST_CACHED:
             few = texts[0][0][:FEW_ROWS]
             _require_same_with_cache(where, model, setting, read, few, allowed)
@@ -268,8 +242,7 @@ def _require_same_with_cache(
     order and repeated, go on with some tokens at once and with single ones; and the head is given
     positions of all rows side by side, [N, D].
     """
-    own = ", ".join(f"model.modules.{s} = '{p}'" for s, p in setting.model.modules.named.items())
-    named = f" ({own})" if own else ""
+    named = _named(setting)
     order = torch.tensor(ORDER, device=tokens_BT.device)
     tokens, T = tokens_BT[order], tokens_BT.shape[1]
     whole, rest = read(tokens), min(CACHED, T - 1)
@@ -298,19 +271,14 @@ def _require_same_with_cache(
         )
 
 
-def _sites(setting: Setting) -> tuple[str, ...]:
-    """Paths of all that may be replaced in a model, in the order of computation."""
-    parts = ("attention_norm", "attention", "mlp_norm", "mlp")
-    blocks = [f"blocks.{i}.{part}" for i in range(setting.model.n_layer) for part in parts]
-    return ("embedding", *blocks, "final_norm")
+def _named(setting: Setting) -> str:
+    """Return the modules of the arm's own, in brackets."""
+    own = ", ".join(f"model.modules.{s} = '{p}'" for s, p in setting.model.modules.named.items())
+    return f" ({own})" if own else ""
 
 
-def _refuse(
-    where: str, when: str, setting: Setting, leak: Leak, tap: Tap, dtype: torch.dtype
-) -> None:
-    """Raise the NotCausalError that says what leaks, where it begins and at which position."""
-    outputs, relative = (tap(leak.tokens), tap(leak.changed)), rounding(setting, dtype)
-    path = next((path for path in _sites(setting) if _differ(outputs, path, leak, relative)), "")
+def _refuse(where: str, when: str, setting: Setting, leak: Leak, dtype: torch.dtype) -> None:
+    """Raise the NotCausalError that says what leaks, and at which position."""
     what = {
         "repetition": "the same tokens read again give other logits: it draws random numbers or "
         "keeps something between calls; for dropout take paribus.engine.model.Dropout",
@@ -322,42 +290,9 @@ def _refuse(
         "reads the past alone",
     }[leak.cause]
     raise NotCausalError(
-        f"{where}{_named(setting, path)}: at position t = {leak.position}, {when}, {what} "
-        f"(by {leak.difference:.3g} nats; rounding explains {tolerance(setting, dtype):.1g}"
-        f"{_of_large_logits(leak, dtype)})",
+        f"{where}{_named(setting)}: at position t = {leak.position}, {when}, {what} "
+        f"(by {leak.difference:.3g} nats; rounding explains {tolerance(setting, dtype):.1g})",
         leak.difference,
-    )
-
-
-def _of_large_logits(leak: Leak, dtype: torch.dtype) -> str:
-    """Words where logits are so large that their own rounding may be all there is."""
-    if not leak.difference <= 4 * torch.finfo(dtype).eps * leak.logit:
-        return ""
-    return (
-        f", and logits of {leak.logit:.1g} round so coarsely that the two cannot be told apart; "
-        "keep them small, a constant that is added to all of them predicts nothing"
-    )
-
-
-def _named(setting: Setting, path: str) -> str:
-    """Return the site at `path`, and what the arm put there."""
-    if not path:
-        own = setting.model.modules.named.get("head")
-        return f", model.modules.head = '{own}'" if own else ""
-    part = path.split(".")[-1]
-    site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
-    named = setting.model.modules.named
-    # Positions of the user's own stand in a part that may be built in.
-    inner = "positions" if site in ("attention", "embedding") and site not in named else site
-    own = named.get(inner)
-    return f", model.modules.{inner} = '{own}' (at {path})" if own else f", at {path}"
-
-
-def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:
-    """Tell whether the output of `path` differs in the leak's row, up to its position."""
-    ours, theirs = (of[path][leak.row, : leak.position + 1].float() for of in outputs)
-    return ours.shape != theirs.shape or not torch.allclose(
-        ours, theirs, rtol=0, atol=relative * float(ours.abs().max()), equal_nan=True
     )
 
 
@@ -372,17 +307,12 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         random.seed(seed)
         np.random.seed(seed)
-        _seed_torch(seed)
+        if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+            torch.manual_seed(seed)
+        else:  # the same; that notes each call, with the way to it, for a GPU
+            torch.default_generator.manual_seed(seed)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(of_numpy)
-
-
-def _seed_torch(seed: int) -> None:
-    """As `torch.manual_seed`, which without a GPU notes each call, with the way to it, for one."""
-    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
-        torch.manual_seed(seed)
-    else:
-        torch.default_generator.manual_seed(seed)

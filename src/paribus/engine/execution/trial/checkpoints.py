@@ -12,20 +12,22 @@ business of training; here every name, type, shape and value is kept and checked
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict, ValidationError
 
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.migrations import KEY, SCHEMA
 from paribus.results.formats import write_plain_json
-from paribus.untrusted_io import WEIGHTS_BYTES, read_json, regular_path
+from paribus.results.records import Record
+from paribus.untrusted_io import WEIGHTS_BYTES, open_regular, read_json
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2
@@ -37,6 +39,17 @@ Arrays = Mapping[str, np.ndarray]
 
 class UnusableError(ParibusError):
     """Why a checkpoint cannot be gone on from."""
+
+
+class About(Record):
+    """about.json."""
+
+    model_config = ConfigDict(extra="ignore")
+    trials: list[tuple[str, int]]
+    t: int
+    identity: dict[str, Any]
+    about: dict[str, Any]
+    shards: list[dict[str, str]]  # by replica: {file: its SHA-256}
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Checkpoint:
     t: int
     identity: dict[str, Any]
     about: dict[str, Any]
-    _shards: list[dict[str, Any]]  # by replica: {file: {"bytes", "arrays"}}
+    _shards: list[dict[str, str]]
 
     def require(self, identity: Mapping[str, Any]) -> None:
         """Raise UnusableError where it is not of this identity."""
@@ -74,8 +87,8 @@ class Checkpoint:
         return [
             {
                 name: array
-                for file, about in shards.items()
-                for name, array in _read_shard(self.path / file, about).items()
+                for file, sha256 in shards.items()
+                for name, array in _read_shard(self.path / Path(file).name, sha256).items()
             }
             for shards in self._shards
         ]
@@ -178,57 +191,24 @@ def _read(path: Path) -> Checkpoint:
     try:
         record = read_json(path / ABOUT, missing="it is missing")
         written = record.pop("sha256")
-        if digest(record) != written or record["t"] != _step(path):
-            raise UnusableError("about.json was changed after it was written")
-        if not _well_formed(record):
-            raise UnusableError("about.json is not what we write")
-        return Checkpoint(
-            path,
-            tuple((arm, seed) for arm, seed in record["trials"]),
-            record["t"],
-            record["identity"],
-            record["about"],
-            record["shards"],
-        )
-    except UnusableError:
-        raise
-    except (ParibusError, KeyError, TypeError, ValueError, AttributeError):
+        found = About.model_validate_json(json.dumps(record))
+    except (ParibusError, ValidationError, KeyError, TypeError, AttributeError):
         raise UnusableError("about.json is missing or damaged") from None
+    if digest(record) != written or found.t != _step(path):
+        raise UnusableError("about.json was changed after it was written")
+    return Checkpoint(path, tuple(found.trials), found.t, found.identity, found.about, found.shards)
 
 
-def _well_formed(record: dict[str, Any]) -> bool:
-    """Tell whether about.json has the types that its readers rely on."""
-    trials, shards = record["trials"], record["shards"]
-    return (
-        type(record["t"]) is int
-        and isinstance(record["identity"], dict)
-        and isinstance(record["about"], dict)
-        and isinstance(trials, list)
-        and all(isinstance(arm, str) and type(seed) is int for arm, seed in trials)
-        and isinstance(shards, list)
-        and len(shards) == len(trials)
-        and all(
-            Path(file).name == file
-            and type(about["bytes"]) is int
-            and isinstance(about["arrays"], dict)
-            for replica in shards
-            for file, about in replica.items()
-        )
-    )
-
-
-def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, Any]:
-    """{file: {"bytes", "arrays": {name: type, shape and digest}}} of one replica."""
+def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:
+    """Write the arrays of one replica; returns {file: its SHA-256}."""
     import safetensors.numpy  # not above: what only asks how far a stack is needs no engine
 
-    shards: dict[str, Any] = {}
+    shards: dict[str, str] = {}
     for k, names in enumerate(_parts(arrays)):
         file = f"replica-{replica}-{k}.safetensors"
-        part = {name: np.asarray(arrays[name], order="C") for name in names}
-        content = safetensors.numpy.save(part)
+        content = safetensors.numpy.save({n: np.asarray(arrays[n], order="C") for n in names})
         write_bytes(folder / file, content)
-        about = {name: _about_array(array) for name, array in part.items()}
-        shards[file] = {"bytes": len(content), "arrays": about}
+        shards[file] = hashlib.sha256(content).hexdigest()
     return shards
 
 
@@ -244,32 +224,17 @@ def _parts(arrays: Arrays) -> Iterator[list[str]]:
     yield names
 
 
-def _read_shard(path: Path, about: dict[str, Any]) -> dict[str, np.ndarray]:
-    import safetensors
+def _read_shard(path: Path, sha256: str) -> dict[str, np.ndarray]:
     import safetensors.numpy
 
     try:
-        with regular_path(path, WEIGHTS_BYTES) as checked:
-            length = os.stat(checked).st_size
-            if length != about["bytes"]:
-                raise UnusableError(f"{path.name} has {length} bytes of {about['bytes']}")
-            arrays = safetensors.numpy.load_file(checked)
-    except UnusableError:
-        raise
-    except (ParibusError, OSError, ValueError, KeyError, safetensors.SafetensorError):
+        with open_regular(path, WEIGHTS_BYTES) as file:
+            content = file.read()
+    except (ParibusError, OSError):
         raise UnusableError(f"{path.name} is missing or damaged") from None
-    for name in sorted(arrays.keys() | about["arrays"].keys()):
-        if name not in arrays or _about_array(arrays[name]) != about["arrays"].get(name):
-            raise UnusableError(f"'{name}' in {path.name} is not what was written")
-    return arrays
-
-
-def _about_array(array: np.ndarray) -> dict[str, Any]:
-    return {
-        "dtype": array.dtype.str,
-        "shape": list(array.shape),
-        "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
-    }
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UnusableError(f"{path.name} is not what was written")
+    return safetensors.numpy.load(content)
 
 
 def _short(value: Any) -> str:

@@ -38,39 +38,26 @@ def run_tasks(
     """
     if setting.model.modules.named:
         shared = None
-    parts = [_of_own_text(study, model, dataset, setting, folder, shared)]
-    if study.tasks.standard:
-        parts.append(_standard(study, model, dataset, setting, folder, shared))
-    there = [part for part in parts if part is not None]
-    return together(there) if there else None
-
-
-def _of_own_text(
-    study: Study,
-    model: torch.nn.Module,
-    dataset: Dataset,
-    setting: Setting,
-    suite: Path,
-    shared: SharedRequests | None,
-) -> TaskResults | None:
-    """Return the study's share of its suite; None where it asks none, or none fits."""
     chosen = study.tasks
-    if chosen.names == ():
-        return None
-    offered = read_suite(suite).find(chosen.names)
-    if not any(n in task.shots for task in offered for n in chosen.shots):
-        return None
-    return evaluate_tasks(
-        model,
-        dataset.tokenizer,
-        setting.data.seq_len,
-        suite,
-        tasks=chosen.names,
-        shots=chosen.shots,
-        n_items=chosen.items,
-        unknown=chosen.unknown,
-        shared=shared,
-    )
+    parts: list[TaskResults] = []
+    offered = read_suite(folder).find(chosen.names) if chosen.names != () else ()
+    if any(n in task.shots for task in offered for n in chosen.shots):
+        parts.append(
+            evaluate_tasks(
+                model,
+                dataset.tokenizer,
+                setting.data.seq_len,
+                folder,
+                tasks=chosen.names,
+                shots=chosen.shots,
+                n_items=chosen.items,
+                unknown=chosen.unknown,
+                shared=shared,
+            )
+        )
+    if chosen.standard:
+        parts.append(_standard(study, model, dataset, setting, folder, shared))
+    return together(parts) if parts else None
 
 
 def _standard(

@@ -46,16 +46,6 @@ class Recorded:
         left = [stack for stack in stacks if not self.done.issuperset(stack)]
         return max((len(stack) for stack in left if stack[0][0] in arms), default=1)
 
-    def binding(self, study: Study, size: int) -> Stack | None:
-        """Return a finished stack larger than `size`, one of whose seeds is not finished in every
-        arm.
-        """
-        for stack in self.finished:
-            pairs = {(arm, seed) for _, seed in stack for arm in study.arms}
-            if len(stack) > size and not self.done.issuperset(pairs):
-                return stack
-        return None
-
     def up_to(self, size: int) -> Recorded:
         """Without larger ones that were begun and not finished."""
         kept = {stack: t for stack, t in self.begun.items() if len(stack) <= size}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -33,9 +33,6 @@ from paribus.results.software import SAME_BITS
 from paribus.study import Study, custom_code, measuring_record, own_digests
 from paribus.study.importing import same_settings
 from paribus.study.study import substance
-
-if TYPE_CHECKING:
-    pass
 
 PROGRESS_SECONDS = 0.5
 
@@ -298,7 +295,6 @@ def restore(
             found.require(identity)
             replicas = found.about["replicas"]
             states = found.states()
-            points = curve.points_of(found.about.get("curve"), found.t)
             stack.restore(
                 [
                     ReplicaState(found.t, arrays, one["batch_digest"], one["diverged_at"])
@@ -308,7 +304,7 @@ def restore(
         except ParibusError as error:
             failures.append(str(error).partition(";")[0])
             continue
-        curve.points = points
+        curve.points = curve.points_of(found.about["curve"])
         checkpoints.remove_after(found.t)
         way_on = f"training goes on from step {found.t}"
         about = found.about

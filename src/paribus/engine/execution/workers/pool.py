@@ -18,7 +18,6 @@ from paribus.engine.execution.backends import (
     WorkerProcess,
     called,
     find_backend,
-    start_process,
 )
 from paribus.engine.execution.workers.messages import (
     Adopt,
@@ -136,9 +135,9 @@ class Pool:
         if number is None:
             number, self.at_once = self.at_once, self.at_once + 1
         worker = Worker(number)
-        worker.process = start_process(
-            self.backend, lambda line: self._inbox.put((worker, line)), is_fresh=is_fresh
-        )
+        method = "start_fresh" if is_fresh else "start"
+        hear = lambda line: self._inbox.put((worker, line))  # noqa: E731
+        worker.process = called(self.backend, method, hear)
         self.workers.append(worker)  # from here on it is let go, whatever happens
         worker.send(replace(self._hello, number=number))
         return worker
@@ -153,17 +152,8 @@ class Pool:
         return ready
 
     def n_workers(self, wished: int | None, ready: Ready) -> int:
-        """As many as `wished`, or as the backend starts by itself where the user names no number.
-
-        Raises ParibusError where it says no number.
-        """
-        return wished or self._count("default_workers", ready.device, ready.devices)
-
-    def start_where_surely_cpu(self, workers: int | None, n_tasks: int) -> None:
-        """As `start_for`, before the first one was heard; not where that might find a GPU."""
-        if called(self.backend, "is_surely_cpu", self.device):
-            ready = self._of_all(Ready("cpu", 1, "float32"))
-            self.start_more(min(self.n_workers(workers, ready), n_tasks))
+        """As many as `wished`, or as the backend starts by itself where that is None."""
+        return wished or called(self.backend, "default_workers", ready.device, ready.devices)
 
     def start_more(self, n_workers: int) -> None:
         """Start workers until so many work at the same time."""
@@ -175,7 +165,8 @@ class Pool:
         it.
         """
         found = self._await(worker, Ready, "at the start")
-        return self._of_all(found)
+        of_all = called(self.backend, "devices", found.device, found.devices)
+        return replace(found, devices=of_all)
 
     def worker_for(
         self, setting: Setting, busy: Collection[Worker] = (), *, is_fresh: bool = False
@@ -279,7 +270,7 @@ class Pool:
                 worker = self.worker_for(self.study.setting(task.arm), busy, is_fresh=is_fresh)
                 busy[worker] = task
                 worker.send(task)
-            worker, message = self._next()
+            worker, message = self._unread.popleft() if self._unread else self._arriving()
             if message is None:
                 if worker in self.workers:
                     self._gone.append(worker)
@@ -291,20 +282,6 @@ class Pool:
                 if isinstance(message, busy[worker].answer):
                     del busy[worker]
 
-    def _of_all(self, ready: Ready) -> Ready:
-        """Return what one worker found, with the devices of all."""
-        return replace(ready, devices=self._count("devices", ready.device, ready.devices))
-
-    def _count(self, method: str, device: str, devices: int) -> int:
-        """Return a number from 1 that a method of the backend gives."""
-        number = called(self.backend, method, device, devices)
-        if not isinstance(number, int) or number < 1:
-            raise ParibusError(
-                f"backend '{self.backend.name}': {method}({device!r}, {devices}) gave {number!r}, "
-                "and must give a whole number from 1"
-            )
-        return number
-
     def _retire(self, worker: Worker) -> None:
         """Let an idle worker leave, and wait for its last word."""
         worker.process.stop()
@@ -315,46 +292,34 @@ class Pool:
                 self._unread.append(arrived)
 
     def _await(self, worker: Worker, kind: type[Answer], doing: str) -> Answer:
-        """Return the next `kind` that this worker sends; what else it sends is passed."""
-        while not isinstance(answer := self._next_of(worker, doing), kind):
-            pass
-        return answer
-
-    def _next_of(self, worker: Worker, doing: str) -> Any:
-        """Return the next message of this worker; those of others stay unread."""
-        unread = next((one for one in self._unread if one[0] is worker), None)
-        if unread is not None:
-            self._unread.remove(unread)
-        while unread is None:
-            sender, message = self._arriving()
+        """Return the next `kind` that this worker sends; what others send stays unread."""
+        while True:
+            unread = next((one for one in self._unread if one[0] is worker), None)
+            if unread is not None:
+                self._unread.remove(unread)
+            sender, message = unread or self._arriving()
             if message is None:
                 raise sender.died(doing)
-            if sender is worker:
-                unread = (sender, message)
-            else:
+            if sender is not worker:
                 self._unread.append((sender, message))
-        assert unread[1] is not None  # the last word of a worker is never left unread here
-        return unread[1]
-
-    def _next(self) -> Arrival:
-        """Return the next message of anyone."""
-        return self._unread.popleft() if self._unread else self._arriving()
+            elif isinstance(message, kind):
+                return message
 
     def _arriving(self) -> Arrival:
         """Return what arrives next. Raises ParibusError where a worker says it is wrong."""
         sender, line = self._inbox.get()
-        message = None
-        while line is not None and message is None:
-            try:
-                message = decode(line)
-            except ValueError:
-                # Half a line is of a worker that died while it wrote: its end follows.
-                if line.endswith("\n"):
-                    raise ParibusError(
-                        f"backend '{self.backend.name}' heard what is no message of a worker: "
-                        f"{line!r:.80}; a worker's lines are given to `hear` as they are"
-                    ) from None
-                sender, line = self._inbox.get()
+        if line is None:
+            return sender, None
+        try:
+            message = decode(line)
+        except ValueError:
+            # Half a line is of a worker that died while it wrote: its end follows.
+            if not line.endswith("\n"):
+                return self._arriving()
+            raise ParibusError(
+                f"backend '{self.backend.name}' heard what is no message of a worker: "
+                f"{line!r:.80}; a worker's lines are given to `hear` as they are"
+            ) from None
         if isinstance(message, Refused):
             raise ParibusError(message.words)
         if isinstance(message, Failed):

@@ -40,16 +40,12 @@ def explain(
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
     location = [str(part) for part in problem["loc"]]
+    if problem["loc"] and isinstance(problem["loc"][0], int):  # of a dataclass, by its place
+        location[0] = f"argument {problem['loc'][0] + 1}"
     key, value, kind = ".".join(location), problem["input"], problem["type"]
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
-        if len(location) == 3 and location[0] == "arms" and isinstance(value, dict):
-            name = ".".join(location[1:])
-            return (
-                f"unknown key '{key}': a dot makes a key inside a table, so a name with one is "
-                f'written in quotes: [{location[0]}."{name}"]'
-            )
         return f"unknown key '{key}': {nearest(location[-1], known)}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
@@ -69,7 +65,6 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
 
 
 def _keys_at(model: Any, path: list[str]) -> list[str]:
-    """Return the field names of the model that lies at `path` below `model`."""
     for part in path:
         fields = _model_in(model).model_fields
         if part in fields:

@@ -1,0 +1,91 @@
+"""The word on one arm and one primary endpoint: what the evidence says, whatever the rule does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from paribus.decision.evidence import Evidence
+from paribus.statistics import DESCRIPTIVE_BELOW
+
+Word = Literal["BETTER", "WORSE", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
+
+
+class Says(NamedTuple):
+    """What a word says.
+
+    Attributes:
+        opening: of a sentence; {arm} and {base} are names.
+        style: of the terminal and the page.
+        exit_code: with `--exit-verdict`.
+    """
+
+    opening: str
+    style: Literal["good", "bad", "plain", "open"]
+    exit_code: int
+
+
+# From the best to what needs attention first, as arms are summed up in one exit code.
+WORDS: dict[Word, Says] = {
+    "BETTER": Says("{arm} is better than {base}", "good", 0),
+    "SAME": Says("{arm} changes less than was registered to matter, against {base}", "plain", 12),
+    "DESCRIPTIVE": Says("{arm} against {base} is described, not tested", "open", 14),
+    "UNRESOLVED": Says("{arm} against {base} is not resolved", "open", 13),
+    "WORSE": Says("{arm} is worse than {base}", "bad", 11),
+    "INVALID": Says("{arm} against {base} cannot be judged", "bad", 3),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the truth table: its word holds where no line before it does."""
+
+    word: Word
+    when: str
+    holds: Callable[[Evidence], bool]
+
+
+TRUTH = (
+    Line(
+        "INVALID",
+        "a trial is missing, a control did not hold, or the registration was changed",
+        lambda e: bool(e.invalid),
+    ),
+    Line(
+        "DESCRIPTIVE",
+        f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
+        lambda e: e.n < DESCRIPTIVE_BELOW,
+    ),
+    Line(
+        "WORSE",
+        "the arm is shown to cause instability, or diverges in every seed and its reference in "
+        "none",
+        lambda e: e.state.fix == "harm" or e.state.collapse,
+    ),
+    Line("WORSE", "significantly worse, and not inside the margin", lambda e: _is(e, "Q-")),
+    Line(
+        "UNRESOLVED",
+        "the arm diverged in more seeds than its reference: those that survived show it at its "
+        "best",
+        lambda e: e.state.divergence == "more",
+    ),
+    Line("SAME", "inside the margin, significant or not", lambda e: _is(e, "Q0")),
+    Line("BETTER", "significantly better, and not inside the margin", lambda e: _is(e, "Q+")),
+    Line("UNRESOLVED", "anything else", lambda e: True),
+)
+
+
+def _is(evidence: Evidence, quality: str) -> bool:
+    return evidence.state.quality == quality
+
+
+def word_of(evidence: Evidence) -> Word:
+    """Return the word of the first line of `TRUTH` that holds."""
+    return next(line.word for line in TRUTH if line.holds(evidence))
+
+
+def exit_code(words: Iterable[Word]) -> int:
+    """Return the exit code of several words: that of the one that stands last in `WORDS`."""
+    found = set(words)
+    return next((says.exit_code for word, says in reversed(WORDS.items()) if word in found), 0)

@@ -1,0 +1,108 @@
+"""The card: the word on each arm, by how much and how sure, on some ten lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from paribus import numbers
+from paribus.analysis import Analysis
+from paribus.decision import UNJUDGED, Verdict, Word, change_in_words
+from paribus.report.words import listed, missing_in_words, names
+from paribus.study import Study
+
+
+@dataclass(frozen=True)
+class CardRow:
+    """An arm on one endpoint."""
+
+    word: Word
+    note: str
+    arm: str
+    change: str
+    p: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a study found.
+
+    Attributes:
+        question: what it asked.
+        blocks: by the endpoint, its arms: the best change first.
+        reading: how to read the numbers, a line.
+        caution: the most important thing that the answer depends on; empty for nothing.
+        more: how many cautions there are besides.
+        action: what the registered rule says to do; empty where it says nothing.
+        facts: trials and controls, counted.
+    """
+
+    question: str
+    blocks: dict[str, list[CardRow]]
+    reading: str
+    caution: str
+    more: int
+    action: str
+    facts: tuple[str, ...]
+
+
+def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
+    """Return the card of a study; `titles` calls arms by their titles, not by their names."""
+    study = analysis.study
+    called = names(study) if titles else {arm: arm for arm in study.arms}
+    blocks: dict[str, list[CardRow]] = {}
+    for endpoint in study.judged:
+        metric = analysis.metrics[endpoint.metric]
+        mine = [verdict for verdict in verdicts if verdict.metric == metric.name]
+        sign = -1 if metric.better == "higher" else 1
+        mine.sort(key=lambda v: (v.effect is None, sign * (v.effect or 0.0)))
+        blocks[metric.title] = [_row(analysis, one, called[one.arm]) for one in mine]
+    cautions = list(dict.fromkeys(c.text for v in verdicts for c in v.cautions))
+    invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
+    if missing := missing_in_words(analysis):
+        invalid = [missing]
+    cautions = [*invalid, *cautions]
+    states = Counter(control.state for control in analysis.controls)
+    held = states["held"] + states["declared"]
+    return Card(
+        study.question or study.title or study.name,
+        blocks,
+        _reading(analysis, called),
+        cautions[0] if cautions else "",
+        max(len(cautions) - 1, 0),
+        _action(study, verdicts, called),
+        (
+            f"{len(analysis.events)} of {analysis.n_trials} trials",
+            f"{held} of {sum(states.values())} controls hold",
+        ),
+    )
+
+
+def _row(analysis: Analysis, verdict: Verdict, called: str) -> CardRow:
+    contrast = analysis.contrast(verdict.arm, verdict.metric)
+    change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
+    return CardRow(verdict.word, verdict.cost, called, change, f"p {p}" if p else "")
+
+
+def _reading(analysis: Analysis, called: dict[str, str]) -> str:
+    study, references = analysis.study, {ref for _, ref in analysis.study.contrasts}
+    if not references:
+        return "One arm alone: nothing is compared."
+    against = called[references.pop()] if len(references) == 1 else "each arm's reference"
+    better = {analysis.metrics[endpoint.metric].better for endpoint in study.judged}
+    direction = f"; {better.pop()} is better" if len(better) == 1 else ""
+    family = ", p by Holm's method" if study.family > 1 else ""
+    return (
+        f"Change against {against} at the same seed, "
+        f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
+    )
+
+
+def _action(study: Study, verdicts: list[Verdict], called: dict[str, str]) -> str:
+    """Return what the rule says to do: the arms that it adopts, or that it keeps what there was."""
+    adopted = [called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
+    kept = [called[v.reference] for v in verdicts if v.outcome not in ("ADOPT", *UNJUDGED)]
+    said = f"adopt {listed(list(dict.fromkeys(adopted)))}" if adopted else ""
+    if kept and not adopted and any(v.outcome != "INCONCLUSIVE" for v in verdicts):
+        said = f"keep {listed(list(dict.fromkeys(kept)))}"
+    return f"By the rule {study.decision.rule}: {said}." if said else ""
