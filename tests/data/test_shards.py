@@ -318,15 +318,21 @@ def make(cache: Path, n: int = 3500) -> tuple[ShardedTokens, np.ndarray]:
     return sharded({"name": "test"}, lambda: iter(parts), ids.dtype), ids
 
 
-@pytest.mark.parametrize("how", ["longer", "shorter", "gone"])
+@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone", "with its time"])
 def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
     made, ids = make(cache)
     assert made[:].tolist() == ids.tolist()
     file = made.shards.files[2]
     content = file.read_bytes()
-    file.unlink()
-    if how != "gone":
-        file.write_bytes({"longer": content * 2, "shorter": content[:-2]}[how])
+    if how == "gone":
+        file.unlink()
+    else:
+        before = file.stat()
+        swapped = content[2:4] + content[:2] + content[4:]
+        others = {"longer": content * 2, "shorter": content[:-2]}
+        file.write_bytes(others.get(how, swapped))
+        then = before.st_mtime_ns if how == "with its time" else 1
+        os.utime(file, ns=(then, then))
     with pytest.raises(ParibusError, match=rf"00002\.bin .*delete the folder .*{file.parent.name}"):
         make(cache)
 
@@ -344,6 +350,16 @@ def test_a_text_that_changed_and_kept_its_time_is_read_again(
     file.write_bytes(file.read_bytes().replace(b"fox", b"dog"))
     os.utime(file, ns=(then, then))
     assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
+
+
+def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
+    made, ids = make(cache)
+    for file in made.shards.files:
+        os.utime(file, (1, 1))
+    for _ in range(2):
+        assert make(cache)[0][:].tolist() == ids.tolist()
+    stamp = json.loads((made.shards.files[0].parent / "stamp.json").read_bytes())
+    assert {entry[1] for entry in stamp} == {10**9}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000])
@@ -377,6 +393,27 @@ def test_a_manifest_that_says_something_else_is_one_line(
         make(cache)
 
 
+@pytest.mark.parametrize("stamp", ["5", '{"a": 1}', "[5]", "[" * 100_000])
+def test_a_damaged_stamp_is_made_again(stamp: str, cache: Path) -> None:
+    made, ids = make(cache)
+    file = made.shards.files[0].parent / "stamp.json"
+    good = file.read_bytes()
+    file.write_text(stamp)
+    assert make(cache)[0][:].tolist() == ids.tolist()
+    assert file.read_bytes() == good
+
+
+def test_a_stamp_does_not_vouch_for_a_shard_of_another_size(cache: Path) -> None:
+    made, _ = make(cache)
+    file = made.shards.files[2]
+    file.write_bytes(file.read_bytes()[:-2])
+    stamp = file.parent / "stamp.json"
+    stats = [[f.stat().st_size, f.stat().st_mtime_ns] for f in made.shards.files]
+    stamp.write_text(json.dumps(stats))
+    with pytest.raises(ParibusError, match=r"00002\.bin is not the shard"):
+        make(cache)
+
+
 def test_an_index_entry_that_says_something_else_is_ignored(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +433,7 @@ def test_the_cache_of_another_tokenizer_is_refused(cache: Path) -> None:
     folder = make(cache)[0].shards.files[0].parent
     manifest = json.loads((folder / "manifest.json").read_bytes())
     about = manifest["about"] | {"tokenizer": "of another"}
-    with pytest.raises(ParibusError, match=r"manifest.json cannot be read; delete the folder"):
+    with pytest.raises(ParibusError, match=r"of another text or tokenizer \(tokenizer\)"):
         open_shards(folder, about)
 
 

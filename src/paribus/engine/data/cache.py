@@ -30,7 +30,7 @@ from paribus.files import cache_folder, remove_folder, whole_folder, write_bytes
 # A file that was changed so recently may change again without its time telling (as git has it).
 SETTLED_SECONDS = 2.0
 FORMAT = 2  # of the shards
-MANIFEST = "manifest.json"
+MANIFEST, STAMP = "manifest.json", "stamp.json"
 
 
 def recall(key: str) -> dict[str, Any] | None:
@@ -143,26 +143,34 @@ def write_shards(
     total = sum(shard["tokens"] for shard in written)
     manifest = {"about": about, "dtype": dtype.str, "tokens": total, "shards": written}
     write_bytes(folder / MANIFEST, canonical_json(manifest).encode())
+    _write_stamp(folder, len(written))
 
 
 def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
     """Return the tokens in `folder`.
 
-    Raises ParibusError where they are others than `about` names, and where a shard has not the size
-    that was written.
+    Raises ParibusError where they are others than `about` names, and where a shard is not what was
+    written.
+
+    A shard whose size and times are as they were is taken to be so; another is read and compared
+    by its hash.
     """
     way_out = f"delete the folder {folder} to have the text tokenized again"
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
         dtype, sizes = np.dtype(manifest.dtype), [shard.tokens for shard in manifest.shards]
-        if dtype.kind not in "ui" or sum(sizes) != manifest.tokens or manifest.about != about:
-            raise ValueError("no manifest of these shards")
+        if dtype.kind not in "ui" or sum(sizes) != manifest.tokens:
+            raise ValueError("no manifest of shards")
     except (OSError, ValueError, TypeError):
         raise ParibusError(f"{folder / MANIFEST} cannot be read; {way_out}") from None
+    if manifest.about != about:
+        changed = [key for key in about if manifest.about.get(key) != about[key]]
+        raise ParibusError(
+            f"{folder} holds the tokens of another text or tokenizer ({', '.join(changed)}); "
+            f"{way_out}"
+        )
+    _require_unchanged(folder, manifest.shards, dtype, way_out)
     files = tuple(folder / _name(number) for number in range(len(sizes)))
-    for file, size in zip(files, sizes, strict=True):
-        if not file.is_file() or file.stat().st_size != size * dtype.itemsize:
-            raise ParibusError(f"{file} is not the shard that was written; {way_out}")
     return ShardedTokens(Shards(files, dtype, about["shard_tokens"]), 0, sum(sizes))
 
 
@@ -190,3 +198,41 @@ def _filled(arrays: Iterable[np.ndarray], size: int, dtype: np.dtype[Any]) -> It
                 shard, n = np.empty(size, dtype), 0
     if n:
         yield shard[:n]
+
+
+def _stat(file: Path) -> list[int]:
+    """Return what tells whether a file is as it was; see `signature`."""
+    found = os.stat(file)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _write_stamp(folder: Path, n_shards: int) -> None:
+    stamp = [_stat(folder / _name(number)) for number in range(n_shards)]
+    write_bytes(folder / STAMP, canonical_json(stamp).encode())
+
+
+def _require_unchanged(
+    folder: Path, shards: list[Shard], dtype: np.dtype[Any], way_out: str
+) -> None:
+    try:
+        stamp = json.loads((folder / STAMP).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        stamp = []  # it is only ever a shortcut
+    stamp = stamp if isinstance(stamp, list) else []
+    is_stale = False
+    for number, shard in enumerate(shards):
+        file = folder / _name(number)
+        n_bytes = shard.tokens * dtype.itemsize
+        try:
+            stat = _stat(file)
+            if number < len(stamp) and stamp[number] == stat and stat[0] == n_bytes:
+                continue
+            is_stale = True
+            same = stat[0] == n_bytes and hash_ids(np.fromfile(file, dtype)) == shard.sha256
+        except (OSError, ValueError) as error:
+            raise ParibusError(f"{file} cannot be read ({error}); {way_out}") from None
+        if not same:
+            raise ParibusError(f"{file} is not the shard that was written; {way_out}")
+    if is_stale:  # copied, or touched, and found good
+        with contextlib.suppress(ParibusError):
+            _write_stamp(folder, len(shards))

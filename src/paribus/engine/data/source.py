@@ -97,8 +97,11 @@ class Source:
     def scan(self) -> Scan:
         """Read the text once, unless its files are as they were when it was read before."""
         key = self._key()
-        if key is not None and (known := cache.recall(key)):
-            return Scan(**known)
+        if key is not None and (found := cache.recall(key)):
+            try:
+                return Scan(**found)
+            except TypeError:
+                pass  # of another version
         # Of a text that is too long for memory, a part is no exception.
         found = scan(self.pieces(), keep=self.span is None or self.kept is not None)
         _require_characters(self.data.corpus, found.characters)
@@ -108,12 +111,17 @@ class Source:
 
     def _unchanged(self, whole: Iterable[Piece], doing: str) -> Iterator[Piece]:
         """Yield `whole`. Raises ParibusError at its end where it is not the text read before."""
-        found = _TextDigest()
+        document, documents, n_bytes = hashlib.sha256(), _ListDigest(), 0
         for piece in whole:
-            found.add(piece)
+            content = piece.text.encode("utf-8", "surrogatepass")
+            document.update(content)
+            n_bytes += len(content)
+            if piece.is_last:
+                documents.add(document.hexdigest())
+                document = hashlib.sha256()
             yield piece
-            note(doing, found.n_bytes)
-        if found.value != self.sha256:
+            note(doing, n_bytes)
+        if documents.value != self.sha256:
             raise ParibusError(
                 f"the text of corpus '{self.data.corpus}' changed while it was read; leave its "
                 "files as they are, and run again"
@@ -164,20 +172,31 @@ def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
     A last document without its end counts as one.
     """
     kept: list[Piece] | None = [] if keep else None
-    found, seen, n_characters = _TextDigest(), _Characters(), 0
+    document, documents = hashlib.sha256(), _ListDigest()
+    seen = _Characters()
+    n_bytes = n_characters = 0
+    is_open = False
     for piece in pieces:
-        seen.add(found.add(piece))
+        content = piece.text.encode("utf-8", "surrogatepass")
+        document.update(content)
+        n_bytes += len(content)
         n_characters += len(piece.text)
+        is_open = not piece.is_last
+        seen.add(content)
+        if piece.is_last:
+            documents.add(document.hexdigest())
+            document = hashlib.sha256()
         if kept is not None:
             kept.append(piece)
-            if found.n_bytes > SMALL_BYTES:
+            if n_bytes > SMALL_BYTES:
                 kept = None
-        note("reading", found.n_bytes)
-    found.close()
+        note("reading", n_bytes)
+    if is_open:
+        documents.add(document.hexdigest())
     return Scan(
-        found.value,
-        found.n_documents,
-        found.n_bytes,
+        documents.value,
+        documents.length,
+        n_bytes,
         n_characters,
         seen.all,
         None if kept is None else tuple(kept),
@@ -205,39 +224,25 @@ class _Characters:
         return "".join(map(chr, np.flatnonzero(self._seen)))
 
 
-class _TextDigest:
-    """SHA-256 of a text; of several documents, of the list of their digests (`digests.digest`)."""
+class _ListDigest:
+    """The digest of a list of digests, as `canonical.digest` gives it, without the list."""
 
     def __init__(self) -> None:
-        self.n_documents = self.n_bytes = 0
+        self.length = 0
         self._first = ""
-        self._document: Any = None
-        self._list = hashlib.sha256(b"[")
+        self._running = hashlib.sha256(b"[")
 
-    def add(self, piece: Piece) -> bytes:
-        """Add the next piece, and return its bytes."""
-        content = piece.text.encode("utf-8", "surrogatepass")
-        self._document = self._document or hashlib.sha256()
-        self._document.update(content)
-        self.n_bytes += len(content)
-        if piece.is_last:
-            self.close()
-        return content
-
-    def close(self) -> None:
-        """Close the document that is open, if one is."""
-        if self._document:
-            value = self._document.hexdigest()
-            self._first = self._first or value
-            self._list.update(f'{"," if self.n_documents else ""}\n  "{value}"'.encode())
-            self.n_documents, self._document = self.n_documents + 1, None
+    def add(self, value: str) -> None:
+        self._first = self._first or value
+        self._running.update(f'{"," if self.length else ""}\n  "{value}"'.encode())
+        self.length += 1
 
     @property
     def value(self) -> str:
-        """Of one document, the digest of that."""
-        if self.n_documents == 1:
+        """Of one digest, that digest itself."""
+        if self.length == 1:
             return self._first
-        whole = self._list.copy()
+        whole = self._running.copy()
         whole.update(b"\n]\n")
         return whole.hexdigest()
 
