@@ -1,4 +1,4 @@
-"""The README is true: its example runs, its tree is the tree, its verbs are the verbs."""
+"""README and guide are true: the example runs, the tree is the tree, the verbs are the verbs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from paribus.engine.training import Trainer
 from paribus.study import shipped_studies
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "docs/guide.md", "CONTRIBUTING.md")
+README = "\n".join((ROOT / page).read_text() for page in PAGES)
 
 
 def block(language: str, containing: str) -> str:
@@ -102,10 +103,18 @@ def test_the_tree_is_the_tree() -> None:
     assert listed == there
 
 
-def test_pictures_exist() -> None:
-    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
-    assert pictures
-    assert all((ROOT / picture).is_file() for picture in pictures)
+def test_links_and_pictures_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        if "://" not in link
+    ]
+    assert len(links) > 20
+    assert [
+        f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()
+    ] == []
 
 
 def test_the_python_of_the_readme_runs_on_public_names() -> None:

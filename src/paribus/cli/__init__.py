@@ -42,13 +42,14 @@ app = App(
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # Those that start workers whatever else is said, and what chooses other workers than usual.
-WORKING = frozenset({"run", "register", "null", "bench"})
+WORKING = frozenset({"run", "check", "register", "null", "bench"})
 CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
 # In the order of help, which is their docstrings.
 VERBS = {
     "studies": commands.studies,
     "show": commands.show_study,
     "plan": commands.plan,
+    "check": commands.check,
     "register": commands.register,
     "run": commands.run,
     "extend": folder_verbs.extend,
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
-    cannot be judged; 130: interrupted.
+    cannot be judged; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -53,6 +53,9 @@ def show_study(
         bool,
         Parameter(negative=(), help="Every parameter: how it starts, and what decays it."),
     ] = False,
+    all_: Annotated[
+        bool, Parameter(name="--all", negative=(), help="Every key, not those alone that are set.")
+    ] = False,
     set_: Overrides = None,
     workers: Workers = None,
     where: Where = HERE,
@@ -78,7 +81,7 @@ def show_study(
 
     loaded = settled_budgets(loaded, **where.chosen())
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
-    show(*printed.study(loaded, cost), *printed.design(loaded, cost.metrics))
+    show(*printed.study(loaded, cost, every=all_), *printed.design(loaded, cost.metrics))
 
 
 def plan(
@@ -111,6 +114,32 @@ def plan(
     looks = planned_looks(loaded, max((row.sd for row in rows), default=None))
     show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))
+
+
+def check(
+    study: StudyName,
+    *,
+    where: Where = HERE,
+    eager: Eager = False,
+    set_: Overrides = None,
+    trust: Trust = False,
+) -> None:
+    """Try a study: all that `run` would refuse, and a step of every arm; nothing is left."""
+    import tempfile
+
+    loaded = _load(study, set_, trust, where)
+    from paribus.cli import printed
+    from paribus.study.trainer import STACKED
+    from paribus.trainers import register as register_study
+
+    options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
+    with tempfile.TemporaryDirectory() as folder:
+        register_study(loaded, Path(folder) / "results", **options)
+    show(*printed.design(loaded, {}))
+    show(
+        f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run, and every "
+        "arm was tried."
+    )
 
 
 def register(

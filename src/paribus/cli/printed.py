@@ -521,8 +521,8 @@ def _budget(estimated: Estimate, arm: str) -> str:
     )
 
 
-def study(study: Study, estimated: Estimate) -> Parts:
-    """Yield the question, the arms, the cost, and every key as resolved."""
+def study(study: Study, estimated: Estimate, *, every: bool = False) -> Parts:
+    """Yield the question, the arms, the cost, and the keys that are set; or `every` key."""
     yield f"[bold]{escape(study.title or study.name)}[/]"
     if study.question:
         yield escape(study.question)
@@ -534,9 +534,10 @@ def study(study: Study, estimated: Estimate) -> Parts:
     head = ("arm", "against", "differs in", "parameters", "TFLOP")
     yield _table("arms", head, rows, "arm", "against", "differs in")
     yield cost(study, estimated)
-    keys = flatten(study.model_dump(exclude={"arms", "claims"})).items()
+    keys = flatten(study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)).items()
     rows = [(key, _shown(value)) for key, value in keys]
-    yield _table("as resolved", ("key", "value"), rows, "key", "value")
+    title = "as resolved" if every else "what is set; --all shows every key"
+    yield _table(title, ("key", "value"), rows, "key", "value")
 
 
 def _shown(value: object) -> str:
