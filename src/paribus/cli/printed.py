@@ -27,6 +27,7 @@ from paribus.decision import (
     Calibration,
     Rule,
     Verdict,
+    find_rule,
     judge,
     out_of_reach,
     rule_of,
@@ -411,16 +412,14 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
-    """Yield rows of the decision table and effects that the design cannot reach, and why.
+    """Yield that the rule can adopt nothing, and effects that the design cannot see, and why.
 
     Args: warnings: these alone, and not what is seen at which spread.
     """
+    rule = find_rule(study)
     for out in out_of_reach(study):
-        noun = "row" if len(out.rows) == 1 else "rows"
-        yield warning(
-            f"{out.why}. Out of reach: {noun} {', '.join(out.rows)}; "
-            "`paribus decide --rows` prints the table."
-        )
+        if any(rule.all_rows[row].outcome == "ADOPT" for row in out.rows):
+            yield warning(f"{out.why}. So the rule {rule.name} can adopt nothing.")
     unseen: dict[str, list[str]] = {}
     for sight in sights(study):
         metric = metrics.get(sight.metric)
@@ -535,7 +534,7 @@ def study(study: Study, estimated: Estimate, *, every: bool = False) -> Parts:
     yield _table("arms", head, rows, "arm", "against", "differs in")
     yield cost(study, estimated)
     keys = flatten(study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)).items()
-    rows = [(key, _shown(value)) for key, value in keys]
+    rows = [(key, _shown(value)) for key, value in keys if value != {}]
     title = "as resolved" if every else "what is set; --all shows every key"
     yield _table(title, ("key", "value"), rows, "key", "value")
 

@@ -137,15 +137,21 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         return None
     name = forest_name(study, endpoint)
     margin = contrasts[0].margin or 0
-    title = f"change of {metric.label}" + (f" ({metric.change_unit})" if metric.change_unit else "")
+    change = f"change of {metric.label}" + (
+        f" ({metric.change_unit})" if metric.change_unit else ""
+    )
+    sides = ("better", "worse") if metric.better == "lower" else ("worse", "better")
+    title = f"\N{LEFTWARDS ARROW} {sides[0]} | {change} | {sides[1]} \N{RIGHTWARDS ARROW}"
+    most = 1.05 * max([margin, *(abs(row[end]) for row in rows for end in ("low", "high"))])
+    around_zero = alt.Scale(domain=[-most, most], nice=False)
     band = (
         alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
         .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
-        .encode(x=alt.X("from:Q", title=title), x2=alt.X2("to:Q"))
+        .encode(x=alt.X("from:Q", title=title, scale=around_zero), x2=alt.X2("to:Q"))
     )
     chart = alt.layer(
         band,
-        *_by_arm(study, alt.Chart(alt.NamedData(name)), rows, title),
+        *_by_arm(study, alt.Chart(alt.NamedData(name)), rows, title, around_zero),
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
@@ -232,7 +238,11 @@ def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
 
 
 def _by_arm(
-    study: Study, chart: alt.Chart, rows: list[dict[str, Any]], title: str
+    study: Study,
+    chart: alt.Chart,
+    rows: list[dict[str, Any]],
+    title: str,
+    scale: alt.Scale | None = None,
 ) -> list[alt.Chart]:
     """Return an interval for each arm of `rows`; shapes say what tests found, where `rows` do."""
     called, there = names(study), {row["arm"] for row in rows}
@@ -245,7 +255,9 @@ def _by_arm(
         alt.Tooltip("n:Q", title="seed pairs"),
     )
     shape = state_shapes(rows) if "state" in rows[0] else None
-    return intervals(study, chart, alt.Y("arm:N", title=None, sort=order), told, title, shape)
+    return intervals(
+        study, chart, alt.Y("arm:N", title=None, sort=order), told, title, shape, scale
+    )
 
 
 def intervals(
@@ -255,13 +267,15 @@ def intervals(
     told: list[alt.Tooltip],
     title: str,
     shape: alt.Shape | None,
+    scale: alt.Scale | None = None,
 ) -> list[alt.Chart]:
     """Return zero, a line from `low` to `high` and a mark at `mean` for each row."""
     base = chart.encode(y=y, color=arm_colour(study, legend=False), tooltip=told)
     zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None)
     axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     rules = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=True)), x2=alt.X2("high:Q")
+        x=alt.X("low:Q", title=title, axis=axis, scale=scale or alt.Scale(zero=True)),
+        x2=alt.X2("high:Q"),
     )
     points = base.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("mean:Q", title=title, axis=axis)
