@@ -177,6 +177,15 @@ def _speaking_verdicts(value: Any) -> Any:
     return value
 
 
+def _without_idle_budgets(study: Any) -> Any:
+    """Drop budgets that the rule never weighed: they were written whatever the rule."""
+    decision = study.get("decision") if isinstance(study, dict) else None
+    if isinstance(decision, dict) and decision.get("rule") == "equivalence":
+        decision.pop("calibration_budget", None)
+        decision.pop("throughput_budget", None)
+    return study
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -208,6 +217,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
     Migration(1, "study.json", absent("decision.rule", GATE), of_records=True),
     Migration(2, "study.json", _commissioned, of_records=True),
+    Migration(3, "study.json", _without_idle_budgets, of_records=True),
     Migration(
         2,
         "study.json",

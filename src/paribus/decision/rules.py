@@ -18,6 +18,7 @@ from paribus.decision.evidence import State
 from paribus.decision.hypotheses import require_hypotheses
 from paribus.decision.rule import Row, Rule, rule_from_record
 from paribus.errors import ParibusError, nearest
+from paribus.migrations import GATE
 from paribus.study import Decision, Study
 from paribus.study.importing import load_own
 
@@ -402,9 +403,11 @@ def _is_rule(value: object) -> bool:
 
 def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
     """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
-    plain = Decision()
+    # The second is what records of earlier versions say where nothing was set.
+    unset = (Decision(), Decision(rule=GATE))
     for key in type(decision).model_fields:
-        if key == "rule" or key in rule.keys or getattr(decision, key) == getattr(plain, key):
+        value = getattr(decision, key)
+        if key == "rule" or key in rule.keys or any(value == getattr(one, key) for one in unset):
             continue
         weighed = ", ".join(rule.keys) or "no key"
         raise ParibusError(
