@@ -132,7 +132,8 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     """Return a primary endpoint: every contrast with its interval, the margin and the finding."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     contrasts = [c for c in analysis.contrasts if c.metric == endpoint.metric]
-    rows = _rows(analysis, contrasts)
+    sign = 1 if metric.better == "lower" else -1
+    rows = sorted(_rows(analysis, contrasts), key=lambda row: sign * row["mean"])
     if not rows:
         return None
     name = forest_name(study, endpoint)
@@ -247,6 +248,8 @@ def _by_arm(
     """Return an interval for each arm of `rows`; shapes say what tests found, where `rows` do."""
     called, there = names(study), {row["arm"] for row in rows}
     order = [called[arm] for arm, _ in study.contrasts if called[arm] in there]
+    if scale is not None:  # one endpoint: as its rows stand
+        order = [row["arm"] for row in rows]
     told = hover(
         "arm:N",
         "against:N",
