@@ -15,6 +15,7 @@ from paribus.cli.options import (
     Answer,
     Eager,
     Folder,
+    Json,
     Overrides,
     ResultsPath,
     StackSize,
@@ -38,12 +39,21 @@ if TYPE_CHECKING:
     from paribus.study import Study
 
 
-def studies() -> None:
+def studies(*, json: Json = False) -> None:
     """List the studies that ship with paribus."""
     from paribus.cli import printed
     from paribus.study import shipped_studies
 
-    show(printed.shipped(shipped_studies()))
+    found = shipped_studies()
+    found = {"quickstart": found["quickstart"], **found}
+    if json:
+        about = {
+            name: (one.question, list(one.arms), list(one.seeds)) for name, one in found.items()
+        }
+        keys = ("question", "arms", "seeds")
+        print_json({name: dict(zip(keys, of, strict=True)) for name, of in about.items()})
+        return
+    show(printed.shipped(found))
 
 
 def show_study(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,14 @@ from paribus.cli.options import (
     HERE,
     AverageLast,
     Folder,
+    Json,
     Step,
     StudyFolder,
     Trust,
     Where,
     Workers,
     console,
+    print_json,
     show,
     show_path,
 )
@@ -33,12 +36,16 @@ def watch(folder: Folder) -> None:
     watch_folder(folder, console)
 
 
-def status(folder: Folder) -> None:
+def status(folder: Folder, *, json: Json = False) -> None:
     """Show which trials of a results folder are finished."""
     from paribus.cli import printed
     from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
+    if json:
+        groups = {"finished": results.finished, "unfinished": results.unfinished}
+        print_json({name: [one.label for one in trials] for name, trials in groups.items()})
+        return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.rounds(ResultsFolder(results.path)))
 
@@ -116,6 +123,7 @@ def verify(
     folder: StudyFolder = None,
     workers: Workers = None,
     where: Where = HERE,
+    json: Json = False,
     trust: Trust = False,
 ) -> int:
     """Check a results folder: seals, registration, and all that can be computed again."""
@@ -129,6 +137,9 @@ def verify(
         workers=workers,
         **where.chosen(),
     )
+    if json:
+        print_json(asdict(found))
+        return 3 if found.findings else 0
     for line in found.checked:
         show_path(f"checked: {line}")
     for line in found.findings:

@@ -114,6 +114,9 @@ HERE = Where()
 console = Console(highlight=False, soft_wrap=False)
 
 
+Json = Annotated[bool, Parameter(negative=(), help="Print the same as JSON.")]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Answer:
