@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import paribus
+from paribus.decision.evidence import Evidence, State
+from paribus.decision.word import word_of
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, write_bytes
 from paribus.results import ResultsFolder, keep
@@ -50,7 +52,7 @@ def keep_here(results: Path, most: int) -> Path:
 
 
 def answer(kept: Path) -> str:
-    """Say what came out, in a line: outcomes, the arms that have each, and the effect on them."""
+    """Say what came out, in a line: words, the arms that have each, and the effect on them."""
     if (kept / "null.json").is_file():
         return _of_null(read_json(kept / "null.json"))
     decided = {
@@ -60,10 +62,18 @@ def answer(kept: Path) -> str:
     for verdict in read_json(kept / "verdict.json")["verdicts"]:
         arm, metric = verdict["arm"], verdict["metric"]
         effect = decided.get((arm, metric))
-        what = f"{verdict['outcome']} on {verdict['label']} ({verdict['reason']})"
+        what = f"{_word(verdict)} on {verdict['label']}"
         groups.setdefault(what, []).append(f"{arm} {effect['mean']:+.3f}" if effect else arm)
     told = [f"{what}: {', '.join(arms)}" for what, arms in groups.items()]
     return "; ".join(told) or "no contrast"
+
+
+def _word(verdict: dict[str, Any]) -> str:
+    """Return the word of a verdict; of an older one, which lacks it, what its evidence says."""
+    if "word" in verdict:
+        return verdict["word"]
+    seen = dict(verdict["evidence"])
+    return word_of(Evidence(seen.pop("invalid"), seen.pop("n"), State(**seen)))
 
 
 def _of_null(null: dict[str, Any]) -> str:

@@ -178,12 +178,21 @@ def _speaking_verdicts(value: Any) -> Any:
 
 
 def _without_idle_budgets(study: Any) -> Any:
-    """Drop budgets that the rule never weighed: they were written whatever the rule."""
+    """Unset budgets that the rule never weighed: they were written whatever the rule."""
     decision = study.get("decision") if isinstance(study, dict) else None
     if isinstance(decision, dict) and decision.get("rule") == "equivalence":
-        decision.pop("calibration_budget", None)
-        decision.pop("throughput_budget", None)
+        budgets = decision.keys() & {"calibration_budget", "throughput_budget"}
+        decision |= dict.fromkeys(budgets)
     return study
+
+
+def _without_idle_costs(value: Any) -> Any:
+    """Say of a rule that weighs no cost that none is over its budget."""
+    for verdict in _tables(value, ["verdicts"]):
+        if verdict.get("rule") == "equivalence":
+            for evidence in _tables(verdict, ["evidence"]):
+                evidence["budget"] = "within"
+    return value
 
 
 def _item_sums(value: Any) -> Any:
@@ -233,9 +242,11 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
     Migration(2, "verdict.json", _speaking_verdicts),
     Migration(2, "registration.json", dropped("own_rule.rule.rows.hypothesis")),
+    Migration(3, "registration.json", _without_idle_budgets),
     # The page has the words of the verdict.
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),
+    Migration(3, "verdict.json", _without_idle_costs),
 )
 
 
@@ -253,6 +264,8 @@ _OTHER_KEYS = {
 _NULL_NOW = {
     "analysis.json": {*("correlation", "equivalence_holm_p", "holm_p", "not_worse_holm_p")},
 }
+# What has been null since schema 3: of a cost whose budget no rule weighed, whether it is kept to.
+_UNWEIGHED = {"analysis.json": {"state"}}
 # Keys that came, or went, with a schema: what an older file lacks, or says and is not said now.
 _CHANGED = {
     "analysis.json": {3: {"best_of", "family"}},
@@ -273,11 +286,11 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
     """
     since = [keys for of, keys in _CHANGED.get(name, {}).items() if schema < of]
     added = set[str]().union(*since)
+    null = _UNWEIGHED.get(name, set()) if schema < 3 else set[str]()
     if schema:
-        return Leniency(words, added)
-    return Leniency(
-        words, _OTHER_KEYS.get(name, set()) | added, _NULL_NOW.get(name, set()), open_words=True
-    )
+        return Leniency(words, added, null)
+    null |= _NULL_NOW.get(name, set())
+    return Leniency(words, _OTHER_KEYS.get(name, set()) | added, null, open_words=True)
 
 
 def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:

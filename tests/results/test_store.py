@@ -14,6 +14,7 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.migrations import KEY, SCHEMA
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
 from paribus.study import Study
@@ -31,7 +32,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     monkeypatch.setattr("os.replace", fails)
     with pytest.raises(ParibusError, match="No space left"):
         write_bytes(path, b"new")
-    assert path.read_text() == '{\n  "b": 1,\n  "schema_version": 2\n}\n'
+    assert path.read_text() == f'{{\n  "b": 1,\n  "{KEY}": {SCHEMA}\n}}\n'
     assert list(tmp_path.iterdir()) == [path]
 
 
