@@ -97,6 +97,10 @@ class Stability(Spec):
         return max(self.smoothing_steps, self.median_steps + self.spike_steps)
 
 
+# What the rule `stability_gate` sets of itself, and no other rule does.
+GATE_BUDGETS = {"calibration_budget": 0.01, "throughput_budget": 0.05}
+
+
 class Decision(Spec):
     """The rule by which an arm is adopted, and what it weighs."""
 
@@ -118,7 +122,7 @@ class Decision(Spec):
     def _as_commissioned(cls, table: Any) -> Any:
         """Set the budgets of the rule `stability_gate`, which has them stated or not."""
         if isinstance(table, dict) and table.get("rule") == GATE:
-            return {"calibration_budget": 0.01, "throughput_budget": 0.05} | table
+            return GATE_BUDGETS | table
         return table
 
 

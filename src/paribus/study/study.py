@@ -18,7 +18,7 @@ from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST
-from paribus.migrations import SCHEMA, stamped
+from paribus.migrations import GATE, SCHEMA, stamped
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.base import Spec
 from paribus.study.bounds import (
@@ -27,6 +27,7 @@ from paribus.study.bounds import (
     Seed,
 )
 from paribus.study.sections import (
+    GATE_BUDGETS,
     Arm,
     Claims,
     Decision,
@@ -400,7 +401,10 @@ def override(
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")
         if depth < len(path) - 1:
             node = node[part]
-    node[path[-1]] = value
+    before, node[path[-1]] = node[path[-1]], value
+    if key == "decision.rule":  # budgets that are the rule's own go and come with it
+        old, new = (GATE_BUDGETS if rule == GATE else {} for rule in (before, value))
+        node |= {name: new.get(name) for name in GATE_BUDGETS if node[name] == old.get(name)}
     if key == "seeds":
         node["plan"], node["stages"] = None, ()  # they are of the seeds that were
     if key in of.alternatives:
