@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import UNJUDGED, Verdict, Word, change_in_words
-from paribus.report.words import listed, missing_in_words, names
+from paribus.report.words import divergence_in_words, listed, missing_in_words, names
 from paribus.study import Study
 
 
 @dataclass(frozen=True)
 class CardRow:
-    """An arm on one endpoint."""
+    """An arm on one endpoint; `note` is what its cost is, and in how many seeds it diverged."""
 
     word: Word
     note: str
@@ -81,7 +81,9 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
 def _row(analysis: Analysis, verdict: Verdict, called: str) -> CardRow:
     contrast = analysis.contrast(verdict.arm, verdict.metric)
     change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
-    return CardRow(verdict.word, verdict.cost, called, change, f"p {p}" if p else "")
+    lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
+    note = "; ".join(filter(None, (verdict.cost, lost)))
+    return CardRow(verdict.word, note, called, change, f"p {p}" if p else "")
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:

@@ -69,11 +69,26 @@ def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
         said = []
         for one in mine:
             change = change_in_words(analysis.contrast(one.arm, metric))
-            p = "" if one.adjusted_p is None else f", p {p_in_words(one.adjusted_p)}"
-            why = one.evidence.invalid or f"{change}{p}"
+            test = (
+                "Holm p" if analysis.study.family > 1 else "p"
+            )  # the interval is of the plain one
+            p = "" if one.adjusted_p is None else f", {test} {p_in_words(one.adjusted_p)}"
+            lost = divergence_in_words(analysis, one.arm)
+            why = one.evidence.invalid or f"{change}{p}{lost and '; '}{lost}"
             said.append(f"{called[one.arm]} is {one.badge} ({why})")
         told.append(f"{on}{'; '.join(said)}.")
     return told
+
+
+def divergence_in_words(analysis: Analysis, arm: str) -> str:
+    """Return `diverged in 5 of 5 seeds against 0 of 5`, which changes are not over; empty where no
+    trial of the contrast did."""
+    stability = analysis.stability(arm)
+    if stability is None:
+        return ""
+    of = stability.diverged
+    ours, theirs = of.both + of.only_treatment, of.both + of.only_baseline
+    return f"diverged in {ours} of {of.n} seeds against {theirs} of {of.n}" if ours + theirs else ""
 
 
 def margin_in_words(study: Study, contrast: Contrast) -> str:
