@@ -32,7 +32,7 @@ def verdict_of(
 ) -> Verdict:
     """The verdict on one arm whose loss is higher by `effect`, SD `spread` of the noise."""
     study = small_study(
-        {"training.iterations": 40},
+        {"training.iterations": 40, "decision.rule": "stability_gate"},
         seeds=SEEDS,
         arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
         endpoints=[
@@ -55,28 +55,29 @@ def verdict_of(
 
 
 @pytest.mark.parametrize(
-    ("effect", "spread", "options", "row"),
+    ("effect", "spread", "options", "row", "word"),
     [
-        (0.1, 0.1, {}, "3"),
-        (0.001, 0.1, {}, "4"),
-        (-0.1, 0.1, {}, "5"),
-        (0.01, 4.0, {}, "6"),
-        (0.0, 0.1, {"spiky": {"arm": 8}}, "2"),
-        (0.1, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "7"),
-        (0.0, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "8"),
-        (0.1, 0.1, {"spiky": {"baseline": 8}}, "9"),
-        (0.01, 4.0, {"spiky": {"baseline": 8}}, "10"),
+        (0.1, 0.1, {}, "3", "WORSE"),
+        (0.001, 0.1, {}, "4", "SAME"),
+        (-0.1, 0.1, {}, "5", "BETTER"),
+        (0.01, 4.0, {}, "6", "UNRESOLVED"),
+        (0.0, 0.1, {"spiky": {"arm": 8}}, "2", "WORSE"),
+        (0.1, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "7", "WORSE"),
+        (0.0, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "8", "SAME"),
+        (0.1, 0.1, {"spiky": {"baseline": 8}}, "9", "WORSE"),
+        (0.01, 4.0, {"spiky": {"baseline": 8}}, "10", "UNRESOLVED"),
         (
             0.0,
             0.1,
             {"spiky": {"baseline": 8}, "calibration": {"baseline": 0.01, "arm": 0.03}.get},
             "11",
+            "SAME",
         ),
-        (0.0, 0.1, {"spiky": {"baseline": 8}}, "12"),
-        (0.1, 0.1, {"skip": [("arm", 3)]}, "0"),
+        (0.0, 0.1, {"spiky": {"baseline": 8}}, "12", "SAME"),
+        (0.1, 0.1, {"skip": [("arm", 3)]}, "0", "INVALID"),
         # Divergence leaves the quality analysis, and is judged all the same.
-        (0.0, 0.1, {"diverged": [("arm", seed) for seed in SEEDS]}, "2"),
-        (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, "10"),
+        (0.0, 0.1, {"diverged": [("arm", seed) for seed in SEEDS]}, "2", "WORSE"),
+        (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, "10", "UNRESOLVED"),
     ],
 )
 def test_records_lead_to_their_row(
@@ -86,9 +87,10 @@ def test_records_lead_to_their_row(
     spread: float,
     options: dict,
     row: str,
+    word: str,
 ) -> None:
     verdict = verdict_of(small_study, fabricate, effect, spread, **options)
-    assert verdict.row == row
+    assert (verdict.row, verdict.word) == (row, word)
     assert verdict.outcome == ROWS[row].outcome
     assert verdict.sentence.endswith(".")
     if row != "0" and "diverged" not in options:
@@ -132,7 +134,8 @@ def test_a_higher_score_is_better_where_the_metric_says_so(
         return 2.5 + NOISE[seed - 1] - (0.2 if arm == "layernorm" else 0)
 
     layernorm = decide(analyse(fabricate(study, loss)))[0]
-    assert layernorm.outcome == "IMPROVES"  # a lower perplexity is better
+    assert (layernorm.word, layernorm.outcome) == ("BETTER", "ADOPT")  # lower is better
+    assert layernorm.effect is not None and layernorm.effect < 0
 
 
 def test_broken_controls_have_no_verdict(
@@ -141,7 +144,7 @@ def test_broken_controls_have_no_verdict(
     results = fabricate(small_study(seeds=SEEDS), lambda arm, seed: 2.5)
     results.trials["layernorm", 3]["tokens"] += 1
     verdict = decide(analyse(results))[0]
-    assert (verdict.row, verdict.outcome) == ("0", "INVALID")
+    assert (verdict.row, verdict.outcome, verdict.word) == ("0", "INVALID", "INVALID")
     assert "tokens" in verdict.sentence
 
 
@@ -170,7 +173,7 @@ def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
 ) -> None:
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
-    assert (verdict.row, verdict.outcome) == ("5b", "INCONCLUSIVE")
+    assert (verdict.row, verdict.outcome, verdict.word) == ("5b", "INCONCLUSIVE", "UNRESOLVED")
     assert "the seeds that survived" in verdict.sentence
     assert "diverged in 5 of 10 seeds against 0 of 10" in verdict.sentence
     assert "11 seed pairs would show harm" in verdict.sentence
@@ -183,6 +186,7 @@ def test_an_arm_that_loses_another_primary_endpoint_is_rejected_on_both(
         small_study, fabricate, calibration=lambda arm: 0.2 if arm == "arm" else 0.01
     )
     assert [(v.row, v.outcome) for v in verdicts] == [("3b", "REJECT"), ("3", "REJECT")]
+    assert [v.word for v in verdicts] == ["BETTER", "WORSE"]  # each on its own endpoint
     assert (
         "Significantly worse on another primary endpoint: calibration error" in verdicts[0].sentence
     )

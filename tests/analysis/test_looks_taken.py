@@ -110,7 +110,8 @@ def test_what_decides_is_the_test_over_all_looks(looked):
     assert [c.holm_p for c in contrasts] == pytest.approx(holm(p_values).tolist())
     assert json.loads(json.dumps(analysis.to_dict()))["looks"] == list(looked.looks)
     verdicts = {verdict.arm: verdict for verdict in decide(analysis)}
-    assert verdicts["layernorm"].outcome == "BASELINE"
+    words = {arm: verdict.word for arm, verdict in verdicts.items()}
+    assert (words["layernorm"], words["rmsnorm"]) == ("WORSE", "SAME")
     stop = analysis.contrast("layernorm", "validation_loss").sampling
     assert f"stopped at look {stop.look} of 3, an effect" in verdicts["layernorm"].sentence
 
@@ -166,7 +167,7 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     all_seeds = seed_test([loss("layernorm", s) - loss("baseline", s) for s in study.seeds], seed=0)
     assert all_seeds.p_value() > 0.05  # what would have been said without its memory
     verdict = next(v for v in decide(analysis) if v.metric == "validation_loss")
-    assert verdict.outcome == "BASELINE" and "resolved at look 1 of 3" in verdict.sentence
+    assert verdict.word == "WORSE" and "resolved at look 1 of 3" in verdict.sentence
 
 
 def test_a_second_stage_adds_to_what_was_open_at_the_last_look(small_study, tmp_path):

@@ -15,9 +15,10 @@ from paribus.analysis import Analysis, analyse
 from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
 from paribus.cli.printed import contrasts
-from paribus.decision import Verdict, decide, effect_in_words
+from paribus.decision import Verdict, decide, effect_in_words, verdict_record
 from paribus.report import draw, render, tables, write_paper
-from paribus.report.words import evidence_on, headline, holm_in_words, ratio_in_words
+from paribus.report.card import card
+from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.study import Study
 
@@ -33,7 +34,11 @@ def analysed(small_study: Study_, fabricate: Fabricate) -> Callable[..., Analysi
     def make(deltas: list[float], arms: dict = TWO_ARMS, **inference: object) -> Analysis:
         seeds = list(range(1, len(deltas) + 1))
         study = small_study(
-            seeds=seeds, endpoints=[LOSS, SECOND], arms=arms, inference=inference or {}
+            {"decision.calibration_budget": 0.01, "decision.throughput_budget": 0.05},
+            seeds=seeds,
+            endpoints=[LOSS, SECOND],
+            arms=arms,
+            inference=inference or {},
         )
         return analyse(
             fabricate(study, lambda arm, s: 2 + 0.01 * s**2 + (arm != "baseline") * deltas[s - 1])
@@ -61,13 +66,15 @@ def test_an_interval_without_ends_is_unbounded_everywhere(
     texts = [
         verdict.sentence,
         effect_in_words(contrast),
-        evidence_on(contrast),
+        headline(analysis, [verdict]),
         tables.primary(analysis)[0].rows[1][3],
         tables.estimates(analysis).rows[0][5],
         printed(analysis),
     ]
-    # A ratio is never below 0, so one whose logarithm has no lower end has 0.
-    assert not re.search(r"[0-9]{30}|nan|None", ratio_in_words(contrast))
+    # In verdict.json an end that is infinite is none.
+    (told,) = verdict_record(analysis.study, [verdict])["verdicts"]
+    assert (told["low"] is None) or (told["high"] is None)
+    assert "Infinity" not in json.dumps(told)
     for text in texts:
         assert "unbounded" in text or "inf" in text
         assert not re.search(r"[0-9]{30}", text)
@@ -139,7 +146,8 @@ def test_nothing_of_fewer_than_five_pairs_is_adjusted(
         write_paper(made, analysis, verdicts, [])
         text += (made.path / "paper" / "document.json").read_text(encoding="utf-8")
         assert not re.search(rf"Holm p[^a-zA-Z]{{0,6}}(None|nan|{numbers.NONE})", text)
-        assert (holm_in_words(analysis.stabilities[0]) == "too few pairs to test") == (n == 4)
+        told = verdicts[0].sentence
+        assert ("against 0 of 4 (too few pairs to test)" in told) == (n == 4)
     tested = {name for name, p in of[5].items() if p is not None}
     for table in ("contrasts.0.checks.0", "contrasts.0", "stability.0"):
         assert f".{table}.holm_p" in tested & of[4].keys()
@@ -158,9 +166,12 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(
     p, holm = contrast.decided.p_value, contrast.holm_p
     assert holm is not None
     assert p < 0.05 < holm
-    both = f"p = {p:.3f}, Holm p = {holm:.3f}"
-    assert both in effect_in_words(contrast)
-    assert both in evidence_on(contrast).replace("\N{NO-BREAK SPACE}", " ")
+    assert f"p = {p:.3f}, Holm p = {holm:.3f}" in effect_in_words(contrast)
+    verdicts = decide(analysis)
+    assert (verdicts[0].word, verdicts[0].p, verdicts[0].adjusted_p) == ("UNRESOLVED", p, holm)
+    words = headline(analysis, verdicts).replace("\N{NO-BREAK SPACE}", " ")
+    assert f"], Holm p = {holm:.3f})" in words
+    assert "p by Holm's method" in card(analysis, verdicts).reading
     assert tables.primary(analysis)[0].rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
 
 
@@ -177,11 +188,13 @@ def test_what_is_lost_to_divergence_is_not_called_underpowered(
         return analysis, decide(analysis)[0]
 
     analysis, four = of(4)
-    assert four.row == "6"
+    assert (four.word, four.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert "quality cannot be compared (1 comparable seed" in four.sentence
     assert four.pairs_needed == 7  # six discordant pairs of seven: p = .031
     assert "about 7 seed pairs would show harm" in four.sentence
-    assert "quality cannot be compared" in headline(analysis, [four])
+    words = headline(analysis, [four])
+    assert "1 comparable seed pair; inference needs two" in words
+    assert "diverged in 4 of 5 seeds against 0 of 5" in words
     _, one = of(1)
     assert "only 4 comparable seed pairs: quality is described, not tested" in one.sentence
     assert "underpowered" not in four.sentence + one.sentence
@@ -190,18 +203,27 @@ def test_what_is_lost_to_divergence_is_not_called_underpowered(
 def test_a_baseline_with_events_is_stable_by_a_threshold(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
-    seeds = list(range(1, 8))
-    study = small_study(seeds=seeds, endpoints=[LOSS], arms=TWO_ARMS)
-    made = fabricate(
-        study,
-        lambda arm, s: 2 + 0.01 * s + (arm == "arm") * (0.3 + 0.01 * s),
-        diverged=[("baseline", 1)],
-    )
-    analysis = analyse(made)
-    (verdict,) = decide(analysis)
-    assert verdict.row == "3"
-    words = headline(analysis, [verdict])
-    assert "by the registered threshold (1 of 7 trials had an event)" in words
+    seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate"}
+    for lost, row, told in (
+        (1, "3", "the baseline is stable, the arm is significantly worse"),
+        (2, "7", "the baseline is unstable, a cure is not shown"),
+    ):
+        study = small_study(
+            gate | {"stability.unstable_above": 0.2}, seeds=seeds, endpoints=[LOSS], arms=TWO_ARMS
+        )
+        made = fabricate(
+            study,
+            lambda arm, s: 2 + 0.01 * s + (arm == "arm") * (0.3 + 0.01 * s),
+            folder=f"lost-{lost}",
+            diverged=[("baseline", seed) for seed in range(1, lost + 1)],
+        )
+        analysis = analyse(made)
+        (verdict,) = decide(analysis)
+        assert (verdict.word, verdict.row) == ("WORSE", row)
+        assert verdict.evidence.state.baseline_stable == (lost == 1)
+        assert told in verdict.sentence
+        for text in (verdict.sentence, headline(analysis, [verdict])):
+            assert f"diverged in 0 of 8 seeds against {lost} of 8" in text
 
 
 def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(

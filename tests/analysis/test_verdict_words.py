@@ -13,6 +13,7 @@ from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
 from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
 from paribus.engine.evaluation.harness import CELLS, ITEMS
+from paribus.report.card import card
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
@@ -49,10 +50,11 @@ def test_divergence_in_every_seed_is_a_verdict_with_its_counts(
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     gone = [("arm", seed) for seed in SEEDS]
     (arm, other), words = verdicts_of(small_study, fabricate, [0.0] * 5, arms=arms, diverged=gone)
-    assert (arm.row, arm.outcome) == ("2b", "BASELINE")
+    assert (arm.word, arm.row, arm.outcome) == ("WORSE", "2b", "REJECT")
     assert "diverged in 5 of 5 seeds against 0 of 5" in arm.sentence
-    assert "diverged in 5 of 5 seeds against 0 of 5" in words
+    assert words.count("diverged in 5 of 5 seeds against 0 of 5") == 1
     assert "cannot test" in arm.sentence
+    assert other.word == "SAME"
     assert "diverged" not in other.sentence
 
 
@@ -60,12 +62,27 @@ def test_some_divergence_is_counted_in_every_sentence(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     gone = [("arm", seed) for seed in (1, 2)]
-    (verdict,), words = verdicts_of(
-        small_study, fabricate, [0.1, 0.2, 0.1, 0.3, 0.1], diverged=gone
-    )
-    assert verdict.outcome == "INCONCLUSIVE"
-    for text in (verdict.sentence, words):
+    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
+    analysis = analyse(fabricate(study, lambda arm, s: 2.5 + NOISE[s], diverged=gone))
+    (verdict,) = verdicts = decide(analysis)
+    assert (verdict.word, verdict.outcome, verdict.n) == ("UNRESOLVED", "INCONCLUSIVE", 3)
+    assert verdict.p is verdict.adjusted_p is None
+    ((row,),) = card(analysis, verdicts).blocks.values()
+    for text in (verdict.sentence, headline(analysis, verdicts), row.note):
         assert "diverged in 2 of 5 seeds against 0 of 5" in text
+
+
+def test_of_a_study_that_lacks_a_trial_this_alone_is_told(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
+    made = fabricate(study, lambda *_: 2.5, diverged=[("arm", 1)], skip=[("arm", 2)])
+    analysis = analyse(made)
+    verdicts = decide(analysis)
+    ((row,),) = card(analysis, verdicts).blocks.values()
+    assert (row.word, row.note) == ("INVALID", "")
+    assert "a trial is missing: " in headline(analysis, verdicts)
+    assert "diverged" not in headline(analysis, verdicts)
 
 
 def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
@@ -73,29 +90,29 @@ def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
 ) -> None:
     """One seed of five not finite: four pairs describe, and their spread plans nothing."""
     deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
-    (lost,), words = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
+    (lost,), _ = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
     # What is planned is planned from the rate of events, of which McNemar's test needs six.
     assert (lost.outcome, lost.pairs_needed) == ("INCONCLUSIVE", 28)
     assert "At these rates of events, about 28 seed pairs would show harm" in lost.sentence
-    assert "28 seed pairs would tell" in words
 
 
 def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_said(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
-    assert verdict.row == "3"
-    caveat = "Tests disagree: the studentized bootstrap has Holm p = 0.156"
+    assert (verdict.word, verdict.row) == ("WORSE", "3")
+    caveat = "Other tests disagree: studentized bootstrap (Holm p = 0.156). The registered one"
     assert caveat in verdict.sentence
-    assert any(caveat in line for line in verdict.caveats)
-    assert "other tests disagree: studentized bootstrap (Holm p = 0.156)" in words
+    (said,) = (one.text for one in verdict.cautions if one.code == "tests_disagree")
+    assert said.startswith(caveat) and "the paired t" in said
+    assert "p < 0.001" in words and "0.156" not in words  # of the test that decides
 
 
 def test_equal_differences_are_an_effect_and_said_so(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [0.5] * 5)
-    assert verdict.row == "3"
+    assert (verdict.word, verdict.row) == ("WORSE", "3")
     assert "All 5 differences are equal" in verdict.sentence
     assert "resolution of the measurement" in verdict.sentence
     assert "+0.5000 [+0.5000, +0.5000]" in verdict.sentence
@@ -106,7 +123,7 @@ def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: 
     """One arm's 90% interval lies inside the margin; with a second arm in doubt Holm asks more."""
     deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
     (alone,), _ = verdicts_of(small_study, fabricate, deltas, folder="one")
-    assert alone.row == "4"
+    assert (alone.word, alone.outcome) == ("SAME", "NO EFFECT")
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=arms)
     results = fabricate(
@@ -119,7 +136,7 @@ def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: 
         folder="two",
     )
     analysis = analyse(results)
-    assert decide(analysis)[0].row == "6"
+    assert decide(analysis)[0].word == "UNRESOLVED"
     contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.decided is not None
     assert contrast.decided.equivalence_p is not None
@@ -151,7 +168,11 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
 
 
 def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
-    (both,) = out_of_reach(small_study(seeds=SEEDS))
+    gate = {"decision.rule": "stability_gate"}
+    (by_default,) = out_of_reach(small_study(seeds=SEEDS))
+    assert by_default.rows == ("2",)  # superiority judges harm, and asks for no cure
+    (both,) = out_of_reach(small_study(gate, seeds=SEEDS))
+    assert by_default.why == both.why
     assert both.rows == ("2", "9", "9b", "10", "11", "11b", "11c", "12")
     assert "at least 0.0625, 0.125 over 2 contrasts; 7 seeds can" in both.why
     (one,) = out_of_reach(small_study(seeds=SEEDS, arms=TWO_ARMS))
@@ -167,7 +188,7 @@ def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
     assert "over all looks" in looked.why and "8 seeds can" in looked.why
     (alone,) = out_of_reach(small_study(seeds=[1]))
     assert alone.why.startswith("1 seed: fewer than 5")
-    (few,) = out_of_reach(small_study(seeds=[1, 2, 3]))
+    (few,) = out_of_reach(small_study(gate, seeds=[1, 2, 3]))
     assert set(few.rows) == set(ROWS) - {"0", "1"}
 
 
@@ -235,7 +256,7 @@ def test_no_effect_is_not_claimed_where_the_registered_interval_leaves_the_margi
 ) -> None:
     """Seed means lie inside the margin; for new questions the 90% interval does not."""
     endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
-    rows = {}
+    words = {}
     for target in ("this item set", "new items"):
         study = small_study(
             seeds=SEEDS, arms=TWO_ARMS, endpoints=endpoints, inference={"target": target}
@@ -251,11 +272,11 @@ def test_no_effect_is_not_claimed_where_the_registered_interval_leaves_the_margi
         says = contrast.decided
         assert says is not None
         (verdict,) = decide(analysis)
-        rows[target] = verdict.row
+        words[target] = verdict.word
         within = -0.05 < says.equivalence_interval.low < says.equivalence_interval.high < 0.05
         assert contrast.equivalent(0.05) == within == (target == "this item set")
         assert ("no effect worth having" in verdict.sentence) == within
-    assert rows == {"this item set": "4", "new items": "6"}
+    assert words == {"this item set": "SAME", "new items": "UNRESOLVED"}
 
 
 def answer_alike(trial: TrialFolder) -> None:

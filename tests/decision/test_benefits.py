@@ -107,8 +107,12 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
         # Significantly worse, and shown to be so by less than the margin.
         ({"loss": 0.01, "spread": 0.05, "speed": 1.25, "benefit": "training_throughput"}, "6"),
         ({"spread": 4.0, "speed": 1.25, "benefit": "training_throughput"}, "9"),
-        # A quarter of the speed is over any budget, whatever is saved.
-        ({"speed": 0.25, "memory": 0.5, "benefit": "training_memory"}, "4"),
+        # A quarter of the speed is over its budget, whatever is saved; without one it is no matter.
+        (
+            {"speed": 0.25, "memory": 0.5, "benefit": "training_memory", "throughput_budget": 0.05},
+            "4",
+        ),
+        ({"speed": 0.25, "memory": 0.5, "benefit": "training_memory"}, "6"),
     ],
 )
 def test_an_arm_that_is_no_worse_is_adopted_for_its_benefit(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paribus.decision import UNJUDGED, Evidence, Row, Rule, State, find_rule, shipped_rules
+from paribus.decision import UNJUDGED, Evidence, State, find_rule, shipped_rules
 from paribus.decision.evidence import Benefit, Budget, Divergence, Elsewhere, Fix, Quality
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
@@ -248,6 +248,22 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(
     assert why in str(error.value)
 
 
+def test_the_gate_has_budgets_of_its_own_however_it_is_named(small_study: Maker) -> None:
+    """Alone of all rules; what is stated stays, in whatever order."""
+
+    def budgets(overrides: dict[str, Any], **tables: Any) -> tuple[float | None, float | None]:
+        decision = small_study(overrides, **tables).decision
+        return decision.calibration_budget, decision.throughput_budget
+
+    gate, stated = {"decision.rule": "stability_gate"}, {"decision.throughput_budget": 0.2}
+    in_file = {"decision": {"rule": "stability_gate"}}
+    assert budgets({}) == budgets({"decision.rule": "equivalence"}) == (None, None)
+    assert budgets(gate) == budgets({}, **in_file) == (0.01, 0.05)
+    assert budgets(gate | stated) == budgets(stated | gate) == (0.01, 0.2)
+    assert budgets({"decision.rule": "superiority"}, **in_file) == (None, None)
+    assert budgets({"decision.rule": "superiority"} | stated, **in_file) == (None, 0.2)
+
+
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
@@ -266,18 +282,16 @@ def test_a_benefit_that_is_not_recorded_is_refused(
 
 def test_rows_have_words_of_their_own() -> None:
     for rule in RULES.values():
-        whys = [row.why for row in rule.rows]
-        assert len(set(whys)) == len(whys)
-    with pytest.raises(ValueError, match="why names"):
-        Row("9", "ADOPT", when="w", reason="r", why="{margn}")
-    assert isinstance(RULES["superiority"], Rule)
+        told = [row.reason or row.when for row in rule.rows]
+        assert len(set(told)) == len(told), rule.name
+        assert len({row.when for row in rule.rows}) == len(rule.rows), rule.name
 
 
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 def test_studies_that_ask_for_a_gain_can_adopt_one() -> None:
     rules = {name: study.decision.rule for name, study in all_studies().items()}
     gate = {name for name, rule in rules.items() if rule == "stability_gate"}
-    ours = {name for name in rules if name.startswith(("embedding-norm", "quickstart"))}
+    ours = {name for name in rules if name.startswith("embedding-norm")}
     parts = (
         "mechanism",
         "mechanism-fixed-rate",
@@ -289,6 +303,7 @@ def test_studies_that_ask_for_a_gain_can_adopt_one() -> None:
     of_parts = {f"embedding-norm-{part}" for part in parts}
     assert gate == ours - of_parts
     assert {rules[name] for name in of_parts} == {"equivalence"}  # nothing is adopted
+    assert rules["quickstart"] == "superiority"
     assert set(rules.values()) == {"stability_gate", "superiority", "equivalence"}
 
 
