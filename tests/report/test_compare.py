@@ -31,7 +31,8 @@ def test_studies_stand_side_by_side(small_study: Maker, made: Make, tmp_path: Pa
     page = write_comparison([pilot, final], tmp_path / "both.html").read_text("utf-8")
     markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert "pilot, final" in markup
-    assert "described, not tested" in markup
+    assert markup.count("layernorm is DESCRIPTIVE (") == 1  # two seeds of the pilot
+    assert len(re.findall(r"layernorm is (?:BETTER|WORSE|SAME|UNRESOLVED) \(", markup)) == 1
     assert "figure-studies" in markup
     assert not re.search(r"https?:", markup)
 

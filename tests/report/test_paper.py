@@ -155,7 +155,7 @@ def test_every_number_stands_in_the_records(
 def test_the_report_has_question_answer_arms_results_and_facts(material: Material) -> None:
     parts = {part.title: part.blocks for part in sections(material)}
     assert parts["Question"] == ["Does it help?"]
-    assert "Keep the baseline" in str(parts["Answer"][0])
+    assert str(parts["Answer"][0]).startswith("layernorm is WORSE (+0.05")
     assert {"Arms", "Results", "Stability and cost", "Controls", "Facts"} <= parts.keys()
     facts = {fact.name: fact.text for fact in material.facts}
     assert material.results.root in facts["Root digest"]

@@ -114,14 +114,15 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     """An answer of its own, and then a list: neither repeats the other."""
     (verdict,) = decide(analysis)
     open_ = "the best of layernorm is the largest value tried (learning_rate 0.01)"
-    for text in (headline(analysis, [verdict]), verdict.answer):
-        assert "with each arm at its best of the learning rates tried" in text
-        assert open_ not in text
+    assert "with each arm at its best of the learning rates tried" in verdict.answer
+    assert open_ not in verdict.answer and open_ not in headline(analysis, [verdict])
     assert any(open_ in line for line in verdict.caveats)
     assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
     assert verdict.caveats[0].startswith("Where both arms have the same values, validation loss")
     assert verdict.caveats[0].endswith(": its sign depends on the value.")
-    assert shared_caveats([verdict, replace(verdict, caveats=verdict.caveats[1:])]) == [
+    assert [caution.text for caution in verdict.cautions] == list(verdict.caveats)
+    assert verdict.cautions[0].code == "tuning"
+    assert shared_caveats([verdict, replace(verdict, cautions=verdict.cautions[1:])]) == [
         *verdict.caveats[1:]
     ]
     assert shared_caveats([]) == []

@@ -1,4 +1,4 @@
-"""Every row of the decision table has its own honest wording."""
+"""The headline: a word for each arm with its numbers, and what a verdict's answer says."""
 
 from __future__ import annotations
 
@@ -9,101 +9,84 @@ from dataclasses import replace
 import pytest
 
 from paribus.analysis import Analysis, analyse
-from paribus.decision import Verdict, decide, shipped_rules
+from paribus.decision import WORDS, Verdict, Word, decide
 from paribus.report.tables import decision as decision_table
-from paribus.report.words import clause, headline, headlines, p_in_words
+from paribus.report.words import headline, headlines, p_in_words
 from paribus.results import Results
 from paribus.study import Study
 
-ROWS = shipped_rules()["stability_gate"].all_rows
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
+GATE = {"decision.rule": "stability_gate"}
+
+
+def worse(arm: str, seed: int) -> float:
+    return 2.5 + seed / 100 + (arm != "baseline") * (0.3 + seed / 90)
 
 
 @pytest.fixture
 def judged(small_study: Maker, fabricate: Fabricate) -> tuple[Analysis, Verdict]:
-    arms = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
-    study = small_study(arms=arms, seeds=[1, 2, 3, 4, 5])
-    results = fabricate(
-        study, lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * (0.3 + seed / 90)
-    )
-    analysis = analyse(results)
+    analysis = analyse(fabricate(small_study(GATE, arms=ARMS, seeds=[1, 2, 3, 4, 5]), worse))
     return analysis, decide(analysis)[0]
 
 
 def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
-    assert verdict.row == "3"
-    text = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
+    assert (verdict.row, verdict.word) == ("3", "WORSE")
     says = analysis.contrast("ln", "validation_loss").decided
     assert says is not None
-    assert text == (
-        "Keep the baseline at this learning rate (3e-4, not tuned): LayerNorm raises validation "
-        f"loss by {says.mean:.4f} nats/token (95% interval {says.interval.low:+.4f} to "
-        f"{says.interval.high:+.4f}, n = 5, "
-        "Holm p < 0.001), and training was stable without it."
+    change = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
+    text = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
+    assert text == f"LayerNorm is WORSE ({change}, p < 0.001)."
+    assert verdict.answer.startswith(
+        "ln is worse than baseline at this learning rate (3e-4, not tuned). Validation loss "
+        f"changes by {change} nats/token, "
+    )
+    assert verdict.answer.endswith(
+        "n = 5, Holm p < 0.001. Keep baseline: the baseline is stable, the arm is significantly "
+        "worse."
     )
 
 
-# What a sentence must say, and what it must not, by row.
-SAYS = {
-    "0": ("cannot be judged", "raises"),
-    "1": ("described, not tested", "raises"),
-    "2": ("destabilises training", "stable without it"),
-    "3": ("stable without it", "cures"),
-    "4": ("no difference worth having", "raises"),
-    "5": ("only a cure of instability is adopted", "Adopt"),
-    "6": ("neither shown to differ nor to stay within", "raises"),
-    "7": ("not shown to cure", "stable without it"),
-    "8": ("a cure is not shown", "raises"),
-    "9": ("cures instability", "stable without it"),
-    "9b": ("another primary endpoint", "stable without it"),
-    "10": ("its effect on quality is open", "raises"),
-    "2b": ("the counts are described", "stable without it"),
-    "11": ("over its budget", "not shown"),
-    "11b": ("not shown to be within its budget", "Keep"),
-    "11c": ("it diverged in more seeds", "Keep"),
-    "12": ("no cost beyond the budgets", "Keep"),
-}
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_every_row_says_its_own(judged: tuple[Analysis, Verdict], row: str) -> None:
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_is_in_the_headline(judged: tuple[Analysis, Verdict], word: Word) -> None:
     analysis, verdict = judged
-    evidence = replace(verdict.evidence, invalid="a run is missing" if row == "0" else "")
-    about = ROWS[row]
-    given = replace(verdict, row=row, outcome=about.outcome, evidence=evidence)
-    found = clause(analysis, given)
-    text = f"{found.lead}: {found.why}"
-    says, never = SAYS[row]
-    assert says in text
-    assert never not in text
-    keeps = about.outcome in ("BASELINE", "IMPROVES")
-    assert found.lead.startswith("Keep the baseline") == keeps
-    assert found.lead.startswith("Adopt LayerNorm") == (about.outcome == "ADOPT")
-    judged_at_all = about.outcome not in ("INVALID", "DESCRIPTIVE ONLY")
-    assert found.lead.endswith(" at this learning rate (3e-4, not tuned)") == judged_at_all
+    evidence = replace(verdict.evidence, invalid="a run is missing" if word == "INVALID" else "")
+    cost = "cost not measured" if word == "BETTER" else ""
+    text = headline(analysis, [replace(verdict, word=word, cost=cost, evidence=evidence)])
+    badge = f"{word} ({cost})" if cost else word
+    assert text.startswith(f"LayerNorm is {badge} (")
+    assert not [other for other in WORDS if other != word and other in text]
+    # What cannot be judged has its reason there, and no number.
+    assert ("+0." in text) == (word != "INVALID")
+    assert ("a run is missing" in text) == (word == "INVALID")
 
 
-def test_all_wordings_are_distinct(judged: tuple[Analysis, Verdict]) -> None:
+def test_what_was_not_tested_has_no_p(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
-    texts = {clause(analysis, replace(verdict, row=row)).why for row in ROWS}
-    assert len(texts) == len(ROWS)
+    described = replace(verdict, word="DESCRIPTIVE", p=None, adjusted_p=None)
+    text = headline(analysis, [described])
+    assert text.startswith("LayerNorm is DESCRIPTIVE (+0.") and text.endswith("]).")
 
 
-def test_what_would_resolve_it_is_said(judged: tuple[Analysis, Verdict]) -> None:
-    analysis, verdict = judged
-    text = clause(analysis, replace(verdict, row="6", pairs_needed=41)).why
-    assert "about 41 seed pairs would tell" in text
+def test_what_would_resolve_it_is_said(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study(arms=ARMS, seeds=[1, 2, 3, 4, 5])
+    noisy = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
+    analysis = analyse(fabricate(study, lambda arm, seed: 2.5 + (arm == "ln") * noisy[seed]))
+    verdict = decide(analysis)[0]
+    assert verdict.word == "UNRESOLVED" and verdict.pairs_needed
+    assert verdict.answer.endswith(
+        f"About {verdict.pairs_needed} seed pairs would detect or exclude a change of the margin's "
+        "size."
+    )
 
 
 def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
-    undecided = replace(verdict, row="6", outcome="INCONCLUSIVE")
-    text = headline(analysis, [verdict] * 4 + [undecided] * 3)
-    assert text == (
-        "Of 7 contrasts, 4 keep the baseline, 3 are undecided, at this learning rate (3e-4, not "
-        "tuned)."
-    )
+    undecided = replace(verdict, word="UNRESOLVED", row="6", outcome="INCONCLUSIVE")
+    text = headline(analysis, [verdict] * 4 + [undecided] * 5)
+    assert text == "of 9 contrasts, 5 UNRESOLVED and 4 WORSE."
+    assert headline(analysis, [verdict] * 4 + [undecided] * 4).count("LayerNorm is ") == 8
 
 
 def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
@@ -117,19 +100,16 @@ def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
         "low": {"set": {rate: 1e-5}},
     }
     study = small_study({rate: 3e-4}, arms=arms, seeds=[1, 2, 3, 4, 5])
-    results = fabricate(
-        study, lambda arm, seed: 2.5 + seed / 100 + (arm != "baseline") * (0.3 + seed / 90)
-    )
-    analysis = analyse(results)
+    analysis = analyse(fabricate(study, worse))
     verdicts = {verdict.arm: verdict for verdict in decide(analysis)}
     for arm, words in {
         "ln": "at this learning rate (3e-4, not tuned)",
         "hot": "at these learning rates (0.01 against 3e-4, not tuned)",
         "low": "at these learning rates (1e-5 against 3e-4, not tuned)",
     }.items():
-        assert words in verdicts[arm].sentence
-        assert words in clause(analysis, verdicts[arm]).lead
-        assert words in headline(analysis, [verdicts[arm]])
+        assert words in verdicts[arm].answer
+        codes = {caution.code: caution.text for caution in verdicts[arm].cautions}
+        assert codes["not_tuned"] == f"A{words[1:]}."
 
 
 def test_one_arm_compares_nothing(judged: tuple[Analysis, Verdict]) -> None:
@@ -149,23 +129,18 @@ def test_several_endpoints_have_a_sentence_each(small_study: Maker, fabricate: F
         {"metric": "validation_loss", "primary": True, "margin": 0.02},
         {"metric": "brier_score", "primary": True, "margin": 0.01},
     ]
-    arms = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
-    study = small_study(arms=arms, endpoints=endpoints, seeds=[1, 2, 3, 4, 5])
-    results = fabricate(
-        study, lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * (0.3 + seed / 90)
-    )
-    analysis = analyse(results)
+    study = small_study(GATE, arms=ARMS, endpoints=endpoints, seeds=[1, 2, 3, 4, 5])
+    analysis = analyse(fabricate(study, worse))
     verdicts = decide(analysis)
-    assert [(v.metric, v.row) for v in verdicts] == [
-        ("validation_loss", "3"),
-        ("brier_score", "4"),  # the same score in every trial
+    assert [(v.metric, v.row, v.word, v.margin) for v in verdicts] == [
+        ("validation_loss", "3", "WORSE", 0.02),
+        ("brier_score", "4", "SAME", 0.01),  # the same score in every trial
     ]
     fired = {row[0]: row[-1] for row in decision_table(analysis, verdicts).rows if row[-1]}
     assert fired == {"3": "LayerNorm (validation loss)", "4": "LayerNorm (Brier score)"}
     loss, brier = headlines(analysis, verdicts)
-    assert loss.startswith("On validation loss: Keep the baseline")
-    assert brier.startswith("On Brier score: Keep the baseline")
-    assert "registered margin of ±0.01" in brier
+    assert loss.startswith("On validation loss: LayerNorm is WORSE (+0.3")
+    assert brier.startswith("On Brier score: LayerNorm is SAME (nothing: identical to rounding")
     assert headline(analysis, verdicts) == f"{loss} {brier}"
     # One family: Holm over both endpoints, and over their equivalence to it.
     assert analysis.contrast("ln", "validation_loss").holm_p == pytest.approx(
