@@ -221,7 +221,10 @@ OF_THE_STUDY: dict[str, tuple[dict[str, Any], str]] = {
     "test": ({"inference": {"test": "gate"}}, "larger of the paired t"),
     "threshold": ({"stability": {"unstable_above": 0.4}}, "more than 0.4 of its trials"),
     "spikes": ({"stability": {"mad_multiplier": 5.0}}, "more than 5 median"),
-    "budget": ({"decision": {"calibration_budget": 0.5}}, "a calibration error raised by at most 0.5"),
+    "budget": (
+        {"decision": {"calibration_budget": 0.5}},
+        "a calibration error raised by at most 0.5",
+    ),
 }
 
 

@@ -154,9 +154,14 @@ def print_json(value: Any) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print each part on lines of its own."""
+    """Print each part on lines of its own; of text that is broken, no line ends in a space."""
     for part in parts:
-        console.print(part)
+        if not isinstance(part, str):
+            console.print(part)
+            continue
+        for line in console.render_str(part).wrap(console, console.width):
+            line.rstrip()
+            console.print(line)
 
 
 def show_path(line: str) -> None:

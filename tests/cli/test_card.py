@@ -1,0 +1,130 @@
+"""The card: what a study found, on a screen; for programs verdict.json and an exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from paribus.cli import main
+from paribus.cli.options import console
+from paribus.decision import WORDS
+
+from ..conftest import studies_in
+from ..fabricated import write_results
+
+# By arm, what it adds to the loss; worse in name and in place of the better ones.
+EFFECTS = {"a-worse": 0.3, "b-good": -0.1, "c-same": 0.001, "d-better": -0.3}
+SHELL = {"COLUMNS": "80", "NO_COLOR": "1"}
+KINDS = ("layernorm", "rmsnorm", "center", "scale")
+
+Said = tuple[int, str, str]
+Make = Callable[..., Path]
+
+
+def verb(*arguments: object) -> Said:
+    """Exit code, standard output and standard error."""
+    with (
+        patch.dict("os.environ", SHELL),
+        patch.object(console, "stderr", False),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as err,
+    ):
+        code = main([*map(str, arguments)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def fabricated(folder: Path, effects: dict[str, float], seeds: int = 5) -> Path:
+    """Results in which each arm adds its effect to the loss."""
+    arms = {
+        arm: {"set": {"model.embedding.norm": kind}}
+        for arm, kind in zip(effects, KINDS, strict=False)
+    }
+    study = studies_in(folder)(
+        arms={"baseline": {}} | arms,
+        seeds=list(range(1, seeds + 1)),
+        question="Does any norm of the embeddings help here, at the size of the smallest study?",
+    )
+
+    def loss(arm: str, seed: int) -> float:
+        noise = 0.002 * (seed * len(arm) % 5)
+        return 2.5 + 0.01 * seed + (effects[arm] + noise if arm in effects else 0.0)
+
+    return write_results(folder / "r", study, loss).path
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fabricated(tmp_path_factory.mktemp("card"), EFFECTS)
+
+
+def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> None:
+    code, out, err = verb("decide", results)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) <= 16 and max(map(len, lines)) <= 80
+    assert [line for line in lines if line != line.rstrip()] == []
+    told = [line.split() for line in lines if line.strip().startswith(tuple(WORDS))]
+    assert [(row[0], row[1]) for row in told] == [
+        ("BETTER", "d-better"),
+        ("BETTER", "b-good"),
+        ("SAME", "c-same"),
+        ("WORSE", "a-worse"),
+    ]
+    assert [float(row[2]) for row in told] == pytest.approx(
+        [-0.296, -0.096, 0.005, 0.304], abs=0.005
+    )
+    assert all("p" in row for row in told)
+    assert "By the rule superiority: adopt b-good and d-better." in out
+    assert "20 of 20 trials" not in out and "25 of 25 trials" in out
+    assert verb("analyse", results)[1] == out
+
+
+def test_json_stands_alone_on_standard_output(results: Path) -> None:
+    code, out, _ = verb("decide", results, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told == json.loads((results / "verdict.json").read_text())
+    found = {one["arm"]: one for one in told["verdicts"]}
+    assert {arm: one["word"] for arm, one in found.items()} == {
+        **{"a-worse": "WORSE", "b-good": "BETTER", "c-same": "SAME", "d-better": "BETTER"}
+    }
+    for arm, one in found.items():
+        assert one["low"] < one["effect"] < one["high"]
+        assert one["effect"] == pytest.approx(EFFECTS[arm] + 0.004, abs=1e-6)
+        assert 0 <= one["p"] <= one["adjusted_p"] <= 1
+        assert (one["n"], one["margin"]) == (5, 0.02)
+        assert all(caution["code"] and caution["text"] for caution in one["cautions"])
+        assert "not_tuned" in [caution["code"] for caution in one["cautions"]]
+    assert found["d-better"]["action"] == "adopt d-better"
+    assert found["a-worse"]["action"] == found["c-same"]["action"] == "keep baseline"
+
+
+def test_what_is_written_besides_goes_to_standard_error(results: Path) -> None:
+    code, out, err = verb("report", results, "--no-paper", "--json")
+    assert code == 0 and len(json.loads(out)["verdicts"]) == len(EFFECTS)
+    assert "page: " in err
+
+
+@pytest.mark.parametrize(
+    ("effects", "seeds", "code"),
+    [
+        (EFFECTS, 5, 11),
+        ({"b-good": -0.1}, 5, 0),
+        ({"b-good": -0.1, "c-same": 0.001}, 5, 12),
+        ({"b-good": -0.1}, 2, 14),
+    ],
+    ids=["WORSE", "BETTER", "SAME", "DESCRIPTIVE"],
+)
+def test_the_exit_code_is_that_of_the_worst_word(
+    effects: dict[str, float], seeds: int, code: int, tmp_path: Path
+) -> None:
+    results = fabricated(tmp_path, effects, seeds)
+    assert verb("decide", results)[0] == 0, "where it is not asked for, a verdict is no failure"
+    assert verb("decide", results, "--exit-verdict")[0] == code
+    assert verb("analyse", results, "--exit-verdict", "--json")[0] == code
