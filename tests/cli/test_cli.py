@@ -163,7 +163,9 @@ def test_the_decision_table_needs_no_results(folder: Path) -> None:
 def test_registering_comes_before_everything_else(way: Way) -> None:
     assert way.registered.returncode == 0, way.registered.stderr
     said = " ".join(way.registered.stdout.split())
-    assert "fewer than 5 seeds are described, not tested. Out of reach: rows 2, 2b" in said
+    why = "fewer than 5 seeds are described, not tested"
+    assert f"warning: 2 seeds: {why}. So the rule superiority can adopt nothing." in said
+    assert f"validation_loss: an effect of 0.02 cannot be seen: {why}." in said
     assert "registration.json" in way.there
     assert "trials" not in way.there
     assert (way.early.returncode, way.early.stderr.count("\n")) == (2, 1)
@@ -180,10 +182,8 @@ def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
         "4/4 trials",
         "timing the arms in turn",
         "analysing\ndrawing the page and the paper\n",
-        "Not measured in this study: macro accuracy over tasks",
-        "validation loss",
-        "layernorm",
-        "all else equal?",
+        "DESCRIPTIVE  layernorm",
+        "4 of 4 trials; 8 of 9 controls hold.",
         "report.html",
         "paper.pdf",
     ):
@@ -195,10 +195,20 @@ def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
     status = verb("status", results, cwd=copy)
     assert "4 of 4 trials are finished" in status.stdout
     (results / "report.html").unlink()
-    again = verb("report", results, cwd=copy)
+    again = verb("report", results, "--verbose", cwd=copy)
     assert again.returncode == 0
     assert (results / "report.html").is_file()
-    assert max(map(len, again.stdout.splitlines()[:-2])) <= 80  # paths are not wrapped
+    *lines, page, paper = again.stdout.splitlines()
+    assert page.startswith("page: ") and paper.startswith("paper: ")  # paths are not wrapped
+    assert max(map(len, lines)) <= 80
+    card = ran.stdout[ran.stdout.index("Is this") : ran.stdout.index("page: ")]
+    assert card in again.stdout
+    for words in (
+        "Not measured in this study: macro accuracy",
+        "validation loss",
+        "all else equal?",
+    ):
+        assert words in again.stdout and words not in ran.stdout.partition("Is this")[2]
     assert (results / "paper.pdf").read_bytes().startswith(b"%PDF")
 
     other = verb("run", "study.toml", "--set", "training.iterations=25", cwd=copy)
@@ -218,12 +228,12 @@ def test_analysing_deciding(copy: Path) -> None:
     summary = verb("analyse", results, cwd=copy)
     assert summary.returncode == 0, summary.stderr
     assert len(summary.stdout.splitlines()) < 24, "a summary fits a terminal"
-    for words in ("layernorm", "DESCRIPTIVE ONLY", "4 of 4 trials; controls: ", "--all"):
+    for words in ("DESCRIPTIVE layernorm", "4 of 4 trials; 8 of 9 controls hold.", "--verbose"):
         assert words in " ".join(summary.stdout.split())
     assert "g_z" not in summary.stdout
-    analysed = verb("analyse", results, "--all", cwd=copy)
+    analysed = verb("analyse", results, "--verbose", cwd=copy)
     assert analysed.returncode == 0, analysed.stderr
-    assert analysed.stdout.startswith(summary.stdout.rpartition("--all")[0])
+    assert analysed.stdout.endswith(summary.stdout)
     for words in (
         "g_z",
         "stability",
@@ -234,9 +244,13 @@ def test_analysing_deciding(copy: Path) -> None:
     assert len(analysis["contrasts"][0]["paired"]["pairs"]) == 2
 
     decided = verb("decide", results, cwd=copy)
-    assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
+    assert decided.stdout == summary.stdout
+    in_full = verb("decide", results, "--verbose", "--rows", cwd=copy)
+    assert "DESCRIPTIVE (rule's row 1: DESCRIPTIVE ONLY)" in in_full.stdout
+    assert "what each word says" in in_full.stdout and in_full.stdout.endswith(summary.stdout)
     verdict = json.loads((results / "verdict.json").read_text())["verdicts"][0]
     assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
+    assert (verdict["word"], verdict["n"], verdict["adjusted_p"]) == ("DESCRIPTIVE", 2, None)
 
 
 def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
@@ -290,8 +304,11 @@ def test_the_baseline_against_itself(folder: Path) -> None:
 def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) -> None:
     shown = verb("show", "study.toml", "--workers", "1", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    for words in ("none → layernorm", "tokens per trial", "FLOP", "expected time", "training.opt"):
-        assert words in shown.stdout
+    every = verb("show", "study.toml", "--workers", "1", "--all", cwd=folder)
+    for words in ("none → layernorm", "tokens per trial", "FLOP", "expected time", "training.iter"):
+        assert words in shown.stdout and words in every.stdout
+    for words in ("training.opt", "decision.rule"):  # that the study does not set
+        assert words not in shown.stdout and words in every.stdout
     assert "[red]idea[/red]" in shown.stdout  # text from a study file is not markup
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
@@ -360,7 +377,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["export"], "export needs RESULTS: The results folder"),
         (["export", "results", "out"], "export needs --trial: Which model"),
         (["show", "zzz"], ". Your own is given by its path"),
-        (["run", "embedding-norm-hour"], ": paribus run studies/embedding-norm-hour.toml"),
+        (["run", "embedding-norm-hour"], "by its path, such as ./embedding-norm-hour.toml"),
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),
         (["run", "quickstart", "--set", "training"], "must be key=value"),

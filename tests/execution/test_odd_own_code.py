@@ -120,7 +120,7 @@ OPTIMIZERS = {
     "corrections of nothing": (
         '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}',
         "plain(update)",
-        r"corrects 'n', which is none of its slots \('m',\)",
+        r"\(ideas.py:mine\) fails in a dry run of one step: KeyError: 'n'",
     ),
 }
 LOSSES = {
