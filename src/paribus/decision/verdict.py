@@ -26,6 +26,7 @@ TESTS = {
     "gate": "gate (the larger p of paired t and studentized bootstrap)",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
+IDENTICAL = "nothing: identical to rounding"
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
 NOT_PROVEN = {
@@ -281,7 +282,7 @@ def change_in_words(contrast: Contrast) -> str:
         return contrast.why_not
     low, high = says.interval.low, says.interval.high
     if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
-        return "nothing: identical to rounding"
+        return IDENTICAL
     return numbers.delta(says.mean, low, high, digits)
 
 
@@ -291,7 +292,7 @@ def effect_in_words(contrast: Contrast) -> str:
     assert says is not None
     interval = says.interval
     text = f"{metric.label} changes by {change_in_words(contrast)}"
-    text += f" {metric.change_unit}" if metric.change_unit else ""
+    text += f" {metric.change_unit}" if metric.change_unit and not text.endswith(IDENTICAL) else ""
     if metric.ratio:
         text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
@@ -376,11 +377,11 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["never_reached"] = _never_reached(contrast)
         found["one_seed"] = _one_seed(contrast)
         found["resolution"] = _at_the_resolution(contrast.decided)
+        found["tests_disagree"] = disagreements(contrast)
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
         found["not_tuned"] = [f"{at[0].upper()}{at[1:]}."] if "not tuned" in at else []
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
         found["these_items"] = fixed_items(contrast)
-        found["tests_disagree"] = disagreements(contrast)
         found["could_miss"] = missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found["two_stages"] = [extension_in_words(analysis.study)]
