@@ -48,9 +48,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_study_is_judged(home: Path) -> None:
     decided = judge("decide", "r", cwd=home)
     assert decided.returncode == 0, decided.stderr
-    assert "row 3" in decided.stdout
+    assert "WORSE  layernorm  +0.0511 [+0.0454, +0.0567]" in decided.stdout
     assert json.loads((home / "r" / "verdict.json").read_text())["verdicts"][0]["row"] == "3"
-    analysed = judge("analyse", "r", "--all", cwd=home)
+    analysed = judge("analyse", "r", "--verbose", cwd=home)
     assert analysed.returncode == 0, analysed.stderr
     assert "10 of 10 trials are finished" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)

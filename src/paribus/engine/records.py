@@ -26,50 +26,70 @@ REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
 class DigestsForm(Record):
+    """SHA-256 of corpus, of vocabulary or tokenizer, and of the parts of the text."""
+
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
     corpus: str
     train: str
 
 
 class DataOfTrialForm(Record):
+    """The dataset of a trial."""
+
     digests: DigestsForm
 
 
 class ConsumedForm(Record):
+    """What was trained on: tokens by class, and how often they were seen."""
+
     token_classes: dict[str, int]
     times_seen: list[int]
 
 
 class BlocksForm(Record):
+    """What held-out text was cut into, to be resampled."""
+
     kind: str
     items: Count
     blocks: Count
 
 
 class NotProvenForm(Record):
+    """Why nothing was found out."""
+
     not_proven: str
 
 
 class CausalityForm(Record):
+    """The largest influence of later tokens on earlier ones, while training and evaluated."""
+
     training: float
     evaluation: float
     positions: float
 
 
 class FlopsForm(Record):
+    """Operations of a token, and how they were counted."""
+
     per_token: Count
     by: str
 
 
 class NoneForm(Record):
+    """An empty table."""
+
     model_config = ConfigDict(extra="forbid")
 
 
 class PromptsForm(Record):
+    """What the questions of the tasks were, word for word."""
+
     prompts_sha256: str = ""
 
 
 class StackedTrialForm(Record):
+    """What trial.json says besides what every trainer's does."""
+
     data: DataOfTrialForm
     tasks: PromptsForm
     consumed: ConsumedForm
@@ -83,6 +103,8 @@ class StackedTrialForm(Record):
 
 
 class InitialForm(Record):
+    """The initial value of a parameter."""
+
     shape: list[int]
     rule: str
     sha256: str
@@ -90,21 +112,29 @@ class InitialForm(Record):
 
 
 class PackagesForm(Record):
+    """Versions of packages, by name."""
+
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
     torch: str
 
 
 class ResumedForm(Record):
+    """The software of a trial before it was interrupted."""
+
     packages: dict[str, str]
 
 
 class EnvironmentForm(Record):
+    """What a trial was trained on, and with."""
+
     packages: PackagesForm
     device: str
     resumed_from: list[ResumedForm] = Field(default_factory=list)
 
 
 class TestedForm(Record):
+    """The evaluation of a trial on the sealed test part."""
+
     trial: str
     scores: list[str]
     blocks: BlocksForm
