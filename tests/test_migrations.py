@@ -65,6 +65,18 @@ def test_a_verdict_from_before_is_a_list() -> None:
     assert upgraded("verdict.json", {"verdicts": [1], KEY: 1}, "x") == ({"verdicts": [1]}, 1)
 
 
+@pytest.mark.parametrize(
+    ("rule", "schema", "kept"),
+    [("equivalence", 2, None), ("superiority", 2, 0.01), ("equivalence", 3, 0.01)],
+)
+def test_budgets_that_no_rule_weighed_are_unset_in_old_records(
+    rule: str, schema: int, kept: float | None
+) -> None:
+    decision = {"rule": rule, "calibration_budget": 0.01, "throughput_budget": 0.05}
+    study, _ = upgraded("study.json", {"decision": decision, KEY: schema}, "x")
+    assert study["decision"]["calibration_budget"] == kept
+
+
 def test_a_new_field_changes_no_digest_that_was_sealed(
     fabricate: Fabricate, small_study: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

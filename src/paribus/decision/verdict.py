@@ -105,8 +105,8 @@ class Verdict:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """The sentences of `cautions`."""
-        return tuple(caution.text for caution in self.cautions)
+        """The sentences of `cautions` that the answer does not say already."""
+        return tuple(one.text for one in self.cautions if one.code != "not_tuned")
 
     @property
     def sentence(self) -> str:
