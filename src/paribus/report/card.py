@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import UNJUDGED, Verdict, Word, change_in_words
+from paribus.decision import Verdict, Word, change_in_words
 from paribus.report.words import divergence_in_words, listed, missing_in_words, names
 from paribus.study import Study
+
+KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes by which the reference stays
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,7 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
 def _action(study: Study, verdicts: list[Verdict], called: dict[str, str]) -> str:
     """Return what the rule says to do: the arms that it adopts, or that it keeps what there was."""
     adopted = [called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
-    kept = [called[v.reference] for v in verdicts if v.outcome not in ("ADOPT", *UNJUDGED)]
-    said = f"adopt {listed(list(dict.fromkeys(adopted)))}" if adopted else ""
-    if kept and not adopted and any(v.outcome != "INCONCLUSIVE" for v in verdicts):
-        said = f"keep {listed(list(dict.fromkeys(kept)))}"
+    kept = [called[v.reference] for v in verdicts if v.outcome in KEEPING]
+    verb, arms = ("adopt", adopted) if adopted else ("keep", kept)
+    said = f"{verb} {listed(list(dict.fromkeys(arms)))}" if arms else ""
     return f"By the rule {study.decision.rule}: {said}." if said else ""
