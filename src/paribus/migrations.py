@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 3  # of what is written now
+SCHEMA = 4  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -227,6 +227,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "study.json", absent("decision.rule", GATE), of_records=True),
     Migration(2, "study.json", _commissioned, of_records=True),
     Migration(3, "study.json", _without_idle_budgets, of_records=True),
+    # What was chosen by tuning was taken as given.
+    Migration(4, "study.json", absent("inference.choice", "fixed"), of_records=True),
     Migration(
         2,
         "study.json",
@@ -243,6 +245,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(2, "verdict.json", _speaking_verdicts),
     Migration(2, "registration.json", dropped("own_rule.rule.rows.hypothesis")),
     Migration(3, "registration.json", _without_idle_budgets),
+    Migration(4, "registration.json", absent("inference.choice", "fixed")),
     # The page has the words of the verdict.
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),
@@ -268,7 +271,7 @@ _NULL_NOW = {
 _UNWEIGHED = {"analysis.json": {"state"}}
 # Keys that came, or went, with a schema: what an older file lacks, or says and is not said now.
 _CHANGED = {
-    "analysis.json": {3: {"best_of", "family"}},
+    "analysis.json": {3: {"best_of", "family"}, 4: {"choice", "chosen"}},
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
         3: {

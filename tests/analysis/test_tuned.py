@@ -146,7 +146,8 @@ def test_values_that_differ_by_chance_are_said_to(
         for values in [better if chosen else worse]
     )
     metric = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
-    found = Tuned(metric, ({RATE: 1e-3}, {RATE: 1e-2}), points, (), {}, {})
+    chosen = {"baseline": {RATE: 1e-3}, "layernorm": {RATE: 1e-2}}
+    found = Tuned(metric, ({RATE: 1e-3}, {RATE: 1e-2}), points, (), chosen, {})
     why = found.why_values_differ("layernorm", "baseline", 0.05)
     assert (why == "") is told_apart
     assert found.values_differ_untold("layernorm", "baseline", 0.05) is not told_apart

@@ -81,7 +81,10 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
     results = paribus.load_results("r")
     analysis = paribus.analyse(results)
     # Tuned to the best of three rates, by the loss.
-    assert {v["toy.rate"] for v in results.study.tuning.chosen.values()} == {1.0}
+    # The vertex beside the best value, of which the noise moves little.
+    assert [v["toy.rate"] for v in results.study.tuning.chosen.values()] == pytest.approx(
+        [1.0] * len(results.study.arms), abs=0.01
+    )
     # An arm that gains 0.05 with an SD of differences of 0.003 is resolved at the first look.
     shifted = next(c for c in analysis.contrasts if (c.arm, c.metric) == ("shifted", "loss"))
     assert shifted.seeds == (1, 2, 3, 4, 5)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from paribus.analysis.along import along
+from paribus.analysis.choice import tried_before
 from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.looks import why_not_these_looks
@@ -66,10 +67,10 @@ def analyse_table(
     """Return the same of scores that have been read; the others are as `Analysis` has them."""
     study, tuning = table.results.study, tuned(table.results)
     metrics = {name: table.results.metrics[name] for name in study.metrics}
-    contrasts, left_out = [], []
+    contrasts, left_out, tried = [], [], tried_before(table)
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
-            contrast, out = contrast_of(table, arm, reference, endpoint)
+            contrast, out = contrast_of(table, arm, reference, endpoint, tried)
             contrasts.append(contrast)
             left_out += out
     return Analysis(

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from paribus.analysis.choice import choice_of
 from paribus.analysis.sampling import Sampling, registered
 from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
 from paribus.analysis.table import Table
+from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
 from paribus.metric import ItemSums
 from paribus.results import Results
@@ -182,9 +184,12 @@ def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) 
 
 
 def contrast_of(
-    table: Table, arm: str, reference: str, endpoint: Endpoint
+    table: Table, arm: str, reference: str, endpoint: Endpoint, tried: Tried | None
 ) -> tuple[Contrast, list[LeftOut]]:
-    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
+    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out.
+
+    `tried` are the tuning trials behind the table (`tried_before`).
+    """
     metric, sampled = endpoint.metric, table.sampling(arm, endpoint.metric)
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
     if table.results.metrics[metric].of_pair:
@@ -217,12 +222,13 @@ def contrast_of(
         counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
         sampling=sampled,
         censored=(late_ours, late_theirs),
+        choice=None if why_not else choice_of(table, tried, arm, reference, metric),
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
         contrast = replace(
             contrast,
-            paired=_infer(table, sampled, endpoint, theirs, ours),
+            paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
             items=items,
             items_about=_about(table, contrast, items) if items else "",
             items_why_not=items_why_not,
@@ -232,7 +238,8 @@ def contrast_of(
     )
     shared = capped_ours.keys() & capped_theirs.keys()
     if not broken and len(shared) > max(len(seeds), 1) and not sampled.why_not(shared):
-        capped = _infer(table, sampled, endpoint, capped_theirs, capped_ours)
+        about = sampled, endpoint, capped_theirs, capped_ours, contrast.choice_error
+        capped = _infer(table, *about)
         contrast = replace(contrast, capped=capped)
     return contrast, left_out
 
@@ -312,6 +319,7 @@ def _items(
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
         design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
+        choice=contrast.choice_error,
     )
     return items, ""
 
@@ -344,6 +352,7 @@ def _infer(
     endpoint: Endpoint,
     baseline: dict[int, float],
     treatment: dict[int, float],
+    choice: float,
 ) -> PairedContrast:
     """Return the registered inference over the seeds that both have."""
     metric = table.results.metrics[endpoint.metric]
@@ -356,6 +365,7 @@ def _infer(
         family=_family_size(table, endpoint),
         resolution=_resolution(table, endpoint.metric),
         design=sampled.design(seeds),
+        choice=choice,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paribus.analysis.choice import tried_before
 from paribus.analysis.contrasts import adjusted, contrast_of
 from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
 from paribus.analysis.schema import Contrast, Stabilities
@@ -110,9 +111,9 @@ def decided_now(table: Table) -> Entry:
 
 def judged_contrasts(table: Table) -> list[Contrast]:
     """Those of the primary endpoints, adjusted in their family."""
-    study = table.results.study
+    study, tried = table.results.study, tried_before(table)
     found = [
-        contrast_of(table, arm, reference, endpoint)[0]
+        contrast_of(table, arm, reference, endpoint, tried)[0]
         for endpoint in study.judged
         for arm, reference in study.contrasts
     ]
@@ -211,6 +212,7 @@ def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
             look=look,
             alpha=alpha,
             margin=contrast.margin,
+            choice=contrast.choice_error,
         )
     )
 

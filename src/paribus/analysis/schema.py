@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from paribus.analysis.along import Along
+from paribus.analysis.choice import Choice
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
 from paribus.analysis.tuning import Tuned
 from paribus.metric import Metric
@@ -165,6 +167,7 @@ class Contrast(Result):
         capped: the same with diverged trials given a uniform guess's score, where there are any.
         sampling: which seeds count for it, and the look or the stages that they were sampled by.
         censored: in how many seeds (arm, reference) never came to the target of the metric.
+        choice: what choosing the values of both arms adds to the error; None where none was chosen.
     """
 
     arm: str
@@ -188,6 +191,20 @@ class Contrast(Result):
     capped: PairedContrast | None = None
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)
+    choice: Choice | None = None
+
+    @property
+    def choice_error(self) -> float:
+        """SD from the choice of tuned values, as far as the test includes it."""
+        return self.choice.error if self.choice and self.choice.included else 0.0
+
+    @property
+    def choice_share(self) -> float | None:
+        """Share of the choice in the squared error; None where it is not known."""
+        if self.choice is None or not self.choice.how or self.paired is None:
+            return None
+        error = self.paired.sd / math.sqrt(self.paired.n)
+        return self.choice.share(self.items.crossed.standard_error if self.items else error)
 
     @property
     def decided(self) -> Decided | None:

@@ -25,6 +25,7 @@ class Table:
         events: divergence and spikes by (arm, seed), of every finished trial.
         looks: those that were taken, of a study that has some.
         controls: between arms, as far as the trials here show.
+        rounds: of the tuning trials, a table for each round.
     """
 
     results: Results
@@ -32,6 +33,7 @@ class Table:
     events: dict[tuple[str, int], StabilityEvents]
     looks: tuple[dict[str, Any], ...] = ()
     controls: tuple[Control, ...] = ()
+    rounds: tuple[Table, ...] = ()
 
     @classmethod
     def of(cls, results: Results) -> Table:
@@ -48,7 +50,9 @@ class Table:
             needed = results.must_be_finite
             broken = broken or bool(needed and not math.isfinite(values[*key, needed]))
             events[key] = replace(seen, diverged=seen.diverged or broken)
-        return cls(results, values, events, results.looks, tuple(results.controls))
+        tuned = results.study.tuning is not None and results.study.tuning.chosen
+        rounds = tuple(map(cls.of, results.tuning_rounds)) if tuned else ()
+        return cls(results, values, events, results.looks, tuple(results.controls), rounds)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
         """Which seeds count for the contrast of `arm`, or one endpoint of it, after these looks."""

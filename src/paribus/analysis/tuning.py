@@ -23,14 +23,17 @@ from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.results import Results
 from paribus.statistics import (
+    LEAST_TUNING_SEEDS,
     PairedContrast,
     Result,
     StatisticsError,
     learning_rate_sensitivity,
     paired_contrast,
     paired_t,
+    parabola,
 )
 from paribus.study import (
+    DRAWN_DIGITS,
     LEARNING_RATE,
     Candidate,
     Study,
@@ -45,6 +48,10 @@ from paribus.study.tuning_study import FOLDER, candidate_arm
 RULE = (
     "the candidate with the best mean over the tuning seeds; one that diverged on a seed comes "
     "after those that diverged on fewer, and of equal ones the first tried counts"
+)
+VERTEX = (
+    "the vertex of the parabola through the mean of that candidate and those of its neighbours, "
+    "against the logarithm of the value, between the three"
 )
 SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
@@ -73,6 +80,54 @@ class Tried:
     def chosen(self) -> dict[str, int]:
         """The number of each arm's best candidate."""
         return {arm: choose(scores, self.better) for arm, scores in self.scores.items()}
+
+
+def window(tried: Tried, arm: str) -> tuple[int, int, int] | None:
+    """Return the best candidate of `arm` and its neighbours by value, ascending.
+
+    Of a single axis of positive numbers. A best value at the edge has both on one side; one where a
+    seed diverged is no neighbour. None where there are no three such candidates in a row.
+    """
+    if any(len(one) != 1 for one in tried.candidates):
+        return None
+    values = [next(iter(one.values())) for one in tried.candidates]
+    if not all(isinstance(value, float) and value > 0 for value in values):
+        return None
+    order = sorted(range(1, len(values) + 1), key=lambda number: values[number - 1])
+    sound = [all(map(math.isfinite, tried.scores[arm][n].values())) for n in order]
+    at = order.index(tried.chosen[arm])
+    low = high = at
+    while low > 0 and sound[low - 1]:
+        low -= 1
+    while high < len(order) - 1 and sound[high + 1]:
+        high += 1
+    if not sound[at] or high - low < 2:
+        return None
+    middle = min(max(at, low + 1), high - 1)
+    return order[middle - 1], order[middle], order[middle + 1]
+
+
+def place(tried: Tried, number: int) -> float:
+    """Return the logarithm of the one value of a candidate: where its parabola is fitted."""
+    (value,) = tried.candidates[number - 1].values()
+    return math.log(float(value))
+
+
+def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
+    """Return what each arm is judged at: its best candidate, or the vertex beside it where the
+    error is to include the choice."""
+    found = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
+    if study.inference.choice == "fixed" or len(_plan(study).seeds) < LEAST_TUNING_SEEDS:
+        return found
+    for arm, values in found.items():
+        if (three := window(tried, arm)) is None:
+            continue
+        sign = -1.0 if tried.better == "higher" else 1.0
+        means = [sign * _mean(tried.scores[arm][number].values()) for number in three]
+        vertex = parabola([place(tried, number) for number in three], means).vertex
+        (key,) = values
+        values[key] = float(f"{math.exp(vertex):.{DRAWN_DIGITS}g}")
+    return found
 
 
 def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
@@ -172,10 +227,11 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
     tuning, tried = _plan(study), tried_in(study, rounds)
     if tried is None or next_candidates(study, tried):
         raise ParibusError(f"the tuning of '{study.name}' is not finished; run the study again")
+    values = chosen_values(study, tried)
     return {
         "select": tuning.select,
         "better": tried.better,
-        "rule": RULE,
+        "rule": RULE if study.inference.choice == "fixed" else f"{RULE}; {VERTEX}",
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
         "rounds": [
@@ -194,7 +250,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
             for seed, value in by_seed.items()
         ],
         "chosen": {
-            arm: {"candidate": number, "values": dict(tried.candidates[number - 1])}
+            arm: {"candidate": number, "values": values[arm]}
             for arm, number in tried.chosen.items()
         },
         "caveats": caveats(tried),
@@ -278,9 +334,6 @@ def _by_seed(tried: Tried, arm: str) -> dict[int, float]:
     return found
 
 
-FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of few
-
-
 @dataclass(frozen=True)
 class Point(Result):
     """An arm with one candidate.
@@ -332,6 +385,7 @@ class Tuned(Result):
         candidates: what every arm was tried with; the first has the number 1.
         points: arm by arm, each in the order of the candidates.
         shared: contrast by contrast, in the same order.
+        chosen: the values of each arm: of its best candidate, or of the vertex beside it.
         caveats: by arm, what its choice leaves open.
         sensitivities: of every arm to its learning rate, where that alone is tuned.
     """
@@ -340,6 +394,7 @@ class Tuned(Result):
     candidates: tuple[Candidate, ...]
     points: tuple[Point, ...]
     shared: tuple[SharedContrast, ...]
+    chosen: dict[str, Candidate]
     caveats: dict[str, list[str]]
     sensitivities: tuple[Sensitivity, ...] = ()
 
@@ -401,8 +456,7 @@ class Tuned(Result):
             return ""
         n_seeds = len(self.points[0].values)
         seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
-        mine, other = (in_words(self.values_of(self.best(one)))
-                       for one in (arm, reference))  # fmt: skip
+        mine, other = in_words(self.chosen[arm]), in_words(self.chosen[reference])
         return (
             f"{arm} has {mine} and {reference} {other}, which {seeds} not tell apart: part of the "
             "change may be one of these values, and not of the arms"
@@ -432,15 +486,7 @@ class Tuned(Result):
 
     def left_open(self, arms: Sequence[str]) -> list[str]:
         """Return what the choices of these arms leave open, a line each."""
-        lines = [line for arm in arms for line in self.caveats.get(arm, [])]
-        n_seeds = len(self.points[0].values)
-        if n_seeds < FEW_SEEDS:
-            plural = "s" if n_seeds > 1 else ""
-            lines.append(
-                f"every value was tried on {n_seeds} tuning seed{plural} alone, so another may be "
-                "the best"
-            )
-        return lines
+        return [line for arm in arms for line in self.caveats.get(arm, [])]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
@@ -476,6 +522,7 @@ def tuned(results: Results) -> Tuned | None:
             for number, values in by_number.items()
         ),
         shared=tuple(_shared(study, tried, metric)),
+        chosen=chosen_values(study, tried),
         caveats=caveats(tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
@@ -489,7 +536,7 @@ def why_not_these_values(study: Study, found: Tuned | None) -> str:
     if found is None:
         return "the tuning trials that chose the values of the arms are not there"
     for arm, values in study.tuning.chosen.items():
-        best = found.values_of(found.best(arm))
+        best = found.chosen[arm]
         if not agree(values, best):
             return f"{arm} has {in_words(values)}, and the tuning trials choose {in_words(best)}"
     return ""

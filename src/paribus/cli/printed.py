@@ -285,7 +285,7 @@ def chosen(analysis: Analysis) -> Parts:
     table, sensitivities = tuning_table(named), sensitivity_table(named)
     if table is None:
         return
-    yield table.only("arm", "chosen", "mean", "seeds from, to", "diverged")
+    yield table.only("arm", "chosen", "judged at", "mean", "seeds from, to", "diverged")
     if sensitivities:
         change = tables.change_head(analysis.study)
         yield sensitivities.only("arm", "mean", change, "p")

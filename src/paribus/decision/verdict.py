@@ -381,6 +381,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
         found["not_tuned"] = [f"{at[0].upper()}{at[1:]}."] if "not tuned" in at else []
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
+        found["choice"] = _of_choice(analysis.study, contrast)
         found["these_items"] = fixed_items(contrast)
         found["could_miss"] = missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
@@ -428,13 +429,29 @@ def _at_the_resolution(says: Decided | None) -> list[str]:
     ]
 
 
+def _of_choice(study: Study, contrast: Contrast) -> list[str]:
+    """Say that the error does not include the choice of tuned values, and how large that is."""
+    choice, share = contrast.choice, contrast.choice_share
+    if choice is None or choice.included or study.tuning is None:
+        return []
+    what = " and ".join(key.rpartition(".")[2].replace("_", " ") for key in study.tuning.keys)
+    if share is None:
+        return [f"The error does not include the choice of {what}: {choice.why_not}."]
+    wider = 1 / math.sqrt(1 - share) if share < 1 else math.inf
+    return [
+        f"The choice of {what} is taken as given. With its error, from redrawn tuning seeds, the "
+        f"interval would be {wider:.2f} times as wide."
+    ]
+
+
 def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
     """State what depends on the tuning: the change at shared values first."""
     pair = (contrast.arm, contrast.reference)
     found = []
     if between := tuned.between(contrast.arm):
         found.append(f"{between[0].upper()}{between[1:]}.")
-    if why := tuned.why_values_differ(*pair, analysis.study.inference.alpha):
+    why = tuned.why_values_differ(*pair, analysis.study.inference.alpha)
+    if why and not contrast.choice_error:
         found.append(f"{why}.")
     left_open = tuned.left_open((contrast.reference, contrast.arm))
     return found + [f"Of the tuning, {line}." for line in left_open]

@@ -44,14 +44,17 @@ def tuning_table(analysis: Analysis) -> Table | None:
         return None
     called, digits = names(analysis.study), tuned.metric.digits
     rows = []
-    for arm in analysis.study.arms:
-        best = tuned.best(arm)
+    best_of = {arm: tuned.best(arm) for arm in analysis.study.arms}
+    beside = any(tuned.chosen[arm] != tuned.values_of(best) for arm, best in best_of.items())
+    judged = ["judged at"] if beside else []
+    for arm, best in best_of.items():
         values = [value for value in best.values.values() if math.isfinite(value)]
         ends = [numbers.fixed(of(values), digits) for of in (min, max)] if values else []
         rows.append(
             (
                 called[arm],
                 in_words(tuned.values_of(best)),
+                *([in_words(tuned.chosen[arm])] if beside else []),
                 numbers.fixed(best.mean, digits),
                 " to ".join(ends),
                 str(sum(point.n_diverged for point in tuned.of(arm))),
@@ -62,11 +65,17 @@ def tuning_table(analysis: Analysis) -> Table | None:
     return Table(
         "tuning",
         f"What every arm was tuned to: of {len(tuned.candidates)} candidates, each with {seeds}, "
-        f"the one with the best mean {tuned.metric.title}. Beside it how many of the arm's tuning "
-        "trials diverged.",
-        ("arm", "chosen", "mean", "seeds from, to", "diverged", "left open"),
+        f"the one with the best mean {tuned.metric.title}"
+        + (
+            ", and the vertex of the parabola through it and its neighbours, at which the arm is "
+            "judged"
+            if beside
+            else ""
+        )
+        + ". Beside it how many of the arm's tuning trials diverged.",
+        ("arm", "chosen", *judged, "mean", "seeds from, to", "diverged", "left open"),
         tuple(rows),
-        frozenset({"arm", "chosen", "left open"}),
+        frozenset({"arm", "chosen", "judged at", "left open"}),
         wide=True,
         title=f"tuning: {len(tuned.candidates)} candidates by {tuned.metric.label}",
     )
@@ -158,14 +167,32 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
     told = [
         f"Every arm was trained with the same {len(tuned.candidates)} candidates for {keys} on "
         f"{numbers.plural(len(plan.seeds), 'tuning seed')}, {each} trials an arm, before any trial "
-        f"of the verdict. Each got the one with the best mean {tuned.metric.label}; the verdict is "
-        "of other seeds."
+        f"of the verdict. Each got the one with the best mean {tuned.metric.label}"
+        + (
+            ", or the vertex of the parabola through it and its neighbours"
+            if analysis.study.inference.choice == "propagated"
+            else ""
+        )
+        + "; the verdict is of other seeds."
     ]
+    told += _choice_in_words(analysis)
     for arm, reference in analysis.study.contrasts:
         if line := _depends(analysis, tuned, arm):
             told.append(f"{called[arm]} against {called[reference]}: {line}")
     left = tuned.left_open(tuple(analysis.study.arms))
     told += [f"Left open: {'; '.join(left)}."] if left else []
+    return told
+
+
+def _choice_in_words(analysis: Analysis) -> list[str]:
+    """Return how much of the squared error the choice makes, for each primary contrast."""
+    called, told = names(analysis.study), []
+    for c in analysis.contrasts:
+        if c.primary and c.choice and c.choice.included and c.choice_share is not None:
+            told.append(
+                f"{called[c.arm]} against {called[c.reference]}, {c.declared.label}: the choice is "
+                f"{100 * c.choice_share:.0f}% of the squared error."
+            )
     return told
 
 

@@ -7,6 +7,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | --- | --- |
 | what does a report say about one contrast? | `paired_contrast` |
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_bootstrap` |
+| ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
 | ... by another test? | `sign_flip`, `paired_bootstrap` |
 | ... and is there none worth having? | `decided`, of any test |
@@ -33,6 +34,16 @@ Randomness is seeded by the caller, always; bad input raises `StatisticsError`; 
 """
 
 from .bootstrap import paired_bootstrap
+from .choice import (
+    LEAST_TUNING_SEEDS,
+    TunedArm,
+    best_of,
+    detectable_with_choice,
+    pairs_with_choice,
+    parabola,
+    redrawn_error,
+    vertex_error,
+)
 from .contrast import MacroContrast, PairedContrast, macro_contrast, paired_contrast, slopes, trend
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
 from .crossed import crossed_bootstrap, item_deltas, seed_means
@@ -65,6 +76,7 @@ from .training_curves import (
 __all__ = [
     "CROSSED",
     "DESCRIPTIVE_BELOW",
+    "LEAST_TUNING_SEEDS",
     "AtLook",
     "Boundary",
     "Characteristics",
@@ -84,6 +96,8 @@ __all__ = [
     "StabilityEvents",
     "Stages",
     "StatisticsError",
+    "TunedArm",
+    "best_of",
     "characteristics",
     "clopper_pearson",
     "combined_mcnemar",
@@ -92,6 +106,7 @@ __all__ = [
     "curve_contrast",
     "decided",
     "detectable_effect",
+    "detectable_with_choice",
     "effect_size",
     "error_of_either",
     "granularity",
@@ -108,8 +123,11 @@ __all__ = [
     "paired_event_rates",
     "paired_t",
     "paired_t_power",
+    "pairs_with_choice",
+    "parabola",
     "power_error",
     "predictive_power",
+    "redrawn_error",
     "required_pairs",
     "seed_means",
     "seed_test",
@@ -118,5 +136,6 @@ __all__ = [
     "stability_events",
     "stage_weights",
     "trend",
+    "vertex_error",
     "which_first",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .choice import widened, with_choice
 from .conventions import (
     ALPHA,
     POWER,
@@ -18,7 +20,7 @@ from .conventions import (
     checked_scores,
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
-from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
+from .deciding import CROSSED, Decided, DecidingTest, decided, seed_test
 from .multiplicity import sign_flip
 from .paired import correlation, effect_size, paired_deltas, rounding
 from .power import TestName
@@ -75,6 +77,7 @@ class PairedContrast(Result):
     seed: int
     resolution: float  # of the measurement
     design: OneLook | Stages | None  # None: all pairs are one sample of a size that was fixed
+    choice: float  # SD of the difference from choosing tuned values; in every p and interval
     test: DecidingTest = field(repr=False, compare=False)  # that decided, for what else is asked
 
     @property
@@ -86,7 +89,7 @@ class PairedContrast(Result):
         found = {"paired t": self.t_p, "studentized bootstrap": self.studentized_p}
         if self.decided.test == "paired_t":
             del found["paired t"]
-        if self.n >= SIGN_FLIP_FROM:
+        if self.n >= SIGN_FLIP_FROM and not self.choice:  # signs know nothing of a choice
             found["exact sign flip"] = self.sign_flip_p
         return _under(self.design, found)
 
@@ -138,6 +141,7 @@ def paired_contrast(
     resamples: int = RESAMPLES,
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
+    choice: float = 0.0,
 ) -> PairedContrast:
     """Everything a report states about one contrast of two arms run on the same seeds.
 
@@ -154,6 +158,7 @@ def paired_contrast(
             are equal.
         design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
             of a first stage come first. It changes what is decided, and nothing that describes.
+        choice: SD of the difference that comes from choosing each arm's values (see `choice`).
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     alpha = checked_fraction(alpha, "alpha")
@@ -162,12 +167,19 @@ def paired_contrast(
     least = max(rounding(first, second), resolution or 0.0)
     plain = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
 
-    def test_of(part: slice) -> SeedTest:
-        return replace(plain, deltas=deltas[part])
+    def test_of(part: slice) -> DecidingTest:
+        test = replace(plain, deltas=deltas[part])
+        return test if in_stages else with_choice(test, test.t.standard_error, choice)
 
-    decides = design.decide(test_of) if design else plain
+    in_stages = isinstance(design, Stages)
+    decides = design.decide(test_of) if design else test_of(slice(None))
+    if in_stages:  # which share one choice, so that it is added to both together
+        decides = with_choice(decides, plain.t.standard_error, choice)
     says = decided(decides, test, margin=margin, alpha=alpha, family=family, power=power)
-    t, bootstrap, effect = plain.t, plain.bootstrap, effect_size(deltas, level=1 - alpha)
+    effect = effect_size(deltas, level=1 - alpha)
+    t, bootstrap, error = plain.t, plain.bootstrap, plain.t.standard_error
+    wider = math.hypot(error, choice) / error
+    moved = t.mean * (1 - 1 / wider)  # the null mean that 0 becomes with the choice in the error
     flips = sign_flip(deltas, seed=seed, resamples=resamples)
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
@@ -177,12 +189,12 @@ def paired_contrast(
         mean=t.mean,
         sd=t.sd,
         decided=says,
-        t=None if t.constant else t.statistic(),
+        t=None if t.constant else t.statistic(moved),
         df=t.df,
-        t_p=t.p_value(),
-        studentized_p=bootstrap.p_value(),
-        t_interval=t.interval(1 - alpha),
-        studentized_interval=bootstrap.studentized_interval(1 - alpha),
+        t_p=t.p_value(moved),
+        studentized_p=bootstrap.p_value(moved),
+        t_interval=widened(t.interval(1 - alpha), t.mean, wider),
+        studentized_interval=widened(bootstrap.studentized_interval(1 - alpha), t.mean, wider),
         percentile_interval_descriptive=bootstrap.percentile_interval(1 - alpha),
         bca_interval_descriptive=bootstrap.bca_interval(1 - alpha),
         d_z=effect.d_z,
@@ -200,6 +212,7 @@ def paired_contrast(
         seed=seed,
         resolution=least,
         design=design,
+        choice=choice,
         test=decides,
     )
 
@@ -217,6 +230,7 @@ def macro_contrast(
     resamples: int = RESAMPLES,
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
+    choice: float = 0.0,
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by seed and by item, for a claim about new items.
 
@@ -241,9 +255,10 @@ def macro_contrast(
         resamples=resamples,
         resolution=resolution,
         design=design,
+        choice=choice,
     )
 
-    def test_of(part: slice) -> CrossedBootstrap:
+    def crossed_of(part: slice) -> CrossedBootstrap:
         return crossed_bootstrap(
             [task[part] for task in deltas],
             seed=seed,
@@ -252,8 +267,17 @@ def macro_contrast(
             resolution=resolution,
         )
 
-    crossed = test_of(slice(None))
-    decides = design.decide(test_of) if design else crossed
+    def chosen(test: DecidingTest, of: CrossedBootstrap) -> DecidingTest:
+        return with_choice(test, of.standard_error, choice, of.item_error)
+
+    def test_of(part: slice) -> DecidingTest:
+        test = crossed_of(part)
+        return test if in_stages else chosen(test, test)
+
+    crossed, in_stages = crossed_of(slice(None)), isinstance(design, Stages)
+    decides = design.decide(test_of) if design else chosen(crossed, crossed)
+    if in_stages:
+        decides = chosen(decides, crossed)
     says = decided(decides, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
     return MacroContrast("new items", crossed.mean, says, by_seed, crossed, decides)
 

@@ -38,7 +38,7 @@ from paribus.study.trust import (
     rule_record,
     step_code,
 )
-from paribus.study.tuning import Candidate, Tuning, at_edges, further_candidates
+from paribus.study.tuning import DRAWN_DIGITS, Candidate, Tuning, at_edges, further_candidates
 from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
 
 # What the built-in trainer is told was here before: own parts of that day import it from here.
@@ -55,6 +55,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "DRAWN_DIGITS",
     "LEARNING_RATE",
     "MEASURING",
     "Arm",

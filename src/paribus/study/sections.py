@@ -62,6 +62,10 @@ class Inference(Spec):
     held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, the
     crossed bootstrap of seeds and questions; of "new items" also, for what is measured on held-out
     text, that of seeds and documents (or windows, where these are fewer than five)."""
+    choice: Literal["propagated", "fixed"] = "propagated"
+    """Of tuned studies: whether errors include the choice of each arm's values, or take it as
+    given. If included, the value of a single numeric axis is the vertex of a parabola through the
+    best one tried and its neighbours."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
     combined. It is fixed here, before anything was seen, so that the second may be of any size."""

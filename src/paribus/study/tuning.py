@@ -56,7 +56,14 @@ class Tuning(Spec):
                 _require_quoted(name, table.get(name))
         return table
 
-    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
+        101,
+        102,
+        103,
+        104,
+        105,
+        106,
+    )
     """Of the tuning trials; the verdict's are others."""
     method: Literal["grid", "random"] = "grid"
     """Every combination of the values in `grid`; or so many random ones."""

@@ -95,7 +95,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
     best = "the best mean at each value, whatever the other keys" if several else "their means"
     caption = (
         f"{_capital(tuned.metric.label)} of every tuning trial against the {short}: dots are "
-        f"tuning seeds, lines {best}, and the large marks what was chosen"
+        f"tuning seeds, lines {best}, and the large marks the best tried"
         + ("; a triangle points beyond the edge of the grid." if _has_edge(rows) else ".")
         + (" A cross at the top is a candidate that diverged on some seed." if lost else "")
     )

@@ -130,6 +130,7 @@ def predictive_power(
     look: int,
     alpha: float = ALPHA,
     margin: float | None = None,
+    choice: float = 0.0,
 ) -> Floats:
     """Return the chance, given what is seen, that the last look resolves a contrast; 1 at the last
     look.
@@ -139,7 +140,9 @@ def predictive_power(
     freedom about the mean so far, with squared scale s^2 (1 / n - 1 / N) (Spiegelhalter, Freedman
     and Blackburn 1986, Controlled Clinical Trials 7, 8-17). The spread is taken to stay what it is.
 
-    Args: n, mean, standard_error: of the differences so far; arrays are of as many contrasts.
+    Args:
+        n, mean, standard_error: of the differences so far; arrays are of as many contrasts.
+        choice: SD that more pairs cannot reduce, from choosing tuned values.
     """
     mean, error = np.asarray(mean, dtype=float), np.asarray(standard_error, dtype=float)
     if n < 2 or not (error > 0).all():
@@ -157,7 +160,8 @@ def predictive_power(
         return stdtr(n - 1, (bound - mean) / scale)
 
     def reach(level: float) -> Floats:
-        return -stdtrit(total - 1, looks.bound(last, level)) * spread / math.sqrt(total)
+        reached = np.hypot(spread / math.sqrt(total), choice)
+        return -stdtrit(total - 1, looks.bound(last, level)) * reached
 
     effect = reach(alpha / 2)
     chance = 1 - below(effect) + below(-effect)

@@ -1,0 +1,134 @@
+"""How far a contrast depends on which values the tuning chose for its arms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from paribus.analysis.table import Table
+from paribus.analysis.tuning import Tried, place, tried_in, window
+from paribus.metric import Metric
+from paribus.results.curve_metrics import target_axis
+from paribus.statistics import (
+    LEAST_TUNING_SEEDS,
+    Result,
+    TunedArm,
+    redrawn_error,
+    vertex_error,
+)
+from paribus.study.tuning_study import candidate_arm
+
+
+@dataclass(frozen=True)
+class Choice(Result):
+    """What choosing the values of two arms adds to the error of their difference.
+
+    Attributes:
+        how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
+        error: SD of the difference that comes from it, as the endpoint is compared; 0 where it is
+            not known.
+        included: whether the test includes it.
+        n_seeds: tuning seeds.
+        why_not: why it is not known; empty where it is.
+    """
+
+    how: str
+    error: float
+    included: bool
+    n_seeds: int
+    why_not: str = ""
+
+    def share(self, error: float) -> float:
+        """Return its share of the squared error, where that is `error` without it."""
+        whole = error**2 + self.error**2
+        return self.error**2 / whole if whole else 0.0
+
+
+def tried_before(table: Table) -> Tried | None:
+    """Return the tuning trials behind `table`; None where nothing was chosen."""
+    if not table.rounds:
+        return None
+    return tried_in(table.results.study, [one.results for one in table.rounds])
+
+
+def choice_of(
+    table: Table, tried: Tried | None, arm: str, reference: str, metric: str
+) -> Choice | None:
+    """Return what the choice adds to one contrast of `metric`; None where nothing was chosen.
+
+    Of a metric that the tuning trials did not measure, such as the loss of a sealed text, it is
+    that of the metric which chose, where both have one unit.
+    """
+    study = table.results.study
+    if study.tuning is None or tried is None:
+        return None
+    n_seeds = len(study.tuning.seeds)
+    declared = table.results.metrics[metric]
+    chooses = table.rounds[0].results.metrics[study.tuning.select]
+    why_not = _why_not(table, declared, chooses, n_seeds)
+    if why_not:
+        return Choice("", 0.0, False, n_seeds, why_not)
+    arms = [_scores(table, tried, name, declared, chooses) for name in (arm, reference)]
+    seed, included = study.inference.seed, study.inference.choice == "propagated"
+    windows = [window(tried, name) for name in (arm, reference)]
+    if included and all(windows):
+        fitted = []
+        for three, (by, judged) in zip(windows, arms, strict=True):
+            assert three is not None
+            rows, x = [n - 1 for n in three], [place(tried, n) for n in three]
+            chose = by[rows]
+            fitted.append(TunedArm(x, chose, chose if judged is by else judged[rows]))
+        if all(np.isfinite(one.judged).all() for one in fitted):
+            return Choice("vertex", vertex_error(*fitted, seed=seed), included, n_seeds)
+    error = redrawn_error(*arms, seed=seed)
+    if not math.isfinite(error):
+        return Choice("", 0.0, False, n_seeds, "every tuning trial of an arm diverged")
+    return Choice("redrawn", error, included, n_seeds)
+
+
+def _why_not(table: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:
+    if n_seeds < LEAST_TUNING_SEEDS:
+        return f"it rests on {n_seeds} tuning seed{'s' if n_seeds > 1 else ''}"
+    if declared.of_pair or target_axis(declared.name) is not None:
+        return f"{declared.label} is of pairs of trials"
+    if not _measured(table, declared.name) and (declared.unit, declared.scale) != (
+        chooses.unit,
+        chooses.scale,
+    ):
+        return f"the tuning trials did not measure {declared.label}"
+    return ""
+
+
+def _measured(table: Table, metric: str) -> bool:
+    return all(
+        any(math.isfinite(one.values[arm, seed, metric]) for arm, seed in one.events)
+        for one in table.rounds
+    )
+
+
+def _scores(
+    table: Table, tried: Tried, arm: str, declared: Metric, chooses: Metric
+) -> tuple[np.ndarray, np.ndarray]:
+    """[candidates, T] what chose, lower is better, and the endpoint; NaN where a trial diverged."""
+    sign = -1.0 if tried.better == "higher" else 1.0
+    by = [list(by_seed.values()) for by_seed in tried.scores[arm].values()]
+    chose = sign * np.array(by)
+    if declared.name == chooses.name and declared.scale == "linear" and sign > 0:
+        return chose, chose
+    of = declared.name if _measured(table, declared.name) else chooses.name
+    found = np.full(chose.shape, np.nan)
+    numbers = [
+        (one, number)
+        for one, size, before in zip(
+            table.rounds, tried.sizes, np.cumsum([0, *tried.sizes]), strict=False
+        )
+        for number in range(int(before) + 1, int(before) + size + 1)
+    ]
+    for one, number in numbers:
+        for at, seed in enumerate(tried.scores[arm][number]):
+            value = one.values[candidate_arm(arm, number), seed, of]
+            if math.isfinite(chose[number - 1, at]) and math.isfinite(value):
+                found[number - 1, at] = declared.compared(value)
+    return chose, found

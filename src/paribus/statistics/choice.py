@@ -1,0 +1,287 @@
+"""The error of a value that was chosen by tuning, and a test that includes it.
+
+Each arm is judged at the value that was best on its tuning seeds. That choice is an estimate: on
+other tuning seeds another value would have been best, and the difference between the arms would
+have been another. Two equal arms, each at its best of seven rates by three tuning seeds, are told
+apart in 7 to 31% of studies by a test that takes the choice as given (`benchmarks/choice.py`).
+
+Along one numeric axis the value is the vertex of the parabola through the best point and its
+neighbours in log value, and what is added to the squared standard error is the variance of the
+fitted difference at vertices that are redrawn with the pooled residual SD of the tuning means
+(`vertex_error`). For several axes, or values that are not numbers, tuning seeds are redrawn and the
+choice made again (`redrawn_error`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .conventions import ALPHA, RESAMPLES, Floats, Interval, finite_array
+from .deciding import DecidingTest
+from .paired import mean_and_sd
+from .power import MOST_PAIRS, fewest, minimum_detectable_effect
+
+LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known well enough
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """Through three points, in units of their mean distance from the one in the middle.
+
+    Attributes:
+        x: the three places.
+        slope, curvature: value(u) = middle + slope u + curvature u^2, u = (x - x[1]) / unit.
+    """
+
+    x: tuple[float, float, float]
+    slope: float
+    curvature: float
+
+    @property
+    def unit(self) -> float:
+        """Mean distance of the outer places from the one in the middle."""
+        return (self.x[2] - self.x[0]) / 2
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The outer places, in units."""
+        return (self.x[0] - self.x[1]) / self.unit, (self.x[2] - self.x[1]) / self.unit
+
+    @property
+    def vertex(self) -> float:
+        """Where it is least between its outer places, as an x."""
+        u = _least(np.array([self.slope]), np.array([self.curvature]), self.ends)
+        return min(max(self.x[1] + float(u[0]) * self.unit, self.x[0]), self.x[2])
+
+
+def parabola(x: Sequence[float], y: Sequence[float]) -> Parabola:
+    """Return the parabola through three points with ascending `x`."""
+    slope, curvature = (float(one[0]) for one in _fitted(x, np.asarray(y, dtype=float)[None]))
+    return Parabola((float(x[0]), float(x[1]), float(x[2])), slope, curvature)
+
+
+def _fitted(x: Sequence[float], y: Floats) -> tuple[Floats, Floats]:
+    """Slope and curvature at the middle of each row of `y` [..., 3], in units of `Parabola`."""
+    unit = (x[2] - x[0]) / 2
+    a, b = (x[1] - x[0]) / unit, (x[2] - x[1]) / unit
+    left, right = (y[..., 0] - y[..., 1]) / a, (y[..., 2] - y[..., 1]) / b
+    curvature = (left + right) / (a + b)
+    return right - curvature * b, curvature
+
+
+def _least(slope: Floats, curvature: Floats, ends: tuple[float, float]) -> Floats:
+    """Where slope u + curvature u^2 is least between `ends`."""
+    bent = curvature > 0
+    inside = np.clip(-slope / (2 * np.where(bent, curvature, 1.0)), *ends)
+    # Without a least value inside, the better end; the middle where nothing slopes.
+    outermost = np.where(slope > 0, ends[0], np.where(slope < 0, ends[1], 0.0))
+    return np.where(bent, inside, outermost)
+
+
+@dataclass(frozen=True)
+class TunedArm:
+    """What one arm's vertex was fitted to.
+
+    Attributes:
+        x: three places, ascending, on the scale on which the parabola is fitted.
+        chooses: [3, T] tuning scores by which the value was chosen, lower is better.
+        judged: [3, T] scores of the endpoint at the same trials; the same array where it chose.
+    """
+
+    x: Sequence[float]
+    chooses: ArrayLike
+    judged: ArrayLike
+
+
+def residual_variance(scores: Floats) -> float:
+    """Variance of scores [values, T] after the effects of values and of tuning seeds."""
+    rest = scores - scores.mean(0) - scores.mean(1, keepdims=True) + scores.mean()
+    return float((rest**2).sum()) / ((scores.shape[0] - 1) * (scores.shape[1] - 1))
+
+
+def vertex_error(arm: TunedArm, reference: TunedArm, *, seed: int, draws: int = RESAMPLES) -> float:
+    """Return the SD of the difference between arms that comes from choosing their values.
+
+    The fitted parabola of each arm is read at vertices of parabolas that are fitted to tuning means
+    redrawn with the residual SD, pooled over both arms, over sqrt(tuning seeds).
+    """
+    arms = [
+        (
+            one,
+            finite_array(one.chooses, "chooses", 2, 3),
+            finite_array(one.judged, "judged", 2, 3).mean(1),
+        )
+        for one in (reference, arm)
+    ]
+    rng = np.random.default_rng([seed, 20_261_124])
+    pooled = math.sqrt(sum(residual_variance(chooses) for _, chooses, _ in arms) / 2)
+    lost = []
+    for one, chooses, judged in arms:
+        noise = rng.standard_normal((draws, 3)) * pooled / math.sqrt(chooses.shape[1])
+        fit = parabola(one.x, judged)
+        u = _least(*_fitted(one.x, chooses.mean(1) + noise), fit.ends)
+        # Where what chose has no least value inside, it is read as a line.
+        bend = max(fit.curvature, 0.0) if one.judged is one.chooses else fit.curvature
+        lost.append(fit.slope * u + bend * u * u)
+    return mean_and_sd(lost[1] - lost[0])[1]
+
+
+def redrawn_error(
+    arm: tuple[Floats, Floats],
+    reference: tuple[Floats, Floats],
+    *,
+    seed: int,
+    draws: int = 2_000,
+) -> float:
+    """Return the same where no parabola can be fitted: tuning seeds are redrawn, for both arms.
+
+    Args: arm, reference: [candidates, T] what chose, lower is better, NaN where a trial diverged;
+        and the endpoint at the same trials.
+    """
+    rng = np.random.default_rng([seed, 20_261_124])
+    n_seeds = arm[0].shape[1]
+    means = [_finite_means(judged) for _, judged in (reference, arm)]
+    # The same seeds drawn in another order choose alike.
+    drawn = np.sort(rng.integers(0, n_seeds, (draws, n_seeds)), axis=1)
+    kinds, counts = np.unique(drawn, axis=0, return_counts=True)
+    found = np.array(
+        [
+            means[1][best_of(arm[0][:, seeds])] - means[0][best_of(reference[0][:, seeds])]
+            for seeds in kinds
+        ]
+    )
+    known = np.isfinite(found)
+    if not known.any():
+        return math.nan
+    return mean_and_sd(np.repeat(found[known], counts[known]))[1]
+
+
+def best_of(scores: Floats) -> int:
+    """Return the row of [candidates, T] with the least mean, of those that diverged least often.
+
+    Of equal ones the first.
+    """
+    lost, means = np.isnan(scores).sum(1), _finite_means(scores)
+    return int(np.lexsort((np.where(np.isnan(means), np.inf, means), lost))[0])
+
+
+def _finite_means(scores: Floats) -> Floats:
+    finite = np.isfinite(scores)
+    total = np.where(finite, scores, 0.0).sum(1)
+    return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)
+
+
+def widened(interval: Interval, mean: float, by: float) -> Interval:
+    """Return the interval with both ends `by` times as far from the mean."""
+    if by == 1:
+        return interval
+    low, high = (mean + (end - mean) * by for end in (interval.low, interval.high))
+    return Interval(low, high, interval.level)
+
+
+def with_choice(
+    test: DecidingTest, error: float, choice: float, lasting: float = 0.0
+) -> DecidingTest:
+    """Return `test` with the error of a choice; itself where nothing was chosen."""
+    return WithChoice(test, error, choice, lasting) if choice else test
+
+
+@dataclass(frozen=True, eq=False)
+class WithChoice:
+    """A deciding test whose standard error has that of a choice added to it.
+
+    A null mean is tested as the inner test tests one that lies nearer by the ratio of both errors:
+    of the paired t this is Student's t of mean / sqrt(s^2 / n + choice^2) on n - 1 degrees of
+    freedom. All pairs share one choice, so the looks of a plan have the information
+    1 / (s^2 / n + choice^2), which correlates them more than the plan's boundaries assume, and
+    holds the level.
+
+    Attributes:
+        inner: the test that takes the choice as given.
+        error: its standard error of the mean.
+        choice: SD of the difference that comes from the choice.
+        lasting: the part of `error` that more pairs cannot reduce, where items are sampled too.
+    """
+
+    inner: DecidingTest
+    error: float
+    choice: float
+    lasting: float = 0.0
+
+    @property
+    def _nearer(self) -> float:
+        return self.error / math.hypot(self.error, self.choice)
+
+    @property
+    def share(self) -> float:
+        """Share of the squared error that comes from the choice."""
+        return 1 - self._nearer**2
+
+    @property
+    def n(self) -> int:
+        """Pairs of seeds."""
+        return self.inner.n
+
+    @property
+    def mean(self) -> float:
+        """The mean difference."""
+        return self.inner.mean
+
+    @property
+    def constant(self) -> bool:
+        """True if all differences are equal, and so would they be with another choice."""
+        return self.inner.constant and not self.choice
+
+    def _moved(self, null: float) -> float:
+        return self.mean - (self.mean - null) * self._nearer
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p of "the mean is null"."""
+        return self.inner.p_value(self._moved(null))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        return self.inner.one_sided_p(self._moved(null), greater=greater)
+
+    def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """Return the null means with p above 1 - level."""
+        return widened(self.inner.interval(level), self.mean, 1 / self._nearer)
+
+    def detectable(self, *, power: float, alpha: float) -> float:
+        """Return the least effect detected with so many pairs, this spread and this choice."""
+        return self.inner.detectable(power=power, alpha=alpha) / self._nearer
+
+    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Pairs that detect `effect` with this choice; None where no number of pairs does."""
+        sd = math.sqrt(max(self.error**2 - self.lasting**2, 0.0) * self.n)
+        stays = math.hypot(self.choice, self.lasting)
+        return pairs_with_choice(effect, sd, stays, power=power, alpha=alpha)
+
+
+def pairs_with_choice(
+    effect: float, sd: float, choice: float, *, power: float, alpha: float
+) -> int | None:
+    """Return the fewest pairs with which the paired t detects `effect`; None where none do.
+
+    Args: sd: of the differences. choice: SD that more pairs cannot reduce.
+    """
+
+    def enough(n: int) -> bool:
+        return detectable_with_choice(n, sd, choice, power=power, alpha=alpha) <= abs(effect)
+
+    if not enough(MOST_PAIRS):
+        return None
+    return fewest(enough, MOST_PAIRS)
+
+
+def detectable_with_choice(
+    n: int, sd: float, choice: float, *, power: float, alpha: float
+) -> float:
+    """Return the least difference that n pairs detect, in the unit of `sd` and `choice`."""
+    least = minimum_detectable_effect(n, power=power, alpha=alpha) * math.sqrt(n)
+    return least * math.hypot(sd / math.sqrt(n), choice)

@@ -1,0 +1,156 @@
+"""The error of a tuned choice: known answers, then error rates of studies that are simulated."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from paribus.statistics import (
+    Looks,
+    OneLook,
+    Stages,
+    TunedArm,
+    best_of,
+    detectable_with_choice,
+    paired_contrast,
+    pairs_with_choice,
+    parabola,
+    redrawn_error,
+    stage_weights,
+    vertex_error,
+)
+
+finite = st.floats(-5, 5, allow_nan=False)
+A, B = [3.10, 3.14, 3.09, 3.12, 3.11, 3.15], [3.06, 3.11, 3.07, 3.08, 3.08, 3.09]
+
+
+@given(st.tuples(finite, finite, finite), st.floats(0.1, 3), st.floats(0.1, 3), finite)
+def test_the_parabola_is_that_of_a_fit(y: tuple, left: float, right: float, at: float) -> None:
+    x = [at - left, at, at + right]
+    found, fit = parabola(x, y), np.polyfit(np.array(x) - at, y, 2)
+    assert found.curvature / found.unit**2 == pytest.approx(fit[0], rel=1e-6, abs=1e-6)
+    assert found.slope / found.unit == pytest.approx(fit[1], rel=1e-6, abs=1e-6)
+    assert x[0] <= found.vertex <= x[2]
+    if fit[0] > 1e-3:
+        assert found.vertex == pytest.approx(
+            at + float(np.clip(-fit[1] / (2 * fit[0]), -left, right)), abs=1e-6
+        )
+
+
+@pytest.mark.parametrize(("y", "vertex"), [((0, 1, 2), 0.0), ((2, 1, 0), 2.0), ((1, 1, 1), 1.0)])
+def test_without_a_least_value_inside_the_better_end_is_taken(y: tuple, vertex: float) -> None:
+    assert parabola([0, 1, 2], y).vertex == vertex
+
+
+def test_the_paired_t_with_a_choice_is_students_t_of_both_errors() -> None:
+    d, choice = np.array(B) - np.array(A), 0.01
+    error = math.hypot(d.std(ddof=1) / math.sqrt(len(d)), choice)
+    found = paired_contrast(A, B, seed=0, choice=choice, margin=0.05)
+    half = stats.t.isf(0.025, len(d) - 1) * error
+    says = found.decided
+    assert says.p_value == pytest.approx(2 * stats.t.sf(abs(d.mean()) / error, len(d) - 1))
+    assert [says.interval.low, says.interval.high] == pytest.approx(
+        [d.mean() - half, d.mean() + half]
+    )
+    assert says.equivalence_p == pytest.approx(stats.t.sf((d.mean() + 0.05) / error, len(d) - 1))
+    assert found.t == pytest.approx(d.mean() / error)
+    assert found.t_p == pytest.approx(says.p_value)
+    assert "exact sign flip" not in found.others
+    # Power of the noncentral t with that error.
+    ncp, critical = says.detectable / error, stats.t.isf(0.025, len(d) - 1)
+    power = stats.nct.sf(critical, len(d) - 1, ncp) + stats.nct.cdf(-critical, len(d) - 1, ncp)
+    assert power == pytest.approx(0.8, abs=1e-6)
+
+
+def test_no_choice_changes_nothing() -> None:
+    assert paired_contrast(A, B, seed=0, choice=0.0) == paired_contrast(A, B, seed=0)
+
+
+@pytest.mark.parametrize("design", [OneLook(Looks((4, 6), "obrien_fleming"), 1), None])
+def test_an_interval_excludes_zero_where_p_is_small(design: OneLook | None) -> None:
+    for choice in (0.0, 0.005, 0.01, 0.014, 0.02, 0.05):
+        says = paired_contrast(A, B, seed=0, choice=choice, design=design).decided
+        assert (0 in says.interval) == (says.p_value > 0.05)
+
+
+def test_stages_share_one_choice() -> None:
+    """It is added to both together: combined apart, it would count as two independent errors."""
+    design = Stages(3, stage_weights(0.5))
+    without = paired_contrast(A, B, seed=0, design=design).decided.interval
+    wide = paired_contrast(A, B, seed=0, design=design, choice=0.02).decided.interval
+    error = np.std(np.array(B) - np.array(A), ddof=1) / math.sqrt(6)
+    ratio = (wide.high - wide.low) / (without.high - without.low)
+    assert ratio == pytest.approx(math.hypot(error, 0.02) / error, rel=1e-6)
+
+
+def test_more_pairs_do_not_reduce_a_choice() -> None:
+    assert pairs_with_choice(0.02, 0.02, 0.02, power=0.8, alpha=0.05) is None
+    n = pairs_with_choice(0.02, 0.02, 0.005, power=0.8, alpha=0.05)
+    assert n is not None
+    at = [detectable_with_choice(k, 0.02, 0.005, power=0.8, alpha=0.05) for k in (n - 1, n)]
+    assert at[0] > 0.02 >= at[1]
+
+
+def test_a_candidate_that_diverged_comes_after_those_that_did_not() -> None:
+    nan = math.nan
+    assert best_of(np.array([[nan, 0.0], [2.0, 2.0], [1.0, 3.0]])) == 1
+    assert best_of(np.array([[nan, nan], [nan, 9.0]])) == 1
+
+
+def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings() -> None:
+    """By enumeration, of two arms with two candidates and three tuning seeds."""
+    ours = np.array([[1.0, 2.0, 1.4], [1.3, 1.2, 1.6]])
+    theirs = np.array([[1.0, 1.1, 1.2], [1.05, 1.0, 1.3]])
+    found = []
+    for seeds in np.ndindex(3, 3, 3):
+        pick = [int(arm[:, seeds].mean(1).argmin()) for arm in (ours, theirs)]
+        found.append(ours.mean(1)[pick[0]] - theirs.mean(1)[pick[1]])
+    error = redrawn_error((ours, ours), (theirs, theirs), seed=1, draws=40_000)
+    assert error == pytest.approx(np.std(found), rel=0.02)
+
+
+SURFACE = np.array([2.4681, 2.4079, 2.3619, 2.3292, 2.3406, 2.42])
+"""Tuning curve of a kept study, 300 iterations, on rates a factor 2 apart."""
+
+
+def simulated(
+    rng: np.random.Generator, moved: float, seeds: int, n: int, sd: float = 0.012
+) -> tuple[float, float]:
+    """p of two equal arms, the optimum of one `moved` grid steps: with the choice, and without."""
+    grid = np.arange(len(SURFACE), dtype=float)
+    fit = np.polyfit(grid[1:], SURFACE[1:], 4)
+
+    def loss(arm: int, x: np.ndarray | float) -> np.ndarray:
+        return np.polyval(fit, np.clip(np.asarray(x) - moved * arm, 1.0, 5.0))
+
+    offset = rng.uniform(-0.5, 0.5)
+    fits, naive, vertex = [], [], []
+    for arm in (0, 1):
+        tried = loss(arm, grid + offset)[:, None] + sd * rng.standard_normal((len(grid), seeds))
+        best = best_of(tried)
+        w = min(max(best, 1), len(grid) - 2)
+        rows = [w - 1, w, w + 1]
+        fits.append(TunedArm(grid[rows], tried[rows], tried[rows]))
+        at = parabola(grid[rows], tried[rows].mean(1)).vertex
+        noise = sd * rng.standard_normal(n)
+        naive.append(loss(arm, best + offset) + noise)
+        vertex.append(loss(arm, at + offset) + noise)
+    choice = vertex_error(fits[1], fits[0], seed=int(rng.integers(2**31)), draws=1000)
+    d = vertex[1] - vertex[0]
+    error = math.hypot(d.std(ddof=1) / math.sqrt(n), choice)
+    with_choice = 2 * stats.t.sf(abs(d.mean()) / error, n - 1)
+    return float(with_choice), float(stats.ttest_rel(naive[1], naive[0]).pvalue)
+
+
+def test_equal_arms_are_told_apart_no_more_often_than_stated() -> None:
+    """600 studies: the optimum moved by half a step, three tuning seeds, 20 verdict seeds."""
+    rng = np.random.default_rng(3)
+    p = np.array([simulated(rng, 0.5, 3, 20) for _ in range(600)])
+    included, naive = (p < 0.05).mean(0)
+    assert included < 0.07 + 3 * math.sqrt(0.07 * 0.93 / 600)
+    assert naive > 0.12  # what takes the choice as given
