@@ -229,6 +229,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "study.json", _without_idle_budgets, of_records=True),
     # What was chosen by tuning was taken as given.
     Migration(4, "study.json", absent("inference.choice", "fixed"), of_records=True),
+    Migration(4, "study.json", absent("inference.crossed", "bootstrap"), of_records=True),
     Migration(
         2,
         "study.json",
@@ -246,6 +247,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(2, "registration.json", dropped("own_rule.rule.rows.hypothesis")),
     Migration(3, "registration.json", _without_idle_budgets),
     Migration(4, "registration.json", absent("inference.choice", "fixed")),
+    Migration(4, "registration.json", absent("inference.crossed", "bootstrap")),
     # The page has the words of the verdict.
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),

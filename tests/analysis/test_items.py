@@ -57,7 +57,7 @@ def test_a_short_last_window_weighs_by_its_tokens(
     contrast = analysis.contrast("arm", "validation_accuracy")
     means = [analysis.summary(arm, "validation_accuracy").mean for arm in ("arm", "baseline")]
     assert contrast.decided is not None
-    assert contrast.decided.test == "crossed_bootstrap"
+    assert contrast.decided.test == "crossed_components"
     assert contrast.decided.mean == pytest.approx(means[0] - means[1])
     assert contrast.decided.mean == pytest.approx((12 - 1.5) / 76)
     assert contrast.items is not None
@@ -174,7 +174,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     contrast = analysis.contrast("arm", "validation_loss")
     says = contrast.decided
     assert contrast.items is not None and contrast.items.crossed is not None and says is not None
-    assert says.test == "crossed_bootstrap" and contrast.items_about == "12 documents"
+    assert says.test == "crossed_components" and contrast.items_about == "12 documents"
     assert says.mean == pytest.approx(contrast.paired.mean)
 
     rng, S = np.random.default_rng(3), len(SEEDS)

@@ -96,7 +96,7 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
         )
         assert contrast.items == crossed
         assert contrast.decided == crossed.decided
-        assert contrast.decided.test == "crossed_bootstrap"
+        assert contrast.decided.test == "crossed_components"
     adjusted = holm([c.decided.p_value for c in found if c.decided])
     assert [c.holm_p for c in found] == pytest.approx(list(adjusted))
     assert found[0].holm_p is not None

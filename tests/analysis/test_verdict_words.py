@@ -235,7 +235,7 @@ def test_the_registered_target_decides(
         assert says == paired.decided
         assert says.test == "paired_t"
     else:
-        assert says.test == "crossed_bootstrap"
+        assert says.test == "crossed_components"
         assert contrast.items is not None
         assert says == contrast.items.decided
         assert says.interval.high - says.interval.low > (

@@ -185,7 +185,7 @@ def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> Non
     blocks = trial.read_columns("blocks.parquet")
     sums = [sum(blocks[f"surprise/{of}"].to_pylist()) for of in ("total", "count")]
     assert sums[0] / sums[1] == pytest.approx(trial.read_json("evaluation.json")["surprise"])
-    assert contrast.decided is not None and contrast.decided.test == "crossed_bootstrap"
+    assert contrast.decided is not None and contrast.decided.test == "crossed_components"
     assert contrast.items_about == f"{len(blocks)} windows"
 
 

@@ -7,6 +7,7 @@ from scipy import stats
 from paribus.statistics import (
     StatisticsError,
     crossed_bootstrap,
+    crossed_components,
     item_deltas,
     macro_contrast,
     paired_t,
@@ -67,7 +68,38 @@ def test_macro_is_the_unweighted_mean_over_tasks() -> None:
     np.testing.assert_array_equal(seed_means(tasks), [2.5, 2.5, 2.5])
 
 
-def test_new_items_are_decided_by_the_crossed_bootstrap() -> None:
+def test_components_are_those_of_an_analysis_of_variance() -> None:
+    """Of one task: (MS seeds + MS items - MS rest) / (S I), as the two-way layout has them."""
+    task = simulated(np.random.default_rng(8), (6, 30), 0.3, 0.5)
+    S, I = task.shape
+    seeds, items, whole = task.mean(1), task.mean(0), task.mean()
+    rest = task - seeds[:, None] - items + whole
+    squares = [
+        I * ((seeds - whole) ** 2).sum() / (S - 1),
+        S * ((items - whole) ** 2).sum() / (I - 1),
+        -(rest**2).sum() / ((S - 1) * (I - 1)),
+    ]
+    found = crossed_components([task])
+    assert found.standard_error**2 == pytest.approx(sum(squares) / (S * I))
+    t = whole / found.standard_error
+    assert found.p_value() == pytest.approx(2 * stats.t.sf(abs(t), S - 1))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(0.0, 0.0), (0.0, 0.05), (0.01, 0.05), (0.1, 0.1), (1.0, 0.0), (0.0, 1.0)]
+)
+def test_components_hold_the_level_at_five_seeds(a: float, b: float) -> None:
+    """Interaction of variance 1, five seeds, 40 items: 1,500 studies."""
+    rng, n = np.random.default_rng(9), 1500
+    hits = 0
+    for _ in range(n):
+        task = rng.standard_normal((5, 40))
+        task += a**0.5 * rng.standard_normal((5, 1)) + b**0.5 * rng.standard_normal((1, 40))
+        hits += crossed_components([task]).p_value() <= 0.05
+    assert hits / n < 0.055 + 3 * (0.055 * 0.945 / n) ** 0.5
+
+
+def test_new_items_are_decided_by_the_errors_of_seeds_and_items() -> None:
     rng = np.random.default_rng(4)
     baseline = [simulated(rng, (8, size), 0.3, 0.5) for size in (20, 30)]
     treatment = [task + 0.2 + rng.normal(0, 0.3, size=task.shape) for task in baseline]
@@ -75,9 +107,12 @@ def test_new_items_are_decided_by_the_crossed_bootstrap() -> None:
     deltas = item_deltas(baseline, treatment)
     means = seed_test(seed_means(deltas), seed=5)
     assert new.by_seed.decided.p_value == pytest.approx(means.p_value())
-    assert new.crossed == crossed_bootstrap(deltas, seed=5)
+    assert new.crossed == crossed_components(deltas)
     assert new.decided.p_value == new.crossed.p_value()
-    assert new.decided.test == "crossed_bootstrap"
+    assert new.decided.test == "crossed_components"
+    earlier = macro_contrast(baseline, treatment, seed=5, margin=1, crossed="bootstrap")
+    assert earlier.crossed == crossed_bootstrap(deltas, seed=5)
+    assert earlier.decided.test == "crossed_bootstrap"
     assert new.decided.equivalent and new.by_seed.decided.equivalent
 
 

@@ -151,7 +151,7 @@ def _task_items(
     )
     if not baseline or [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None
-    return macro_contrast(baseline, treatment, **about)
+    return macro_contrast(baseline, treatment, **about, crossed=study.inference.crossed)
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
@@ -314,6 +314,7 @@ def _items(
     items = macro_contrast(
         baseline,
         treatment,
+        crossed=study.inference.crossed,
         **registered(study),
         margin=contrast.margin,
         family=_family_size(table, endpoint),

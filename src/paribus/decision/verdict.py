@@ -24,6 +24,7 @@ from paribus.study.tuning_study import TASKS
 TESTS = {
     "paired_t": "paired t",
     "gate": "gate (the larger p of paired t and studentized bootstrap)",
+    "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
 IDENTICAL = "nothing: identical to rounding"
@@ -421,7 +422,7 @@ def _at_the_resolution(says: Decided | None) -> list[str]:
     if says is None or not says.constant or says.mean == 0:
         return []
     equal = f"All {says.n} differences are equal"
-    if says.test == CROSSED:
+    if says.test in CROSSED:
         equal = "Every item differs by the same amount at every seed"
     return [
         f"{equal}: this is an effect at the resolution of the measurement, and its p the least "

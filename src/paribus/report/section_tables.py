@@ -475,7 +475,7 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
         return None
     new = analysis.study.inference.of_new_questions
     about = (
-        "the interval and p are of the crossed bootstrap of seeds and questions, for new ones."
+        "the interval and p have the errors of both seeds and questions, for new ones."
         if new
         else "the interval and p are of the registered test of seed means, on these questions, and "
         "say nothing of new ones."

@@ -6,7 +6,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | question | function |
 | --- | --- |
 | what does a report say about one contrast? | `paired_contrast` |
-| ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_bootstrap` |
+| ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_components` |
 | ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
 | ... by another test? | `sign_flip`, `paired_bootstrap` |
@@ -46,7 +46,7 @@ from .choice import (
 )
 from .contrast import MacroContrast, PairedContrast, macro_contrast, paired_contrast, slopes, trend
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
-from .crossed import crossed_bootstrap, item_deltas, seed_means
+from .crossed import crossed_bootstrap, crossed_components, item_deltas, seed_means
 from .deciding import CROSSED, Decided, DecidingTest, decided, seed_test
 from .distributions import noncentral_t_cdf
 from .multiplicity import holm, sign_flip
@@ -103,6 +103,7 @@ __all__ = [
     "combined_mcnemar",
     "correlation",
     "crossed_bootstrap",
+    "crossed_components",
     "curve_contrast",
     "decided",
     "detectable_effect",

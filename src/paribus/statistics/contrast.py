@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +20,8 @@ from .conventions import (
     checked_fraction,
     checked_scores,
 )
-from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
-from .deciding import CROSSED, Decided, DecidingTest, decided, seed_test
+from .crossed import Crossed, crossed_bootstrap, crossed_components, item_deltas, seed_means
+from .deciding import Decided, DecidingTest, decided, seed_test
 from .multiplicity import sign_flip
 from .paired import correlation, effect_size, paired_deltas, rounding
 from .power import TestName
@@ -108,7 +109,7 @@ class PairedContrast(Result):
 
 @dataclass(frozen=True)
 class MacroContrast(Result):
-    """A macro difference over tasks, for new items: by the crossed bootstrap of seeds and items.
+    """A macro difference over tasks, for new items: with the errors of both seeds and items.
 
     Attributes:
         crossed: of all pairs; `test` is what it becomes under the design.
@@ -118,7 +119,7 @@ class MacroContrast(Result):
     mean: float
     decided: Decided
     by_seed: PairedContrast
-    crossed: CrossedBootstrap
+    crossed: Crossed
     test: DecidingTest = field(repr=False, compare=False)
 
     @property
@@ -231,10 +232,11 @@ def macro_contrast(
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
     choice: float = 0.0,
+    crossed: Literal["components", "bootstrap"] = "components",
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by seed and by item, for a claim about new items.
 
-    The crossed bootstrap decides, which is never easier than the paired t. A claim about these
+    `crossed` decides, which is never easier than the paired t. A claim about these
     items alone is a `paired_contrast` of `seed_means`.
 
     Args:
@@ -258,7 +260,9 @@ def macro_contrast(
         choice=choice,
     )
 
-    def crossed_of(part: slice) -> CrossedBootstrap:
+    def crossed_of(part: slice) -> Crossed:
+        if crossed == "components":
+            return crossed_components([task[part] for task in deltas], resolution=resolution)
         return crossed_bootstrap(
             [task[part] for task in deltas],
             seed=seed,
@@ -267,19 +271,21 @@ def macro_contrast(
             resolution=resolution,
         )
 
-    def chosen(test: DecidingTest, of: CrossedBootstrap) -> DecidingTest:
+    def chosen(test: DecidingTest, of: Crossed) -> DecidingTest:
         return with_choice(test, of.standard_error, choice, of.item_error)
 
     def test_of(part: slice) -> DecidingTest:
         test = crossed_of(part)
         return test if in_stages else chosen(test, test)
 
-    crossed, in_stages = crossed_of(slice(None)), isinstance(design, Stages)
-    decides = design.decide(test_of) if design else chosen(crossed, crossed)
+    whole, in_stages = crossed_of(slice(None)), isinstance(design, Stages)
+    decides = design.decide(test_of) if design else chosen(whole, whole)
     if in_stages:
-        decides = chosen(decides, crossed)
-    says = decided(decides, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
-    return MacroContrast("new items", crossed.mean, says, by_seed, crossed, decides)
+        decides = chosen(decides, whole)
+    says = decided(
+        decides, f"crossed_{crossed}", margin=margin, alpha=alpha, family=family, power=power
+    )
+    return MacroContrast("new items", whole.mean, says, by_seed, whole, decides)
 
 
 def _under(design: OneLook | Stages | None, found: dict[str, float]) -> dict[str, float]:

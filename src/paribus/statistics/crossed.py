@@ -5,7 +5,20 @@ says which of them vary:
 - *this item set*: items are fixed, a seed's macro score is one number, and the pair of seeds is the
   unit: `seed_means`, then a test of paired differences;
 - *new items*: items are resampled too, crossed with seeds and not nested within them (nested
-  resampling counts the item noise once per seed): `crossed_bootstrap`.
+  resampling counts the item noise once per seed): `crossed_components`, or `crossed_bootstrap`.
+
+With variances a of seeds, b of items and e of their interaction, the mean of S seeds and I items
+has the variance a/S + b/I + e/(SI). `crossed_components` estimates that; the bootstrap has three
+times the interaction, and with nothing but that it never errs, and finds little (per cent false
+claims at a nominal 5, S = 5, I = 40, 6,000 studies; `tests/statistics/test_stats_crossed.py`):
+
+| a, b, e | components | bootstrap |
+| --- | --- | --- |
+| 0, 0, 1 | 3.8 | 0.0 |
+| .01, .05, 1 | 3.3 | 0.0 |
+| .1, .1, 1 | 4.1 | 0.8 |
+| 1, 0, 1 | 5.2 | 4.0 |
+| 0, 1, 1 | 0.8 | 0.2 |
 """
 
 from __future__ import annotations
@@ -31,7 +44,7 @@ from .conventions import (
     checked_scores,
 )
 from .distributions import stdtr, stdtrit
-from .paired import LEAST, rounding
+from .paired import LEAST, mean_and_sd, rounding
 from .power import fewest, minimum_detectable_effect
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
@@ -39,10 +52,11 @@ BLOCK = 1_000  # resamples that are computed at once
 
 
 @dataclass(frozen=True)
-class CrossedBootstrap(Result):
-    """A macro difference under resampling of seeds and items, tested by Student's t on its error.
+class Crossed(Result):
+    """A macro difference where seeds and items are samples, tested by Student's t on its error.
 
     Attributes:
+        percentile_interval_descriptive, resamples, seed: of the bootstrap; None and 0 without.
         n_items: per task.
         standard_error: of the macro difference, never below what the `resolution` allows.
         item_error: the part of it that more seeds cannot reduce.
@@ -54,9 +68,9 @@ class CrossedBootstrap(Result):
     standard_error: float
     item_error: float
     constant: bool  # every item differs by one constant at every seed
-    percentile_interval_descriptive: Interval
-    resamples: int
-    seed: int
+    percentile_interval_descriptive: Interval | None = None
+    resamples: int = 0
+    seed: int = 0
 
     @property
     def n(self) -> int:
@@ -124,6 +138,33 @@ def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -
     return [b - a for a, b in zip(first, second, strict=True)]
 
 
+def crossed_components(deltas: Sequence[ArrayLike], *, resolution: float | None = None) -> Crossed:
+    """Macro mean over tasks with its standard error from variance components.
+
+    The squared error is that of the seeds' macro means, which holds a/S + e/(SI), and b/I of every
+    task (Searle, Casella and McCulloch 1992, Variance Components, section 4.3; a component is never
+    below 0), so that it is never below the paired t's. The reference is Student's t on S - 1
+    degrees of freedom, or on sum(I_k - 1) where items are fewer than seeds.
+
+    Args and errors: as `crossed_bootstrap` has them.
+    """
+    tasks = _checked_tasks(deltas)
+    _require_items(tasks)
+    means = seed_means(tasks)
+    constant = all(_is_constant(task) for task in tasks)
+    of_seeds = 0.0 if constant else mean_and_sd(means)[1] / math.sqrt(means.size)
+    of_items = 0.0 if constant else _item_error(tasks)
+    least = max(rounding(*tasks), resolution or 0.0) / math.sqrt(means.size)
+    return Crossed(
+        n_seeds=means.size,
+        n_items=tuple(task.shape[1] for task in tasks),
+        mean=float(means.mean()),
+        standard_error=max(math.hypot(of_seeds, of_items), least),
+        item_error=of_items,
+        constant=constant,
+    )
+
+
 def crossed_bootstrap(
     deltas: Sequence[ArrayLike],
     *,
@@ -131,7 +172,7 @@ def crossed_bootstrap(
     resamples: int = RESAMPLES,
     alpha: float = ALPHA,
     resolution: float | None = None,
-) -> CrossedBootstrap:
+) -> Crossed:
     """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
 
     Seeds are drawn once per resample, for all tasks; items per task, independently. The bootstrap
@@ -151,11 +192,7 @@ def crossed_bootstrap(
     """
     tasks = _checked_tasks(deltas)
     resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
-    if all(task.shape[1] < 2 for task in tasks):
-        raise StatisticsError(
-            "every task has a single item, which says nothing of other items: give at least two, "
-            "or test seed means"
-        )
+    _require_items(tasks)
     n_seeds = tasks[0].shape[0]
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
@@ -168,7 +205,7 @@ def crossed_bootstrap(
         error = 0.0
     error_at_least = max(error, least / math.sqrt(n_seeds))
     low, high = np.quantile(mean + shifts, [alpha / 2, 1 - alpha / 2])
-    return CrossedBootstrap(
+    return Crossed(
         n_seeds=n_seeds,
         n_items=tuple(task.shape[1] for task in tasks),
         mean=mean,
@@ -179,6 +216,14 @@ def crossed_bootstrap(
         resamples=resamples,
         seed=seed,
     )
+
+
+def _require_items(tasks: list[Floats]) -> None:
+    if all(task.shape[1] < 2 for task in tasks):
+        raise StatisticsError(
+            "every task has a single item, which says nothing of other items: give at least two, "
+            "or test seed means"
+        )
 
 
 def _is_constant(task: Floats) -> bool:

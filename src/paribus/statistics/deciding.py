@@ -1,7 +1,7 @@
 """The test that decides, and all that is said of it: p, intervals, equivalence, power.
 
 Whatever decides, its p and its intervals invert the same test, and what it could have detected is
-its own. Two tests of seed means can be registered; `CrossedBootstrap` is a third such test, of
+its own. Two tests of seed means can be registered; `Crossed` is a third such test, of
 claims about new items.
 
 | name | test | error rate at a nominal 5% and n = 5 (normal; lognormal sigma 0.5; sigma 1) |
@@ -38,7 +38,7 @@ from .conventions import (
 from .paired import PairedT, paired_t
 from .power import TestName, minimum_detectable_effect, required_pairs
 
-CROSSED = "crossed_bootstrap"
+CROSSED = ("crossed_components", "crossed_bootstrap")  # tests of seeds and items
 
 
 class DecidingTest(Protocol):
@@ -178,7 +178,7 @@ class Decided(Result):
     """All that the deciding test says of one contrast.
 
     Attributes:
-        test: `paired_t`, `gate` or `crossed_bootstrap`.
+        test: `paired_t`, `gate` or one of CROSSED.
         constant: nothing varies; p is the least that the measurement's resolution allows, and the
             interval a point up to that resolution.
         interval: of level 1 - alpha; leaves 0 out exactly where p_value <= alpha.

@@ -59,9 +59,12 @@ class Inference(Spec):
     """Of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
     """The population of claims, besides new seeds. Of "this item set" (these questions and this
-    held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, the
-    crossed bootstrap of seeds and questions; of "new items" also, for what is measured on held-out
-    text, that of seeds and documents (or windows, where these are fewer than five)."""
+    held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, a test
+    with the errors of both seeds and questions; of "new items" also, for what is measured on
+    held-out text, of seeds and documents (or windows, where these are fewer than five)."""
+    crossed: Literal["components", "bootstrap"] = "components"
+    """How the error of seeds and items is found, where claims are about new items: from variance
+    components, or by a bootstrap of both, which counts their interaction three times."""
     choice: Literal["propagated", "fixed"] = "propagated"
     """Of tuned studies: whether errors include the choice of each arm's values, or take it as
     given. If included, the value of a single numeric axis is the vertex of a parabola through the

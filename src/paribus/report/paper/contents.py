@@ -256,7 +256,7 @@ DECIDES = {
     "paired_t": "the paired t test",
     "gate": "the larger of the paired t and the studentized paired bootstrap",
 }
-_CROSSED = "the crossed bootstrap of seeds and {} with Student's t on its standard error"
+_CROSSED = "Student's t on a standard error of both seeds and {}"
 TARGETS = {
     "this item set": "Claims are about these questions and this held-out text.",
     "new questions": f"Claims from accuracy on tasks are about new questions, by "
