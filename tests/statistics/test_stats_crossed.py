@@ -71,18 +71,18 @@ def test_macro_is_the_unweighted_mean_over_tasks() -> None:
 def test_components_are_those_of_an_analysis_of_variance() -> None:
     """Of one task: (MS seeds + MS items - MS rest) / (S I), as the two-way layout has them."""
     task = simulated(np.random.default_rng(8), (6, 30), 0.3, 0.5)
-    S, I = task.shape
+    n_seeds, n_items = task.shape
     seeds, items, whole = task.mean(1), task.mean(0), task.mean()
     rest = task - seeds[:, None] - items + whole
     squares = [
-        I * ((seeds - whole) ** 2).sum() / (S - 1),
-        S * ((items - whole) ** 2).sum() / (I - 1),
-        -(rest**2).sum() / ((S - 1) * (I - 1)),
+        n_items * ((seeds - whole) ** 2).sum() / (n_seeds - 1),
+        n_seeds * ((items - whole) ** 2).sum() / (n_items - 1),
+        -(rest**2).sum() / ((n_seeds - 1) * (n_items - 1)),
     ]
     found = crossed_components([task])
-    assert found.standard_error**2 == pytest.approx(sum(squares) / (S * I))
+    assert found.standard_error**2 == pytest.approx(sum(squares) / task.size)
     t = whole / found.standard_error
-    assert found.p_value() == pytest.approx(2 * stats.t.sf(abs(t), S - 1))
+    assert found.p_value() == pytest.approx(2 * stats.t.sf(abs(t), n_seeds - 1))
 
 
 @pytest.mark.parametrize(
