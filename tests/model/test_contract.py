@@ -163,6 +163,24 @@ class Deep(Part):
 class Plain(Attention):
     """Has no positions, whatever the study says."""
 
+class Misplaced(Part):
+    """Turns each piece as if it began the text: wrong with a cache alone."""
+    cached, residual_projections = True, ("out",)
+    def __init__(self, model):
+        super().__init__(model)
+        self.q, self.k, self.out = (nn.Linear(16, 16, bias=False) for _ in range(3))
+        self.layer = model.layer or 0
+    def forward(self, x, cache=None):
+        angle = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)[:, None]
+        k = torch.cat([self.k(x)[..., :8] * angle.cos(), self.k(x)[..., 8:] * angle.sin()], -1)
+        k, v = k[:, None], x[:, None]
+        start = 0 if cache is None else cache.length
+        if cache is not None:
+            k, v = cache.append(self.layer, k, v)
+        seen = torch.ones(x.shape[1], k.shape[2], dtype=torch.bool, device=x.device).tril(start)
+        scores = (self.q(x)[:, None] @ k.transpose(2, 3) / 4).masked_fill(~seen, -1e9)
+        return self.out((scores.softmax(-1) @ v)[:, 0])
+
 class Unasked(Part):
     cached = True
     def forward(self, x):
@@ -217,6 +235,11 @@ def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[...,
         ("positions", "TurnsAhead", "positions = 'ideas.py:TurnsAhead'.*tokens after it"),
         ("positions", "Adds", r"'ideas.py:Adds' gives \[1\] and must give .* \[16, 16\]: a vector"),
         ("attention", "Forgets", "'ideas.py:Forgets'.* (fails when a text is read|differs by)"),
+        (
+            "attention",
+            "Misplaced",
+            "'ideas.py:Misplaced'.* read in pieces with a cache, .* differs",
+        ),
         ("attention", "Peeks", "'ideas.py:Peeks'.* read in pieces with a cache, .* differs by"),
         ("mlp", "Frozen", "'blocks.0.mlp.inner.weight' of an own module is frozen, and everything"),
         ("mlp", "Counts", "'blocks.0.mlp.places' of an own module has 3 numbers of type float64"),

@@ -85,6 +85,8 @@ class Table:
         if needed and not math.isfinite(self.values[arm, seed, needed]):
             label = self.results.metrics[needed].label
             return f"{arm} diverged: its {label} is not finite"
+        if events.diverged and events.final_smoothed_loss is None:
+            return f"{arm} diverged: a training loss is not finite"
         if events.diverged:
             return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
         return ""

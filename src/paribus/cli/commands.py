@@ -147,8 +147,8 @@ def check(
         register_study(loaded, Path(folder) / "results", **options)
     show(*printed.design(loaded, {}))
     show(
-        f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run, and every "
-        "arm was tried."
+        f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
+        + (", and every arm was tried." if loaded.trainer == STACKED else "; its trainer was not.")
     )
 
 

@@ -137,7 +137,7 @@ def _arms(results: Results, live: dict[str, Any] | None) -> Table:
         labels = [label for label in needed if label.rsplit("/", 1)[0] == arm]
         now = sum(label in running for label in labels)
         done = sum(folder.arm == arm for folder in results.finished)
-        mean = _mean_curve(curves[arm], study.setting(arm).iterations)
+        mean = _mean_curve(curves[arm], study.format.steps(study, arm) or 0)
         last = next((loss for loss in reversed(mean) if loss is not None), None)
         line = sparkline(mean, min(values), max(values)) if values else ""
         rows.append((arm, f"{done}/{len(labels)}", str(now), numbers.fixed(last, 3), line))

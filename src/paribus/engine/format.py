@@ -52,6 +52,23 @@ class StackedFormat(TrainerFormat):
     """How studies and records of the trainer `stacked` are read."""
 
     loss = "validation_loss"
+    defaults = MappingProxyType(
+        {
+            "endpoints": (
+                {
+                    "metric": "validation_loss",
+                    "primary": True,
+                    "margin": 0.02,
+                    "smallest_effect": 0.02,
+                },
+                {"metric": "validation_perplexity"},
+                {"metric": "validation_accuracy"},
+                {"metric": "calibration_error"},
+                {"metric": "brier_score"},
+                {"metric": "macro_accuracy"},
+            )
+        }
+    )
 
     free = (
         ("probes", "every"),

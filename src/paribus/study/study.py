@@ -50,6 +50,17 @@ FREE = (("arms", ANY, "set"), ("tuning", "grid"), ("tuning", "ranges"))
 LEARNING_RATE = "training.optimizer.learning_rate"
 
 
+def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
+    """Return the table whose tuning chooses by `loss`, or by the first primary endpoint."""
+    tuning, endpoints = table.get("tuning"), table.get("endpoints")
+    if not isinstance(tuning, dict) or tuning.get("select"):
+        return table
+    known = endpoints if isinstance(endpoints, list | tuple) else ()
+    primary = [one for one in known if isinstance(one, dict) and one.get("primary")]
+    select = loss or (primary[0].get("metric") if primary else None)
+    return table | {"tuning": tuning | {"select": select}} if select else table
+
+
 @dataclass(frozen=True)
 class Sealed:
     """The study.json that a study was read from, as it lies, and what it said in today's terms.
@@ -108,14 +119,7 @@ class Study(Spec):
     is one look, at all seeds."""
     stages: Annotated[tuple[int, ...], Field(strict=False)] = ()
     """How many of the seeds, in their order, each stage has, where `paribus extend` added some."""
-    endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
-        Endpoint(metric="validation_loss", primary=True, margin=0.02, smallest_effect=0.02),
-        Endpoint(metric="validation_perplexity"),
-        Endpoint(metric="validation_accuracy"),
-        Endpoint(metric="calibration_error"),
-        Endpoint(metric="brier_score"),
-        Endpoint(metric="macro_accuracy"),
-    )
+    endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)]
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
@@ -167,7 +171,9 @@ class Study(Spec):
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
-        return judged | format_of(table.get("trainer", STACKED)).sections(own, sorted(known))
+        of = format_of(table.get("trainer", STACKED))
+        judged = dict(of.defaults) | judged
+        return _with_selection(judged, of.loss) | of.sections(own, sorted(known))
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -56,9 +56,11 @@ class TrialRecord:
     Attributes:
         scores: by metric; what is left out was not measured.
         items: by metric the score of each item, in one order in all trials, of equal weight.
-        losses: training loss of each step: what events are counted in.
+        losses: training loss of each step: what events are counted in. None, or at least
+            `study.stability.steps_needed`.
         controls: by control, the evidence: equal values hold. What is left out is not proven.
-        diverged_at: the step at which training stopped being finite; None of one that did not.
+        diverged_at: the step, from 0, at which training stopped being finite; None of one that did
+            not.
         seconds: of training.
     """
 
@@ -91,6 +93,8 @@ class Sections(TrialSetting, Part):
 class TrainerFormat:
     """How studies and records are read of a trainer that declares them, whoever wrote it."""
 
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """What a study file may leave out of the judge's sections, by name."""
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty where it has no such metric."""
 

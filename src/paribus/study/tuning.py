@@ -83,9 +83,10 @@ class Tuning(Spec):
     """Of a random search: how many candidates each arm is tried with."""
     seed: Seed = 0
     """Of a random search."""
-    select: Annotated[str, Field(min_length=1, max_length=LONGEST)] = "validation_loss"
+    select: Annotated[str, Field(max_length=LONGEST)] = ""
     """The metric whose mean over tuning seeds chooses: whatever is measured, and has a better
-    direction."""
+    direction. Left out, it is the held-out loss, or the first primary endpoint of a trainer that
+    has none."""
     edge: Literal["extend", "caveat"] = "caveat"
     """What a best value at the edge of those tried means: the grid grows there, for all arms; or
     the verdict says so."""

@@ -30,6 +30,7 @@ from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
 
+OWN_CONTROLS = ("setting", "repeatable")  # of every study
 LOG = logging.getLogger("paribus")
 ITEMS, STEPS = "item_scores.parquet", "steps.parquet"
 COUNT = "count"
@@ -96,7 +97,14 @@ def find_trainer(study: Study) -> Trainer:
     require_trust(study)
     where = f"trainer = '{study.trainer}'"
     found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
-    return found() if isinstance(found, type) else found
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except Exception as error:
+        raise ParibusError(
+            f"{where}: {type(error).__name__}: {error}; it is made without arguments"
+        ) from error
 
 
 def _is_trainer(found: object) -> bool:
@@ -113,6 +121,7 @@ def _declaration(study: Study, trainer: Trainer) -> Declaration:
             f"trainer '{study.trainer}' declares nothing: line {_line_of(error)}: "
             f"{type(error).__name__}: {error}"
         ) from error
+    found = _checked(study, found)
     known = by_name({"the trainer": list(found.metrics)})
     for name in study.metrics:
         if name not in known:
@@ -133,6 +142,29 @@ def _declaration(study: Study, trainer: Trainer) -> Declaration:
             f"trainer '{study.trainer}' says that '{found.must_be_finite}' must be finite, and "
             f"declares no such metric: {nearest(found.must_be_finite, known)}"
         )
+    return found
+
+
+def _checked(study: Study, found: Any) -> Declaration:
+    """Return the declaration with tuples where it has other lists. Raises ParibusError."""
+    where = f"trainer '{study.trainer}' declares"
+    if not isinstance(found, Declaration):
+        raise ParibusError(f"{where} {found!r:.60}; return a paribus.extend.Declaration")
+    found = replace(found, metrics=tuple(found.metrics), by_item=frozenset(found.by_item))
+    names = {metric.name for metric in found.metrics}
+    if unknown := sorted(found.by_item - names):
+        raise ParibusError(
+            f"{where} '{unknown[0]}' by item, and no such metric: {nearest(unknown[0], names)}"
+        )
+    for name, keys in found.controls.items():
+        if name in OWN_CONTROLS:
+            raise ParibusError(
+                f"{where} a control '{name}', which every study has; give it another name"
+            )
+        if isinstance(keys, str):
+            raise ParibusError(
+                f"{where} the keys of control '{name}' as one text; write ({keys!r},)"
+            )
     return found
 
 
@@ -181,6 +213,8 @@ def _asked(
     while True:
         try:
             trial, record = next(given)
+            if not isinstance(record, TrialRecord):
+                raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
         except StopIteration:
             break
         except ParibusError:
@@ -222,6 +256,13 @@ def _write(
             f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
             f"which takes {needed}; give more, give none, or lower stability.median_steps"
         )
+    steps, at = len(record.losses), record.diverged_at
+    if at is not None and not (at >= 0 and (at < steps or not steps)):
+        raise ParibusError(
+            f"trial {folder.label} diverged at step {at} of {steps}; diverged_at counts from 0"
+        )
+    if record.seconds is not None and not 0 <= record.seconds < math.inf:
+        raise ParibusError(f"trial {folder.label} took {record.seconds} seconds; give a number")
     for endpoint in study.judged:
         if endpoint.metric not in record.scores:
             raise ParibusError(

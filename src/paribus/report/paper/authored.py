@@ -51,7 +51,7 @@ UNSTATED = re.compile(
     r"|https?://\S+|^[ \t]*\d+[.)][ \t]|\[\^[^\]\n]*\]",
     re.DOTALL | re.MULTILINE,
 )
-NUMBER = re.compile(r"(?<![A-Za-z_\d.])[-+−]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?%?")  # noqa: RUF001
+NUMBER = re.compile(r"(?<![A-Za-z_\d.])[-+−]?(?:\d+|\.\d+)(?:[.,]\d+)*(?:[eE][-+]?\d+)?%?")  # noqa: RUF001
 CITATION = re.compile(r"(?<![\w\\])-?@([A-Za-z0-9_][\w:.#$%&+?<>~/-]*)")
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 ABSTRACT = re.compile(r"\A\s*# Abstract[^\n]*\n(.*?)(?=^# |\Z)", re.DOTALL | re.MULTILINE)

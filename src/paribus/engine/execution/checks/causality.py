@@ -44,6 +44,8 @@ SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at e
 FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
 LEAST_CACHED = 4
+SHARPER = 10.0  # times as large are the weights with which a cache is compared in a dry run
+SHARP_ALLOWED = 50  # times as much may what own code computes in float32 differ there
 ORDER = (1, 0, 1)  # rows of what was read, as questions that begin alike go on from it
 
 
@@ -220,6 +222,8 @@ def _read_causally(
         if model.can_cache and seq_len > LEAST_CACHED:
             few = texts[0][0][:FEW_ROWS]
             _require_same_with_cache(where, model, setting, read, few, allowed)
+            if brief and is_own and setting.model.modules.named:
+                _require_same_when_sharp(where, model, setting, few, SHARP_ALLOWED * allowed)
     finally:
         model.train(was_training)
     return Reading(seen, min(texts[0][1] / max(seq_len - 1, 1), 1.0))
@@ -269,6 +273,32 @@ def _require_same_with_cache(
             f"{largest:.3g} nats from the same text read at once; its decoding cannot be trusted",
             largest,
         )
+
+
+def _require_same_when_sharp(
+    where: str, model: GPT, setting: Setting, tokens_BT: Tensor, allowed: float
+) -> None:
+    """Compare again with larger weights: before training, attention is so even that a cache which
+    forgets a position changes nothing that could be seen.
+
+    In float64, so that what larger weights do to rounding is not taken for a mistake. Own code that
+    cannot be read in it is not compared.
+    """
+    sharp = deepcopy(model).double()
+    with torch.no_grad():
+        for parameter in sharp.blocks.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(SHARPER)
+
+    def read(tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            return sharp(tokens)
+
+    try:
+        read(tokens_BT)
+    except Exception:
+        return
+    _require_same_with_cache(where, sharp, setting, read, tokens_BT, allowed)
 
 
 def _named(setting: Setting) -> str:
