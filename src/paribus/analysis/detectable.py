@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
+import paribus.study
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    Result,
+    StatisticsError,
+    pairs_with_choice,
+    required_pairs,
+)
 from paribus.study import Endpoint, Study
+from paribus.study.trainer import STACKED
+
+# SDs of paired differences in the kept studies (`studies/spreads.py`).
+SPREADS = Path(paribus.study.__file__).parent / "spreads.json"
 
 
 @dataclass(frozen=True)
-class Detectable:
+class Detectable(Result):
     """What a primary endpoint can show for one contrast, in the metric's unit.
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
         effect: the least difference detected at the registered power with the study's seeds.
-        pairs_for_margin: seed pairs that would detect a difference as large as the margin.
+        pairs_for_margin: seed pairs that would detect a difference as large as the margin; None
+            where no number would, as the choice of tuned values is too uncertain.
         smallest_effect: worth detecting; None where none is registered.
+        choice: SD of the difference from choosing tuned values, with the study's tuning seeds.
+        one_more: the effect with one more verdict seed, and with one more tuning seed; None where
+            nothing is tuned.
     """
 
     metric: str
@@ -29,8 +46,10 @@ class Detectable:
     sd: float
     effect: float
     margin: float
-    pairs_for_margin: int
+    pairs_for_margin: int | None
     smallest_effect: float | None = None
+    choice: float = 0.0
+    one_more: tuple[float, float] | None = None
 
     @property
     def exceeds_margin(self) -> bool:
@@ -87,11 +106,59 @@ def detectable(
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
     if sd is not None or pilot is None:
-        return _of_endpoint(study, study.primary, {}, sd)
+        return _of_endpoint(study, study.primary, {}, sd, {})
     return [
         row
         for endpoint in study.judged
-        for row in _of_endpoint(study, endpoint, _seen(pilot, endpoint), None)
+        for row in _of_endpoint(
+            study, endpoint, _seen(pilot, endpoint), None, _choices(study, pilot, endpoint)
+        )
+    ]
+
+
+def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
+    """Return the SD that the choice of tuned values would have here, by contrast of the pilot."""
+    if study.tuning is None or study.inference.choice == "fixed":
+        return {}
+    return {
+        (c.arm, c.reference): c.choice.error * math.sqrt(c.choice.n_seeds / len(study.tuning.seeds))
+        for c in pilot.contrasts
+        if c.metric == endpoint.metric and c.choice is not None and c.choice.how
+    }
+
+
+@dataclass(frozen=True)
+class Foreseen(Result):
+    """The smallest change of a primary endpoint that a design sees, by the spread of kept studies.
+
+    Attributes:
+        low, effect, high: at the quartiles and the median of the SDs, in the metric's unit.
+        contrasts: how many these are of.
+    """
+
+    metric: str
+    low: float
+    effect: float
+    high: float
+    contrasts: int
+
+
+def foreseen(study: Study) -> list[Foreseen]:
+    """Return what primary endpoints show by the spread of the studies that were kept.
+
+    Empty for a trainer whose metrics may be other things, and for endpoints nobody measured. The
+    choice of tuned values is not in it.
+    """
+    if study.trainer != STACKED or len(study.seeds) < DESCRIPTIVE_BELOW or not study.contrasts:
+        return []
+    spreads = json.loads(SPREADS.read_text())
+    least = least_effect(study, study.inference.alpha / study.family)
+    found = [(e.metric, spreads[e.metric]) for e in study.judged if e.metric in spreads]
+    return [
+        Foreseen(
+            metric, least * of["low"], least * of["median"], least * of["high"], of["contrasts"]
+        )
+        for metric, of in found
     ]
 
 
@@ -111,7 +178,11 @@ def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
 
 
 def _of_endpoint(
-    study: Study, endpoint: Endpoint, seen: dict[tuple[str, str], float], sd: float | None
+    study: Study,
+    endpoint: Endpoint,
+    seen: dict[tuple[str, str], float],
+    sd: float | None,
+    choices: dict[tuple[str, str], float],
 ) -> list[Detectable]:
     margin, inference = endpoint.margin, study.inference
     assert margin is not None
@@ -122,10 +193,21 @@ def _of_endpoint(
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())
         source = "stated" if sd else "pilot" if (arm, reference) in seen else "pilot's largest"
+        choice = choices.get((arm, reference)) or max(choices.values(), default=0.0)
+        n, tuning_seeds = len(study.seeds), len(study.tuning.seeds) if study.tuning else 1
+        # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
+        by_n = least * math.sqrt(n)
+        fewer = choice * math.sqrt(tuning_seeds / (tuning_seeds + 1))
+        more = (
+            by_n * math.hypot(spread / math.sqrt(n + 1), choice),
+            by_n * math.hypot(spread / math.sqrt(n), fewer),
+        )
+        about = {"power": inference.power, "alpha": alpha}
         try:
-            pairs = required_pairs(
-                margin / spread, power=inference.power, alpha=alpha, test=inference.test
-            )
+            if choice:
+                pairs = pairs_with_choice(margin, spread, choice, **about)
+            else:
+                pairs = required_pairs(margin / spread, test=inference.test, **about)
         except StatisticsError as error:
             raise ParibusError(f"{arm} against {reference}: {error}") from None
         rows.append(
@@ -134,10 +216,12 @@ def _of_endpoint(
                 contrast=f"{arm} against {reference}",
                 source=source,
                 sd=spread,
-                effect=least * spread,
+                effect=by_n * math.hypot(spread / math.sqrt(n), choice),
                 margin=margin,
                 pairs_for_margin=pairs,
                 smallest_effect=endpoint.smallest_effect,
+                choice=choice,
+                one_more=more if choice else None,
             )
         )
     return rows

@@ -45,15 +45,30 @@ def studies(*, json: Json = False) -> None:
     from paribus.study import shipped_studies
 
     found = shipped_studies()
-    found = {"quickstart": found["quickstart"], **found}
+    commissioned = [name for name in found if name.startswith("embedding-norm")]
+    groups = {
+        "first": ["quickstart"],
+        "one idea each": [name for name in found if name not in ("quickstart", *commissioned)],
+        "the commissioned question": commissioned,
+    }
     if json:
-        about = {
-            name: (one.question, list(one.arms), list(one.seeds)) for name, one in found.items()
-        }
-        keys = ("question", "arms", "seeds")
-        print_json({name: dict(zip(keys, of, strict=True)) for name, of in about.items()})
+        print_json(
+            {
+                name: {
+                    "group": group,
+                    "question": found[name].question,
+                    "arms": list(found[name].arms),
+                    "seeds": list(found[name].seeds),
+                    "minutes_on_two_cores": printed.minutes(found[name]),
+                    "downloads_text": found[name].format.downloads(found[name]),
+                }
+                for group, names in groups.items()
+                for name in names
+            }
+        )
         return
-    show(printed.shipped(found))
+    shown = {group: {name: found[name] for name in names} for group, names in groups.items()}
+    show(*printed.shipped(shown))
 
 
 def show_study(
@@ -71,6 +86,7 @@ def show_study(
     where: Where = HERE,
     stack: StackSize = None,
     trust: Trust = False,
+    json: Json = False,
 ) -> None:
     """Show what a study would do: arms, cost on this machine, specification."""
     loaded = _load(study, set_, trust, None if parameters else where)
@@ -91,6 +107,10 @@ def show_study(
 
     loaded = settled_budgets(loaded, **where.chosen())
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    if json:
+        spec = loaded.model_dump(mode="json")
+        print_json({"digest": loaded.digest, "study": spec, "cost": cost.to_dict()})
+        return
     show(*printed.study(loaded, cost, every=all_), *printed.design(loaded, cost.metrics))
 
 
@@ -109,11 +129,12 @@ def plan(
     stack: StackSize = None,
     set_: Overrides = None,
     trust: Trust = False,
+    json: Json = False,
 ) -> None:
     """Say what a study costs here and what it can detect, before any run."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus plan`")
-    from paribus.analysis import analyse, detectable, planned_looks
+    from paribus.analysis import analyse, detectable, foreseen, planned_looks
     from paribus.cli import printed
     from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
@@ -121,6 +142,13 @@ def plan(
     earlier = analyse(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    if json:
+        sees = {"detectable": rows, "by_kept_studies": [] if rows else foreseen(loaded)}
+        print_json(
+            {"study": loaded.digest, "cost": cost.to_dict()}
+            | {name: [row.to_dict() for row in of] for name, of in sees.items()}
+        )
+        return
     looks = planned_looks(loaded, max((row.sd for row in rows), default=None))
     show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))

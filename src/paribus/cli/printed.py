@@ -15,7 +15,9 @@ from paribus import numbers
 from paribus.analysis import (
     Analysis,
     Detectable,
+    Foreseen,
     PlannedLooks,
+    foreseen,
     least_effect,
     look_in_words,
     sights,
@@ -376,10 +378,28 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
         f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family}{simulated})."
     )
     yield from design(study, metrics)
+    for one in () if rows else foreseen(study):
+        yield _expected(n, one, metrics[one.metric])
     if not rows:
-        yield dim("--pilot DIR or --sd X says what that is in the endpoint's unit")
+        yield dim(
+            "With --pilot DIR (five seeds of this study are one: --set 'seeds=[901, 902, 903, 904, "
+            "905]') or --sd X it is of this study."
+        )
     for name in dict.fromkeys(row.metric for row in rows):
         yield from _in_units([row for row in rows if row.metric == name], metrics[name])
+
+
+def _expected(n: int, one: Foreseen, metric: Metric) -> str:
+    """`With 5 seeds you will see a change of 0.033 nats/token or more in validation loss ...`."""
+    low, effect, high = (
+        numbers.fixed(x, metric.change_digits) for x in (one.low, one.effect, one.high)
+    )
+    unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1") else ""
+    return escape(
+        f"With {n} seeds you will see a change of about {effect}{unit} or more in {metric.label} "
+        f"({low} to {high}): by the spread of {one.contrasts} contrasts of kept studies, of models "
+        "of some 1.6 million parameters."
+    )
 
 
 def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
@@ -391,17 +411,28 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
             f"{numbers.fixed(row.sd, digits)} ({row.source})",
             numbers.fixed(row.effect, digits),
             numbers.fixed(row.margin, digits),
-            str(row.pairs_for_margin),
+            str(row.pairs_for_margin or "none"),
         )
         for row in rows
     ]
     head = ("contrast", "SD", "detects", "margin", "pairs for it")
     yield _table(f"{metric.label}{unit}", head, cells, "contrast")
     for row in rows:
+        if row.one_more:
+            seed, tuning_seed = (numbers.fixed(x, digits) for x in row.one_more)
+            yield escape(
+                f"{row.contrast}: the choice of tuned values adds an SD of "
+                f"{numbers.fixed(row.choice, digits)}. One more seed detects {seed}, one more "
+                f"tuning seed {tuning_seed}."
+            )
         if row.exceeds_margin:
-            yield warning(
-                f"{row.contrast}: the smallest detectable effect exceeds the margin; "
+            way_out = (
                 f"{row.pairs_for_margin} seeds would resolve it"
+                if row.pairs_for_margin
+                else "no number of seeds resolves it, more tuning seeds do"
+            )
+            yield warning(
+                f"{row.contrast}: the smallest detectable effect exceeds the margin; {way_out}"
             )
         if row.could_miss:
             yield warning(
@@ -471,13 +502,41 @@ def calibration(c: Calibration) -> Parts:
 # Studies, before and while they run
 
 
-def shipped(studies: dict[str, Study]) -> Table:
-    """Return every study that ships: what it asks, and arms x seeds."""
-    rows = [
-        (name, study.question or study.title, f"{len(study.arms)} x {len(study.seeds)}")
-        for name, study in studies.items()
-    ]
-    return _table("", ("study", "what it asks", "trials"), rows, "study", "what it asks")
+# Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
+FLOPS_PER_SECOND = 41_000 * 6 * 1.57e6
+
+
+def minutes(study: Study) -> float | None:
+    """Return about how many minutes training takes on two cores; None where nobody says."""
+    flops = study.format.flops(study)
+    return None if flops is None else flops / FLOPS_PER_SECOND / 60
+
+
+def shipped(groups: dict[str, dict[str, Study]]) -> Parts:
+    """Yield the studies that ship by what they are for: title, arms x seeds, time, text."""
+    for title, studies in groups.items():
+        rows = [
+            (
+                name,
+                study.title or study.question,
+                f"{len(study.arms)} x {len(study.seeds)}",
+                _in_minutes(minutes(study)),
+                "downloads once" if study.format.downloads(study) else "ships",
+            )
+            for name, study in studies.items()
+        ]
+        head = ("study", "compares", "trials", "training", "text")
+        yield _table(title, head, rows, "study", "compares", "text")
+    yield (
+        "Trials are arms x seeds; times of training alone, as two cores with bfloat16 take for the "
+        "shape of quickstart. None needs a GPU. paribus plan STUDY measures it here."
+    )
+
+
+def _in_minutes(found: float | None) -> str:
+    if found is None:
+        return ""
+    return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
 
 
 def cost(study: Study, estimated: Estimate) -> Table:

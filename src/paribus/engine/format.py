@@ -48,6 +48,10 @@ class Sections(Setting):
     tasks: Tasks = Tasks()
 
 
+# Corpora that are fetched from the network once, where neither PARIBUS_DATA nor the cache has them.
+DOWNLOADED = ("shakespeare", "tinystories", "wikitext", "hub")
+
+
 class StackedFormat(TrainerFormat):
     """How studies and records of the trainer `stacked` are read."""
 
@@ -235,6 +239,24 @@ class StackedFormat(TrainerFormat):
             "iterations": f"{setting.iterations:,}",
             "tokens": f"{setting.tokens:,}",
         }
+
+    def flops(self, study: Study) -> float | None:
+        """Return about how many FLOPs all trials take, those of tuning too: 6 x parameters x tokens
+        (Kaplan et al. 2020), with 12 x layers x width^2 parameters, and no embeddings."""
+        tuning, total = study.tuning, 0.0
+        for arm in study.arms:
+            setting: Setting = study.setting(arm)
+            model = setting.model
+            trials = float(len(study.seeds))
+            if tuning is not None:
+                part = (tuning.iterations or setting.iterations) / setting.iterations
+                trials += part * len(tuning.seeds) * len(tuning.candidates)
+            total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
+        return total
+
+    def downloads(self, study: Study) -> bool:
+        """Return whether its text comes from the network, where it is not here yet."""
+        return study.data.corpus in DOWNLOADED
 
     def tokens(self, study: Study, arm: str) -> int | None:
         """Return how many tokens a trial of `arm` is trained on."""

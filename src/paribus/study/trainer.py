@@ -181,6 +181,14 @@ class TrainerFormat:
         """Return how large the baseline is and how long it is trained, in words by what it is."""
         return {}
 
+    def flops(self, study: Study) -> float | None:
+        """Return about how many FLOPs all trials of training take; None where nobody says."""
+        return None
+
+    def downloads(self, study: Study) -> bool:
+        """Return whether its text comes from the network, where it is not here yet."""
+        return False
+
     def tokens(self, study: Study, arm: str) -> int | None:
         """Return how many tokens a trial of `arm` is trained on; None where nobody says."""
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,11 @@ class Estimate:
     tuning_trials: int = 0
     tuning_tokens: int = 0
     tuning_seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        about = {name: metric.about for name, metric in self.metrics.items()}
+        return asdict(replace(self, metrics={})) | {"metrics": about}
 
 
 def estimate(
