@@ -1,0 +1,104 @@
+"""A tuned study whose error includes the choice, from records to the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.results import load_results
+from paribus.statistics import TunedArm, redrawn_error, vertex_error
+from paribus.study import Study
+from paribus.verification.verify import tuning_findings
+
+from ..tuned_results import BEST, RATE, surface, tables, tuned_and_trained
+
+RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
+SEEDS = [101, 102, 103]
+Maker = Callable[..., Study]
+
+
+def loss(arm: str, rate: float, seed: int) -> float:
+    """The surface, with noise of each run that is known."""
+    return surface(arm, rate, seed) + 0.01 * math.sin(1000 * seed * math.log(rate))
+
+
+def study_of(small_study: Maker, rates: list[float] = RATES, **inference: object) -> Study:
+    about = tables(rates, seeds=SEEDS)
+    return small_study(**about, **({"inference": inference} if inference else {}))
+
+
+def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    results = tuned_and_trained(study_of(small_study), tmp_path / "r", loss)
+    analysis = analyse(results)
+    fitted = []
+    for arm in ("baseline", "layernorm"):
+        scores = np.array([[loss(arm, rate, seed) for seed in SEEDS] for rate in RATES])
+        w = min(max(int(scores.mean(1).argmin()), 1), len(RATES) - 2)
+        x = np.log(RATES[w - 1 : w + 2])
+        y = scores[w - 1 : w + 2]
+        vertex = np.polyfit(x, y.mean(1), 2)
+        value = float(analysis.study.tuning.chosen[arm][RATE])
+        assert value == pytest.approx(math.exp(-vertex[1] / (2 * vertex[0])), rel=1e-3)
+        assert abs(math.log10(value) - BEST[arm]) < 0.25
+        fitted.append(TunedArm(x, y, y))
+    (contrast,) = (c for c in analysis.contrasts if c.primary)
+    assert contrast.choice is not None and contrast.choice.how == "vertex"
+    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    paired = contrast.paired
+    assert paired is not None and contrast.choice_share is not None
+    error = paired.sd / math.sqrt(paired.n)
+    half = (contrast.decided.interval.high - contrast.decided.interval.low) / 2
+    wider = math.hypot(error, contrast.choice.error) / error
+    assert contrast.choice_share == pytest.approx(1 - 1 / wider**2)
+    plain = analyse(load_results(results.path)).contrasts[0].paired
+    assert (
+        plain is not None
+        and half > 0
+        and paired.t == pytest.approx(paired.mean / math.hypot(error, contrast.choice.error))
+    )
+    assert "choice" not in {caution.code for caution in decide(analysis)[0].cautions}
+    assert list(tuning_findings(load_results(results.path))) == []
+
+
+def test_a_choice_that_is_taken_as_given_is_said_with_its_size(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    study = study_of(small_study, choice="fixed")
+    analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
+    (contrast,) = (c for c in analysis.contrasts if c.primary)
+    assert analysis.study.tuning.chosen["baseline"][RATE] in RATES
+    scores = [
+        np.array([[loss(arm, rate, seed) for seed in SEEDS] for rate in RATES])
+        for arm in ("layernorm", "baseline")
+    ]
+    error = redrawn_error(*((one, one) for one in scores), seed=0)
+    assert contrast.choice is not None and not contrast.choice.included
+    assert contrast.choice.error == pytest.approx(error) and contrast.choice_error == 0
+    (told,) = (c.text for c in decide(analysis)[0].cautions if c.code == "choice")
+    wider = 1 / math.sqrt(1 - contrast.choice_share)
+    assert f"{wider:.2f} times" in told
+
+
+@pytest.mark.parametrize(
+    ("rates", "why"), [([1e-3, 1e-2], "two candidates"), ([1e-4, 1e-3, 1e-2], "one diverges")]
+)
+def test_without_three_sound_candidates_tuning_seeds_are_redrawn(
+    small_study: Maker, tmp_path: Path, rates: list[float], why: str
+) -> None:
+    def of(arm: str, rate: float, seed: int) -> float:
+        if why == "one diverges" and (rate, seed) == (1e-4, 102):
+            return math.nan
+        return loss(arm, rate, seed)
+
+    analysis = analyse(tuned_and_trained(study_of(small_study, rates), tmp_path / "r", of))
+    (contrast,) = (c for c in analysis.contrasts if c.primary)
+    assert contrast.choice is not None and contrast.choice.how == "redrawn"
+    assert analysis.study.tuning.chosen["layernorm"][RATE] in rates
