@@ -12,6 +12,7 @@ from paribus.analysis.along import Along
 from paribus.analysis.choice import Choice
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
 from paribus.analysis.tuning import Tuned
+from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.statistics import (
@@ -374,9 +375,17 @@ class Analysis(Result):
         """The metric of the first primary endpoint."""
         return self.metrics[self.study.primary.metric]
 
-    def contrast(self, arm: str, metric: str) -> Contrast:
-        """Return the contrast of `arm` with its reference on `metric`, one of `metrics`."""
-        return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
+    def contrast(self, arm: str, metric: str | None = None) -> Contrast:
+        """Return the contrast of `arm` with its reference on an endpoint; the first primary one,
+        if none is named. Raises ParibusError where there is none."""
+        metric = metric or self.study.primary.metric
+        for contrast in self.contrasts:
+            if (contrast.arm, contrast.metric) == (arm, metric):
+                return contrast
+        if arm not in (arms := [name for name, _ in self.study.contrasts]):
+            raise ParibusError(f"arm '{arm}' is compared with nothing: {nearest(arm, arms)}")
+        metrics = [endpoint.metric for endpoint in self.study.endpoints]
+        raise ParibusError(f"metric '{metric}' is no endpoint: {nearest(metric, metrics)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
         """Return the values of `arm` on `metric`, one of `metrics`."""

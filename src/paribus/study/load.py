@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,14 @@ def _shipped_names() -> list[str]:
 
 
 def load_study(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     *,
     trust: bool = False,
 ) -> Study:
     """Load the study that `source` names: an example that ships, or the path of a TOML file.
+
+    Or what such a file says, as a dict; its relative paths start at the working directory.
 
     The `study.json` of a results folder will do as well; custom code that it names is run only
     with `trust`.
@@ -46,9 +49,12 @@ def load_study(
     `overrides` are dotted keys of the shared setting or the study itself, such as
     {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
     """
-    text, folder, label = _read(source)
-    is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
-    table = parse_json(text, label) if is_json else parse_toml(text, label)
+    if isinstance(source, Mapping):
+        table, folder, label, is_json = deepcopy(dict(source)), Path.cwd(), "study", False
+    else:
+        text, folder, label = _read(source)
+        is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
+        table = parse_json(text, label) if is_json else parse_toml(text, label)
     table, _ = upgraded("study.json", table, label, is_record=is_json)
     foreign = is_json and not trust
     if is_json:
