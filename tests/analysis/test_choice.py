@@ -11,6 +11,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
+from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import TunedArm, redrawn_error, vertex_error
 from paribus.study import Study
@@ -50,6 +51,10 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
         assert abs(math.log10(value) - BEST[arm]) < 0.25
         fitted.append(TunedArm(x, y, y))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
+    assert analysis.contrast("layernorm") is contrast
+    for arm, metric in (("layernrom", None), ("layernorm", "loss")):
+        with pytest.raises(ParibusError):
+            analysis.contrast(arm, metric)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
     assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
     paired = contrast.paired

@@ -11,6 +11,7 @@ from tests.studies.scripts import script
 
 from paribus.analysis import foreseen
 from paribus.analysis.detectable import SPREADS
+from paribus.errors import ParibusError
 from paribus.study import load_study
 
 
@@ -38,3 +39,19 @@ def test_a_change_that_is_seen_is_so_many_standard_deviations() -> None:
 
 def test_four_seeds_foresee_nothing() -> None:
     assert foreseen(load_study("quickstart", {"seeds": [1, 2, 3, 4]})) == []
+
+
+def test_a_study_is_read_of_a_dict_that_stays_as_it_is() -> None:
+    table = {
+        "name": "x",
+        "seeds": [1, 2, 3, 4, 5],
+        "data": {"corpus": "pydoc"},
+        "training": {"iterations": 30},
+        "arms": {"baseline": {}, "deep": {"set": {"model.n_layer": 2}}},
+    }
+    before = json.dumps(table)
+    study = load_study(table, {"training.iterations": 40})
+    assert study.training.iterations == 40 and json.dumps(table) == before
+    assert study.differences("deep")["model.n_layer"][1] == 2
+    with pytest.raises(ParibusError, match="unknown key 'arm'"):
+        load_study({**table, "arm": {}})

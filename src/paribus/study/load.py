@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def load_study(
     {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
     """
     if isinstance(source, Mapping):
-        table, folder, label, is_json = deepcopy(dict(source)), Path.cwd(), "study", False
+        table, folder, label, is_json = copy.deepcopy(dict(source)), Path.cwd(), "study", False
     else:
         text, folder, label = _read(source)
         is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
