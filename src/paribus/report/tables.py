@@ -379,9 +379,9 @@ def costs(analysis: Analysis) -> Table:
     )
     return Table(
         "costs",
-        "Change of the expected calibration error (share), and of tokens per second (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
-        f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
+        "Change of the expected calibration error (share), and of speed (per cent) in training, "
+        f"reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"{' Where tokenizers differ, it is in bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),
         rows,
