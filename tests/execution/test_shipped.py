@@ -154,7 +154,7 @@ def test_quickstart_tunes_in_the_time_of_fifteen_trials() -> None:
     study = STUDIES["quickstart"]
     assert study.tuning is not None
     assert len(study.seeds) == 5 and len(study.tuning.candidates) >= 3
-    assert (
-        study.setting("baseline").tokens
-        == tuning_study(study, study.tuning.candidates).setting("baseline-1").tokens
-    )
+    tuning = tuning_study(study, study.tuning.candidates)
+    spent = sum(tuning.setting(arm).tokens for arm, _ in tuning.trials)
+    assert spent <= 15 * study.setting("baseline").tokens
+    assert len(study.tuning.seeds) >= 3  # what its error can include the choice with
