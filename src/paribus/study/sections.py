@@ -24,7 +24,9 @@ class Arm(Spec):
     """One way of training, as a difference from the shared setting."""
 
     title: Title = ""
+    """What readers call it; by default its name."""
     description: Prose = ""
+    """What it is, for readers."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted overrides of the shared setting."""
     reference: str | None = None
@@ -37,6 +39,7 @@ class Endpoint(Spec):
     metric: Annotated[str, Field(min_length=1, max_length=LONGEST)]
     """A measure or `measure/part`, `probe/part/statistic`, or what the trainer records."""
     primary: bool = False
+    """Whether every contrast has a verdict on it; it then needs a margin."""
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences within +- margin, in the metric's unit, are too small to matter."""
     smallest_effect: Annotated[float, Field(gt=0)] | None = None
@@ -55,6 +58,7 @@ class Inference(Spec):
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
     """Power at which a detectable effect is stated."""
     resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
+    """Of every bootstrap."""
     seed: Seed = 0
     """Of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
@@ -93,6 +97,7 @@ class Stability(Spec):
     median_steps: Steps = 20
     """A spike is judged against the median and MAD of so many steps before."""
     mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
+    """How many MADs above the median a spike is."""
     spike_steps: Steps = 3
     """Consecutive steps above median + mad_multiplier x MAD that make a spike."""
     unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -137,7 +142,9 @@ class Hypothesis(Spec):
     """A statement that the verdicts of a study support or contradict."""
 
     name: Name
+    """What verdicts and pages call it."""
     statement: Prose
+    """What is expected, in words."""
     arms: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
     """The arms that it is about; none named: every arm that is compared."""
     endpoint: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
@@ -145,6 +152,7 @@ class Hypothesis(Spec):
     supported_by: Outcomes
     """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
     contradicted_by: Outcomes = ()
+    """The same of what would contradict it."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -159,8 +167,11 @@ class Claim(Spec):
     arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
     """The arms it may be about: a report that leaves something open fits several."""
     metric: str
+    """The measurement that was reported, by its name."""
     mean: float
+    """The reported value."""
     sd: float | None = None
+    """Its standard deviation over seeds, where that was reported."""
     items: Annotated[int, Field(gt=0)] | None = None
     """Of a share: how many items it is of. Then it is checked whether it can be."""
     digits: Annotated[int, Field(ge=0, le=12)] | None = None
@@ -172,6 +183,8 @@ class Claims(Spec):
     """Reported values and where they come from."""
 
     source: Prose
+    """Where they were reported."""
     parameters: Annotated[int, Field(gt=0)] | None = None
     """The reported size of the model, as a number of parameters."""
     values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]
+    """One for each reported value."""

@@ -96,13 +96,20 @@ class Study(Spec):
     model_config = ConfigDict(extra="allow")
 
     name: Name
+    """What its results folder is called."""
     trainer: Annotated[str, Field(min_length=1, max_length=LONGEST)] = STACKED
     """What runs its trials: a name, or the user's own: `package.module:name` or `file.py:name`."""
     title: Title = ""
+    """What pages are headed with; by default its name."""
     question: Prose = ""
+    """What it asks, in a sentence: the first line of card and page."""
     baseline: Name = "baseline"
+    """The arm that others are compared with."""
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
+    """By name. `[arms.baseline]` may be empty; every other one sets something."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
+    """A list, such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }`. Each is one trial of
+    every arm."""
     plan: Plan | None = None
     """Looks at the data while seeds are added, as `seeds = { looks = [5, 8, 12, 20] }` says; None
     is one look, at all seeds."""
@@ -116,10 +123,12 @@ class Study(Spec):
         Endpoint(metric="brier_score"),
         Endpoint(metric="macro_accuracy"),
     )
+    """What arms are compared on; at least one is primary."""
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
+    """What is expected, and which verdicts would support or contradict it."""
     tuning: Tuning | None = None
     claims: Claims | None = None
 

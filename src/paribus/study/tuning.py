@@ -38,8 +38,11 @@ class Range(Spec):
     """Where a random search draws a number from."""
 
     low: float
+    """The smallest value."""
     high: float
+    """The largest value."""
     scale: Literal["log", "linear"] = "log"
+    """On which draws are uniform."""
 
 
 RANGE_KEYS = frozenset(Range.model_fields)

@@ -31,8 +31,11 @@ class Init(Spec):
     """Standard deviations of the initial weights (GPT-2's: Radford et al. 2019)."""
 
     std: Annotated[float, Field(ge=0)] = 0.02
+    """Of every matrix but those of the next two keys."""
     token_std: Annotated[float, Field(ge=0)] = 0.02
+    """Of token embeddings."""
     position_std: Annotated[float, Field(ge=0)] = 0.02
+    """Of learned positions."""
     salt: Seed = 0
     """Another salt draws other values from the same distributions: an arm that differs in nothing
     else differs in luck alone."""
@@ -105,12 +108,19 @@ class Modules(Spec):
     They take the place of what the site's other settings name."""
 
     embedding: str | None = None
+    """Token and position embeddings together."""
     positions: str | None = None
+    """Positions."""
     block_norm: str | None = None
+    """The norms within blocks."""
     attention: str | None = None
+    """Attention."""
     mlp: str | None = None
+    """The MLP."""
     final_norm: str | None = None
+    """The norm before the head."""
     head: str | None = None
+    """From the last hidden state to logits."""
 
     @property
     def named(self) -> dict[str, str]:
@@ -124,8 +134,11 @@ class Model(Spec):
     preset: str = "gpt2"
     """Where the defaults of the other keys are from: `engine.setting.presets` lists them."""
     n_layer: Layers = 8
+    """Blocks."""
     n_head: Width = 8
+    """Attention heads."""
     d_model: Width = 128
+    """Channels of the residual stream."""
     bias: bool = True
     """Whether linear layers, and norms that can, have a bias."""
     embedding: Embedding = Embedding()

@@ -22,12 +22,19 @@ class SourceText(Spec):
     """A text by a name, for a mixture; keys as in `data`."""
 
     corpus: str = "text"
+    """As `data.corpus`."""
     path: str | None = None
+    """As `data.path`."""
     column: Annotated[str, Field(min_length=1)] | None = None
+    """As `data.column`."""
     name: str | None = None
+    """As `data.name`."""
     subset: str | None = None
+    """As `data.subset`."""
     split: Annotated[str, Field(min_length=1)] | None = None
+    """As `data.split`."""
     revision: str | None = None
+    """As `data.revision`."""
 
 
 class Data(Part):

@@ -36,6 +36,7 @@ class Group(Part):
     optimizer: str | None = None
     """A name as in `optimizer.name`, and its `options`."""
     options: Options = Field(default_factory=dict)
+    """Those of that optimizer."""
 
     @model_validator(mode="after")
     def _one_rate(self) -> Self:
@@ -53,6 +54,7 @@ class Optimizer(Part):
     """A file of `paribus/engine/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
     `package.module:name` or `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    """The peak, which the schedule multiplies."""
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
         Field(strict=False),
@@ -61,6 +63,8 @@ class Optimizer(Part):
     eps: Annotated[float, Field(gt=0)] = 1e-8
     """AdamW's as well."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """Decoupled (Loshchilov & Hutter 2019): a step takes off this share of a weight, times the
+    learning rate."""
     decay: Literal["matrices", "linear"] = "matrices"
     """`matrices` decays every matrix, embeddings included; `linear` leaves embeddings out.
     Biases, norm gains and whatever an embedding norm learns are never decayed."""
@@ -90,6 +94,7 @@ class Schedule(Spec):
     """The learning rate over the run, as a fraction of `optimizer.learning_rate`."""
 
     kind: Literal["constant", "cosine"] = "constant"
+    """After the warmup: as it is, or a cosine to `final_fraction`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -112,6 +117,7 @@ class LossScale(Spec):
     overflows is skipped, and halves the scale."""
 
     initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE)] = 2.0**16
+    """The scale of the first step."""
     growth_interval: Steps = 2000
     """It is doubled after so many steps in a row without an overflow."""
 
@@ -120,6 +126,7 @@ class Training(Spec):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
 
     iterations: Steps | None = None
+    """Optimizer steps of a trial."""
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
     budget: Literal["tokens", "bytes", "flops", "seconds"] = "tokens"
@@ -146,6 +153,7 @@ class Training(Spec):
     loss_scale: LossScale = LossScale()
     """Of `precision = "float16"` alone."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of activations that is dropped while training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
     """Steps after which the weights are kept, besides those of the last step."""
     keep_every: Steps | None = None
