@@ -187,13 +187,22 @@ def test_every_key_has_a_meaning(build: ModuleType) -> None:
 
 
 def test_every_verb_rule_record_and_function_is_there(build: ModuleType) -> None:
+    verbs, functions = build.commands(), build.python()
     for verb in VERBS:
-        assert f"## paribus {verb}\n" in build.commands()
+        assert f"## paribus {verb}\n" in verbs
     assert {row[0] for row in rows(build.exit_codes())} >= {"`0`", "`2`", "`3`", "`11`", "`130`"}
     assert "stability_gate" in build.rules()
     assert "`registration.json`" in build.records()
     for name in (*paribus.__all__, *paribus.extend.__all__):
-        assert f"### `{name}`\n" in build.python()
+        assert f"### `{name}`\n" in functions
+
+
+def test_the_codes_of_cautions_are_all_told() -> None:
+    source = (ROOT / "src" / "paribus" / "decision" / "verdict.py").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+    told = re.search(r"Codes of `cautions`: (.*?)\.", page, flags=re.DOTALL)
+    assert told
+    assert set(re.findall(r"`(\w+)`", told[1])) == set(re.findall(r'found\["(\w+)"\] =', source))
 
 
 def test_the_pages_are_filled_and_listed(build: ModuleType, tmp_path: Path) -> None:
