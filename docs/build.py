@@ -31,9 +31,6 @@ import docstring_parser
 import yaml
 from pydantic import BaseModel
 
-import paribus
-import paribus.extend
-
 DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", flags=re.MULTILINE)
 PAGES = (".md", ".txt")
@@ -410,12 +407,15 @@ def _attributes(cls: type) -> str:
 def python() -> str:
     """Return the public functions, and what custom parts are written with."""
     found = []
-    for module, title in (
-        (paribus, "`import paribus`"),
-        (paribus.extend, "`from paribus.extend import ...`"),
+    for name, title in (
+        ("paribus", "`import paribus`"),
+        ("paribus.extend", "`from paribus.extend import ...`"),
     ):
+        module = import_module(name)
         found.append(f"## {title}")
-        found += [_of_python(name, getattr(module, name)) for name in sorted(module.__all__)]
+        # Not by the module: `paribus.extend` is a function there, and a module when it is imported.
+        homes = {one: import_module(module._HOMES[one]) for one in sorted(module.__all__)}
+        found += [_of_python(one, getattr(home, one)) for one, home in homes.items()]
     found.append("## `from paribus.statistics import ...`")
     statistics = import_module("paribus.statistics")
     rows = [(f"`{name}`", _summary(getattr(statistics, name))) for name in statistics.__all__]
