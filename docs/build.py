@@ -4,8 +4,8 @@
 
 copies this folder and mkdocs.yml into OUT, puts what is generated in the place of each line
 `<!-- generated: NAME -->`, and builds OUT/site; a link that leads nowhere is an error. With
-`--pages` it stops before the site. Endpoints and parts are declared by the engine, so it needs
-`pip install 'paribus[train]'`; all else is had without PyTorch.
+`--pages` it stops before the site. Endpoints, parts and some functions are the engine's, so that it
+needs `pip install 'paribus[docs,train]'`; all else is had without PyTorch.
 """
 
 from __future__ import annotations
@@ -480,7 +480,7 @@ def _listed(nav: list[Any], heading: str) -> Iterator[str]:
         else:
             name, about = heading_of(DOCS / there)
             address = re.sub(r"(index)?\.md$", "", there)
-            yield f"- [{title or name}]({address}/): {about}"
+            yield f"- [{title or name}]({address or '.'}/): {about}"
 
 
 def heading_of(page: Path) -> tuple[str, str]:
