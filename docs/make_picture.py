@@ -1,6 +1,6 @@
-"""The picture at the top of the README, from two kept studies.
+"""The picture of the page on embedding norms, from two kept studies.
 
-python docs/make_picture.py docs/embedding-norm.svg
+python docs/make_picture.py docs/explanation/embedding-norm.svg
 
 The change of held-out loss along 1,500 iterations, each arm at its best rate minus the baseline at
 the same seed, with 95% t intervals of every point by itself (16 seeds): on the left where the token

@@ -158,8 +158,8 @@ def test_values_that_differ_by_chance_are_said_to(
 
 
 def test_two_equal_arms_that_were_tuned_are_found_to_differ_by_their_values() -> None:
-    """What docs/tuning.md says: the test holds its level for the values that were chosen, and not
-    for "each at its best", where few seeds chose among values that are not alike."""
+    """What docs/explanation/tuning.md says: the test holds its level for the values that were
+    chosen, and not for "each at its best", where few seeds chose among unlike values."""
     rng, studies = np.random.default_rng(11), 4000
     loss = np.array([1.0, 0.0, 1.0])  # of three values, in SDs between seeds
 

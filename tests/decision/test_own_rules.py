@@ -200,7 +200,7 @@ def test_an_own_rule_is_what_its_record_says(with_own: Callable[[str], Study]) -
 
 
 def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:
-    docs = Path(__file__).parents[2] / "docs" / "decision.md"
+    docs = Path(__file__).parents[2] / "docs" / "how-to" / "rule.md"
     (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)
     (tmp_path / "ideas.py").write_text(code)
     rule = find_rule(small_study({"decision.rule": "ideas.py:CAUTIOUS"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -305,15 +304,3 @@ def test_studies_that_ask_for_a_gain_can_adopt_one() -> None:
     assert {rules[name] for name in of_parts} == {"equivalence"}  # nothing is adopted
     assert rules["quickstart"] == "superiority"
     assert set(rules.values()) == {"stability_gate", "superiority", "equivalence"}
-
-
-def test_the_documentation_has_the_rows_of_the_commissioned_rule() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "decision.md").read_text(encoding="utf-8")
-    section = text.split("## The rows of `stability_gate`")[1].split("\n## ")[0]
-    told = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in section.splitlines()
-        if line.startswith("|")
-    ][2:]
-    rows = RULES["stability_gate"].all_rows.values()
-    assert [(cells[0], cells[3]) for cells in told] == [(row.id, row.outcome) for row in rows]

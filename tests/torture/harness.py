@@ -142,7 +142,7 @@ def alive(session: int) -> list[int]:
 
 @dataclass
 class Counts:
-    """What happened, for docs/reliability.md."""
+    """What happened, for README.md here."""
 
     kills: dict[str, int] = field(default_factory=dict)
     finished_first: int = 0

@@ -155,7 +155,7 @@ class Box:
 
 
 def may_differ(line: str) -> bool:
-    """Of what no seal is over, or of a study whose own seals are gone: docs/reliability.md."""
+    """Of what no seal is over, or of a study whose own seals are gone: README.md here."""
     done = line.split(":")[0]
     return "timing.json" in done or done.split()[-1] == "manifest.json"
 

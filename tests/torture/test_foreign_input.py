@@ -1,6 +1,6 @@
 """Fuzzed input: one line or a right answer; no traceback, hang or other number.
 
-Reduced in the ordinary suite; whole with `pytest -m torture`. Counts are in docs/reliability.md.
+Reduced in the ordinary suite; whole with `pytest -m torture`. Counts are in README.md here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """kill -9 at random moments, then the same command again: as if nothing had happened.
 
 Three kills in the ordinary suite; `PARIBUS_KILLS=300 pytest -m torture tests/torture/test_kills.py`
-for the counts of docs/reliability.md.
+for the counts of README.md here.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def null(
     if loaded.tuning is not None:
         show(
             "Without the tuning: every arm has the values of the study file, so that what the "
-            "choice of values adds is not in these rates (docs/tuning.md)."
+            "choice of values adds is not in these rates (docs/explanation/tuning.md)."
         )
     show_path(f"null: {done.path / 'null.json'}")
 

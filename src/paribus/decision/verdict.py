@@ -58,7 +58,8 @@ class Verdict:
     """A decision on one arm and one endpoint.
 
     Attributes:
-        metric: of the endpoint, and `label` what readers call it.
+        arm, reference: what is compared with what.
+        metric, label: of the endpoint, and what readers call it.
         word: what the evidence says of the arm (see `decision.word`).
         cost: of a BETTER arm, what is not known of its cost or is too much; empty for nothing.
         effect, low, high: the change at the same seed in the metric's unit (of what is compared as

@@ -5,7 +5,7 @@ blocks and questions, analysis and verdict from scores, and, where asked, the re
 from its weights, its seed and the text. What does not agree is a finding, one line each.
 
 All of this is about integrity: a folder that agrees with itself may have been made up. See
-docs/security.md.
+docs/explanation/security.md.
 """
 
 from __future__ import annotations

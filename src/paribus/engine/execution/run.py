@@ -72,8 +72,8 @@ def run(
         watch: hears of progress, several times a second at most; first when the study is
             registered, and nothing can refuse it any more.
         log: trackers that follow the run, by name (see `paribus.engine.execution.following`).
-        backend: where workers run: a name, your own by its import path (docs/backends.md), or what
-            `find_backend` gives.
+        backend: where workers run: a name, your own by its import path (docs/how-to/cluster.md), or
+            what `find_backend` gives.
 
     A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
     a later device has to emulate it, one warning of the logger "paribus" says so.

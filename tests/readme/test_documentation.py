@@ -1,0 +1,228 @@
+"""Each page of the documentation: its studies load, its commands parse, its Python is whole.
+
+Run are: what `studies` and `decide --rows` print, and the runs of how-to/reader.md from logs to
+verdict. Other commands are held against the real parser, and their options against its verbs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shlex
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import paribus
+from paribus.cli import VERBS, app, main, options
+from paribus.decision import find_rule
+from paribus.engine.execution.trial.endpoints import endpoint_metrics
+from paribus.study import shipped_studies
+from paribus.study.load import parse_study
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+# What a fragment of a study is put into.
+BASE: dict[str, Any] = {
+    "name": "base",
+    "seeds": [1, 2, 3, 4, 5],
+    "training": {"iterations": 1000},
+    "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
+}
+# Names in the places of what a reader would write there.
+PLACEHOLDERS = {"VERB", "STUDY", "DIR"}
+OTHERS = ("pip install ", "pytest", "python docs/build.py", "python studies/")
+
+
+def blocks(language: str) -> list[Any]:
+    """Return every block of a language, with the page that it is on."""
+    return [
+        pytest.param(page, text, id=f"{page.stem}-{n}")
+        for page in PAGES
+        for n, (kind, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8")))
+        if kind == language
+    ]
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the Python of a page under the names that its first lines give."""
+    found: dict[str, str] = {}
+    for kind, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        named = re.match(r"# (\w+\.py)", text)
+        if kind == "python" and named:
+            found[named[1]] = found.get(named[1], "") + text
+    for name, text in found.items():
+        (folder / name).write_text(text)
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    inner = {k: merged(base[k], v) for k, v in over.items() if _both(base.get(k), v)}
+    return base | over | inner
+
+
+def _both(a: object, b: object) -> bool:
+    return isinstance(a, dict) and isinstance(b, dict)
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("toml"))
+def test_a_study_can_be_loaded(page: Path, text: str, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    stated = tomllib.loads(text)
+    is_whole = {"name", "seeds", "arms"} <= stated.keys()
+    table = stated if is_whole else merged(BASE, stated)
+    study = parse_study(table, folder=tmp_path, label=str(page))
+    find_rule(study)
+    if study.trainer == "stacked":
+        assert endpoint_metrics(study)
+        for arm in study.arms:
+            assert study.setting(arm).iterations > 0
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("python"))
+def test_python_is_whole(page: Path, text: str) -> None:
+    code = compile(text, page.name, "exec")
+    if re.match(r"# \w+\.py", text):  # a file of a user's own: what it declares is declared
+        exec(code, {"__name__": "documented"})
+
+
+def commands(text: str) -> list[str]:
+    lines = text.replace("\\\n", " ").splitlines()
+    return [part.strip() for line in lines for part in line.partition(" #")[0].split("&&")]
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("sh"))
+def test_commands_are_commands(page: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options.console, "stderr", False)  # `--json` would turn it for good
+    for command in filter(None, commands(text)):
+        if not command.startswith("paribus "):
+            words = re.sub(r"^([A-Z_]+=\S+ )+", "", command)
+            assert words.startswith(OTHERS), f"{page.name}: {command}"
+            continue
+        words = shlex.split(command.partition(" > ")[0])[1:]
+        app.parse_args(words, exit_on_error=False, print_error=False)
+        if words[0] in ("run", "show", "plan", "check", "null", "bench") and len(words) > 1:
+            assert words[1].endswith(".toml") or words[1] in shipped_studies()
+
+
+@cache
+def known_options() -> set[str]:
+    made = app.generate_docs(output_format="markdown")
+    return set(re.findall(r"--[a-z][\w-]*", made)) | {"--help", "--version"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_words_in_running_text_are_verbs_and_options(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for code in re.findall(r"`([^`\n]+)`", prose):
+        if verb := re.match(r"paribus ([A-Za-z]\w*)", code):
+            assert verb[1] in {*VERBS, "tokenizer", *PLACEHOLDERS}, code
+        if re.match(r"paribus |--", code):
+            unknown = set(re.findall(r"(?<!\S)--[a-z][\w-]*", code)) - known_options()
+            assert not unknown, f"{page.name}: {code}"
+
+
+def test_what_needs_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("studies", "studies --json", "decide --rows"):
+        assert main(command.split()) == 0
+    assert "quickstart" in capsys.readouterr().out
+
+
+def test_runs_that_were_logged_elsewhere_are_judged(tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "reader.md"
+    write_files(page, tmp_path)
+    ((_, text),) = [b for b in FENCE.findall(page.read_text()) if b[0] == "toml"]
+    (tmp_path / "study.toml").write_text(text)
+    study = paribus.load_study(tmp_path / "study.toml")
+    with pytest.raises(paribus.ParibusError, match="every arm needs a log for each seed"):
+        paribus.run(study, tmp_path / "without")
+    (tmp_path / "logs").mkdir()
+    for arm, level in (("baseline", 2.0), ("wide", 1.8)):
+        for seed in study.seeds:
+            rows = [f"{step},{4 - step / 30},{level + 0.01 * seed}" for step in range(1, 31)]
+            log = "\n".join(["step,train_loss,loss", *rows])
+            (tmp_path / "logs" / f"{arm}-{seed}.csv").write_text(log)
+    (verdict,) = paribus.decide(paribus.analyse(paribus.run(study, tmp_path / "results")))
+    assert verdict.word == "BETTER"
+    assert verdict.effect == pytest.approx(-0.2)
+
+
+# What is generated
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(table: str) -> list[list[str]]:
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_every_key_has_a_meaning(build: ModuleType) -> None:
+    made = build.study_file()
+    told = {row[0]: row for row in rows(made)}
+    for name, key in (
+        ("learning_rate", "number > 0"),
+        ("n_layer", "whole number"),
+        ("test", "pai"),
+    ):
+        assert key in told[f"`{name}`"][1]
+    assert told["`alpha`"][2] == "`0.05`"
+    assert told["`arms`"][2] == "required"
+    assert [row for row in rows(made) if not row[-1]] == []
+    for section in ("[training.optimizer]", "[[hypotheses]]", "[arms.NAME]", "[seeds]"):
+        assert f"## `{section}`" in made
+
+
+def test_every_verb_rule_record_and_function_is_there(build: ModuleType) -> None:
+    verbs, functions = build.commands(), build.python()
+    for verb in VERBS:
+        assert f"## paribus {verb}\n" in verbs
+    assert {row[0] for row in rows(build.exit_codes())} >= {"`0`", "`2`", "`3`", "`11`", "`130`"}
+    assert "stability_gate" in build.rules()
+    assert "`registration.json`" in build.records()
+    for name in (*paribus.__all__, *importlib.import_module("paribus.extend").__all__):
+        assert f"### `{name}`\n" in functions
+    assert "Register a second stage" in functions
+
+
+def test_the_codes_of_cautions_are_all_told() -> None:
+    source = (ROOT / "src" / "paribus" / "decision" / "verdict.py").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+    told = re.search(r"Codes of `cautions`: (.*?)\.", page, flags=re.DOTALL)
+    assert told
+    assert set(re.findall(r"`(\w+)`", told[1])) == set(re.findall(r'found\["(\w+)"\] =', source))
+
+
+def test_the_pages_are_filled_and_listed(build: ModuleType, tmp_path: Path) -> None:
+    build.pages(tmp_path)
+    for path in (tmp_path / "docs").rglob("*.md"):
+        assert "<!-- generated" not in path.read_text(encoding="utf-8")
+    assert not list(tmp_path.rglob("*.py"))
+    told = (tmp_path / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert "`paribus verify`" in told
+    assert "(how-to/optimizer/)" in told
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def listed(nav: Any) -> list[str]:
+        if isinstance(nav, str):
+            return [nav]
+        inner = nav.values() if isinstance(nav, dict) else nav
+        return [page for one in inner for page in listed(one)]
+
+    there = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert sorted(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])) == sorted(there)
