@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
+from paribus.analysis.spreads import Spread, like
 from paribus.errors import ParibusError
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
 from paribus.study import Endpoint, Study
@@ -18,6 +20,7 @@ class Detectable:
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
+        kept: SDs of like contrasts in the kept studies, where `sd` is their median.
         effect: the least difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs that would detect a difference as large as the margin.
         smallest_effect: worth detecting; None where none is registered.
@@ -31,6 +34,7 @@ class Detectable:
     margin: float
     pairs_for_margin: int
     smallest_effect: float | None = None
+    kept: Spread | None = None
 
     @property
     def exceeds_margin(self) -> bool:
@@ -74,7 +78,8 @@ def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
     """One row per primary endpoint and contrast, from the SDs of an earlier study's contrasts; or
-    per contrast of the first endpoint, from a stated `sd`.
+    per contrast of the first endpoint, from a stated `sd`; or, with neither, for each contrast of
+    which the kept studies have a like one, from the median of those.
 
     Of the registered test, at the level of Holm's first step: alpha over the family. A contrast
     that the pilot lacks takes the largest SD among those it has. Raises ParibusError where the SD
@@ -86,13 +91,21 @@ def detectable(
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    if sd is not None or pilot is None:
-        return _of_endpoint(study, study.primary, {}, sd)
-    return [
-        row
-        for endpoint in study.judged
-        for row in _of_endpoint(study, endpoint, _seen(pilot, endpoint), None)
-    ]
+    # Holm's first step: the level that a contrast must reach whatever the others do.
+    row = partial(_row, study, least_effect(study, study.inference.alpha / study.family))
+    if sd is not None:
+        return [row(study.primary, pair, sd, "stated") for pair in study.contrasts]
+    rows = []
+    for endpoint in study.judged:
+        seen = _seen(pilot, endpoint) if pilot else {}
+        for pair in study.contrasts:
+            if pair in seen:
+                rows.append(row(endpoint, pair, seen[pair], "pilot"))
+            elif pilot:
+                rows.append(row(endpoint, pair, max(seen.values()), "pilot's largest"))
+            elif kept := like(study, pair[0], endpoint.metric):
+                rows.append(row(endpoint, pair, kept.median, "kept studies", kept))
+    return rows
 
 
 def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
@@ -110,34 +123,30 @@ def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
     return seen
 
 
-def _of_endpoint(
-    study: Study, endpoint: Endpoint, seen: dict[tuple[str, str], float], sd: float | None
-) -> list[Detectable]:
-    margin, inference = endpoint.margin, study.inference
+def _row(
+    study: Study,
+    least: float,
+    endpoint: Endpoint,
+    pair: tuple[str, str],
+    sd: float,
+    source: str,
+    kept: Spread | None = None,
+) -> Detectable:
+    margin, inference, contrast = endpoint.margin, study.inference, f"{pair[0]} against {pair[1]}"
     assert margin is not None
-    # Holm's first step: the level that a contrast must reach whatever the others do.
     alpha = inference.alpha / study.family
-    least = least_effect(study, alpha)
-    rows = []
-    for arm, reference in study.contrasts:
-        spread = sd or seen.get((arm, reference)) or max(seen.values())
-        source = "stated" if sd else "pilot" if (arm, reference) in seen else "pilot's largest"
-        try:
-            pairs = required_pairs(
-                margin / spread, power=inference.power, alpha=alpha, test=inference.test
-            )
-        except StatisticsError as error:
-            raise ParibusError(f"{arm} against {reference}: {error}") from None
-        rows.append(
-            Detectable(
-                metric=endpoint.metric,
-                contrast=f"{arm} against {reference}",
-                source=source,
-                sd=spread,
-                effect=least * spread,
-                margin=margin,
-                pairs_for_margin=pairs,
-                smallest_effect=endpoint.smallest_effect,
-            )
-        )
-    return rows
+    try:
+        pairs = required_pairs(margin / sd, power=inference.power, alpha=alpha, test=inference.test)
+    except StatisticsError as error:
+        raise ParibusError(f"{contrast}: {error}") from None
+    return Detectable(
+        metric=endpoint.metric,
+        contrast=contrast,
+        source=source,
+        sd=sd,
+        effect=least * sd,
+        margin=margin,
+        pairs_for_margin=pairs,
+        smallest_effect=endpoint.smallest_effect,
+        kept=kept,
+    )

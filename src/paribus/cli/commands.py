@@ -98,7 +98,7 @@ def plan(
     study: StudyName,
     *,
     pilot: Annotated[
-        Path | None, Parameter(help="A results folder whose spread to plan with.")
+        Path | None, Parameter(help="A finished study like this one, whose SDs to plan with.")
     ] = None,
     sd: Annotated[
         float | None,
@@ -110,7 +110,7 @@ def plan(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Say what a study costs here and what it can detect, before any run."""
+    """Say the smallest change that a study will see, and what it costs here."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
@@ -119,9 +119,14 @@ def plan(
     from paribus.results import load_results
 
     earlier = analyse(load_results(pilot)) if pilot else None
-    rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
+    can_compare = len(loaded.seeds) > 1 and loaded.contrasts
+    rows = (
+        detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
+    )
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
-    looks = planned_looks(loaded, max((row.sd for row in rows), default=None))
+    sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
+    looks = planned_looks(loaded, max(sds, default=None))
+    show(*printed.smallest_change(loaded, rows, cost.metrics, study))
     show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))
 

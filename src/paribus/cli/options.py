@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
@@ -154,10 +155,12 @@ def print_json(value: Any) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print each part on lines of its own; of text that is broken, no line ends in a space."""
+    """Print each part on lines of its own; of text that is broken, no line ends in a space. A
+    `Text` is a command: it keeps its line, however long.
+    """
     for part in parts:
         if not isinstance(part, str):
-            console.print(part)
+            console.print(part, soft_wrap=isinstance(part, Text) or None)
             continue
         for line in console.render_str(part).wrap(console, console.width):
             line.rstrip()

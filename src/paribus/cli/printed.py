@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from paribus import numbers
 from paribus.analysis import (
@@ -47,6 +48,7 @@ from paribus.report.section_tables import (
     tuning_table,
 )
 from paribus.report.table_model import MARKS, Table
+from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_untuned
@@ -85,6 +87,11 @@ def warning(text: str) -> str:
 def dim(text: str) -> str:
     """Return a line of less weight."""
     return f"[dim]{escape(text)}[/]"
+
+
+def _command(line: str) -> Text:
+    """Return a command on one line, however long: it is copied."""
+    return Text(f"  {line}")
 
 
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
@@ -358,8 +365,73 @@ def sampled(analysis: Analysis) -> Parts:
 # Designs
 
 
+def smallest_change(
+    study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], named: str
+) -> Parts:
+    """Yield the smallest change that the design will see, for each primary endpoint, and by which
+    SD; where none is known, the pilot that would tell. `named` is what the user called the study.
+    """
+    n, inference = len(study.seeds), study.inference
+    if not study.contrasts:
+        yield "One arm alone: nothing is compared."
+        return
+    if n < DESCRIPTIVE_BELOW:
+        seeds = numbers.plural(n, "seed")
+        yield warning(f"{seeds}: nothing is tested; state {DESCRIPTIVE_BELOW} seeds or more")
+        return
+    unknown = []
+    for endpoint in study.judged:
+        metric = metrics[endpoint.metric]
+        mine = [row for row in rows if row.metric == metric.name]
+        if not mine:
+            unknown.append(metric.label)
+            continue
+        largest = max(mine, key=lambda row: row.effect)
+        unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1", "share") else ""
+        upto = "up to " if study.plan else ""
+        yield (
+            f"[bold]With {upto}{n} seeds you will see a change of "
+            f"{numbers.fixed(largest.effect, metric.change_digits)}{escape(unit)} or more in "
+            f"{escape(metric.label)}[/], at {inference.power:.0%} power."
+        )
+        yield dim(_source(largest, metric))
+        if len({row.contrast.split(" against ")[0] for row in mine}) < len(study.contrasts):
+            unknown.append(f"{metric.label} of the other arms")
+    pilot = f"{study.name}-pilot"
+    first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
+    seeds = list(range(first, first + DESCRIPTIVE_BELOW))
+    if unknown:
+        yield warning(
+            f"how much {listed(unknown)} varies from seed to seed is not known: no kept study has "
+            "a like contrast. A pilot tells:"
+        )
+    elif any(row.kept for row in rows):
+        yield dim("A pilot of your own tells better:")
+    if unknown or any(row.kept for row in rows):
+        yield _command(f'paribus run {named} --set "seeds={seeds}" --results results/{pilot}')
+        yield _command(f"paribus plan {named} --pilot results/{pilot}")
+
+
+def _source(row: Detectable, metric: Metric) -> str:
+    """Say which SD a plan goes by, and where it is from."""
+    digits = metric.change_digits
+    sd = numbers.fixed(row.sd, digits)
+    if row.kept is None:
+        of = {"stated": "as stated", "pilot": f"of {row.contrast} in the pilot"}
+        return f"SD of paired differences {sd}, {of.get(row.source, 'the largest of the pilot')}."
+    low, high = (numbers.fixed(value, digits) for value in row.kept.middle_half)
+    contrasts, n = numbers.plural(len(row.kept.sds), "contrast"), len(row.kept.studies)
+    studies = "1 kept study" if n == 1 else f"{n} kept studies"
+    half = f"; the middle half has {low} to {high}" if len(row.kept.sds) > 3 else ""
+    return (
+        f"SD of paired differences {sd}, the median of {contrasts} that change "
+        f"{listed([f'the {kind}' for kind in row.kept.kind])} in "
+        f"{studies} of small models{half}."
+    )
+
+
 def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric]) -> Parts:
-    """Yield what the design detects in SDs, what it cannot see, and with a pilot in the units."""
+    """Yield what the design detects in SDs, what it cannot see, and each contrast in its units."""
     n, inference = len(study.seeds), study.inference
     if n < 2:
         yield "One seed: nothing can be tested."
@@ -376,8 +448,6 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
         f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family}{simulated})."
     )
     yield from design(study, metrics)
-    if not rows:
-        yield dim("--pilot DIR or --sd X says what that is in the endpoint's unit")
     for name in dict.fromkeys(row.metric for row in rows):
         yield from _in_units([row for row in rows if row.metric == name], metrics[name])
 
@@ -397,18 +467,17 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
     ]
     head = ("contrast", "SD", "detects", "margin", "pairs for it")
     yield _table(f"{metric.label}{unit}", head, cells, "contrast")
+    told: dict[str, list[str]] = {}
     for row in rows:
+        least = f"the smallest detectable effect, {numbers.fixed(row.effect, digits)}, exceeds"
         if row.exceeds_margin:
-            yield warning(
-                f"{row.contrast}: the smallest detectable effect exceeds the margin; "
-                f"{row.pairs_for_margin} seeds would resolve it"
-            )
+            more = f"{least} the margin; {row.pairs_for_margin} seeds would resolve it"
+            told.setdefault(more, []).append(row.contrast)
         if row.could_miss:
-            yield warning(
-                f"{row.contrast}: the smallest detectable effect, "
-                f"{numbers.fixed(row.effect, digits)}, exceeds the smallest effect worth "
-                f"detecting, {row.smallest_effect:g}"
-            )
+            missed = f"{least} the smallest effect worth detecting, {row.smallest_effect:g}"
+            told.setdefault(missed, []).append(row.contrast)
+    for words, contrasts in told.items():
+        yield warning(f"{listed(contrasts)}: {words}")
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
