@@ -73,9 +73,8 @@ def by_name(study: Study) -> Study:
     return study.model_copy(update={"arms": arms})
 
 
-def marked(state: str) -> str:
-    """Return the sign of a control's state, in its colour."""
-    sign = tables.STATES[state][0]
+def marked(sign: str) -> str:
+    """Return the sign of a control, in its colour."""
     return f"[{MARKS[sign]}]{sign}[/]"
 
 
