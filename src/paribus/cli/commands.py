@@ -40,20 +40,15 @@ if TYPE_CHECKING:
 
 
 def studies(*, json: Json = False) -> None:
-    """List the studies that ship with paribus."""
-    from paribus.cli import printed
-    from paribus.study import shipped_studies
+    """List the examples that ship: what each asks, and how long it takes."""
+    from paribus.cli import as_json, printed
+    from paribus.study import shipped_groups, shipped_needs, shipped_studies
 
-    found = shipped_studies()
-    found = {"quickstart": found["quickstart"], **found}
+    groups, found, (needs, machine) = shipped_groups(), shipped_studies(), shipped_needs()
     if json:
-        about = {
-            name: (one.question, list(one.arms), list(one.seeds)) for name, one in found.items()
-        }
-        keys = ("question", "arms", "seeds")
-        print_json({name: dict(zip(keys, of, strict=True)) for name, of in about.items()})
+        as_json.give("studies", as_json.studies(groups, found, needs, machine))
         return
-    show(printed.shipped(found))
+    show(*printed.shipped(groups, found, needs, machine))
 
 
 def show_study(
@@ -70,12 +65,13 @@ def show_study(
     workers: Workers = None,
     where: Where = HERE,
     stack: StackSize = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Show what a study would do: arms, cost on this machine, specification."""
     loaded = _load(study, set_, trust, None if parameters else where)
     _require_stacked(loaded, "`paribus show`")
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
 
     if parameters:
         from paribus.engine.execution.workers.lifetime import ending_children
@@ -84,13 +80,19 @@ def show_study(
         with ending_children():  # models of own code are built here
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
             warnings = parameter_warnings(loaded)
-        show(*printed.parameters(loaded, rows, warnings))
+        if json:
+            as_json.give("parameters", {"arms": rows, "warnings": warnings})
+        else:
+            show(*printed.parameters(loaded, rows, warnings))
         return
     from paribus.engine.execution.timing.budgets import settled_budgets
     from paribus.engine.execution.timing.estimate import estimate
 
     loaded = settled_budgets(loaded, **where.chosen())
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    if json:
+        as_json.give("show", as_json.show(loaded, cost))
+        return
     show(*printed.study(loaded, cost, every=all_), *printed.design(loaded, cost.metrics))
 
 
@@ -108,13 +110,14 @@ def plan(
     where: Where = HERE,
     stack: StackSize = None,
     set_: Overrides = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Say the smallest change that a study will see, and what it costs here."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
@@ -126,6 +129,9 @@ def plan(
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
     sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
     looks = planned_looks(loaded, max(sds, default=None))
+    if json:
+        as_json.give("plan", as_json.plan(loaded, rows, cost, looks))
+        return
     show(*printed.smallest_change(loaded, rows, cost.metrics, study))
     show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))
@@ -137,19 +143,25 @@ def check(
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Try a study: all that `run` would refuse, and a step of every arm; nothing is left."""
     import tempfile
 
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     with tempfile.TemporaryDirectory() as folder:
         register_study(loaded, Path(folder) / "results", **options)
+    if json:
+        found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
+        tried = {"trained_a_step": loaded.trainer == STACKED}
+        as_json.give("check", {"name": loaded.name} | found | tried)
+        return
     show(*printed.design(loaded, {}))
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
@@ -255,11 +267,13 @@ def null(
     workers: Workers = None,
     where: Where = HERE,
     set_: Overrides = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Measure the error rates of a study's tests on A/A replicates of its baseline."""
+    console.stderr = json or console.stderr
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.study import null_study
@@ -268,6 +282,9 @@ def null(
     done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
     write_json(done.path / "null.json", asdict(calibration))
+    if json:
+        as_json.give("null", asdict(calibration))
+        return
     show(*printed.calibration(calibration))
     if loaded.tuning is not None:
         show(
@@ -294,25 +311,24 @@ def bench(
     steps: Annotated[
         int | None, Parameter(help="Steps to time, after a few to warm up; by default 25.")
     ] = None,
-    json: Annotated[Path | None, Parameter(help="A file to write the same to, as JSON.")] = None,
+    json: Json = False,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
     """Time training here: against the machine's ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus bench`")
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.timing.bench import bench as bench_study
-    from paribus.results.formats import write_json
 
+    console.stderr = json or console.stderr
     with console.status("timing"):
         found = bench_study(
             loaded, arm, workers=workers, **where.chosen(), stacks=stack, steps=steps
         )
+    if json:
+        as_json.give("bench", found.to_dict())
     show(*printed.bench(found))
-    if json is not None:
-        write_json(json, found.to_dict())
-        show_path(f"bench: {json}")
 
 
 def report(

@@ -22,7 +22,6 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
-    print_json,
     show,
     show_path,
 )
@@ -38,13 +37,14 @@ def watch(folder: Folder) -> None:
 
 def status(folder: Folder, *, json: Json = False) -> None:
     """Show which trials of a results folder are finished."""
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
-        print_json({name: [one.label for one in trials] for name, trials in groups.items()})
+        labels = {name: [one.label for one in trials] for name, trials in groups.items()}
+        as_json.give("status", labels)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.rounds(ResultsFolder(results.path)))
@@ -89,10 +89,11 @@ def evaluate(
     average_last: AverageLast = 1,
     workers: Workers = None,
     where: Where = HERE,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate finished trials on more zero- and few-shot tasks."""
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
@@ -109,6 +110,10 @@ def evaluate(
         **where.chosen(),
         trust=trust,
     )
+    if json:
+        about = {"path": str(found.path), "cannot_be_compared": found.unlike}
+        as_json.give("evaluate", about | {"tasks": found.tasks.to_pylist()})
+        return
     show(*printed.answers(ResultsFolder(folder).read_study(), found))
     show_path(f"answers: {found.path}")
 
@@ -127,6 +132,7 @@ def verify(
     trust: Trust = False,
 ) -> int:
     """Check a results folder: seals, registration, and all that can be computed again."""
+    from paribus.cli import as_json
     from paribus.verification import verify as verify_folder
 
     found = verify_folder(
@@ -138,7 +144,7 @@ def verify(
         **where.chosen(),
     )
     if json:
-        print_json(asdict(found))
+        as_json.give("verify", asdict(found))
         return 3 if found.findings else 0
     for line in found.checked:
         show_path(f"checked: {line}")
@@ -175,13 +181,22 @@ def unpack(
 def compare(
     *folders: Folder,
     output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
+    json: Annotated[
+        bool,
+        Parameter(negative=(), help="Print their verdicts as JSON in place of writing the page."),
+    ] = False,
 ) -> None:
     """Put several studies of the same arms on one page."""
-    from paribus.report import write_comparison
+    from paribus.cli import as_json
+    from paribus.report import comparison_record, write_comparison
     from paribus.results import load_results
 
     with _readable(folders) as read:
-        path = write_comparison([load_results(folder) for folder in read], output)
+        results = [load_results(folder) for folder in read]
+        if json:
+            as_json.give("compare", comparison_record(results))
+            return
+        path = write_comparison(results, output)
     show_path(f"comparison: {path}")
 
 

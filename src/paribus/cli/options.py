@@ -115,7 +115,9 @@ HERE = Where()
 console = Console(highlight=False, soft_wrap=False)
 
 
-Json = Annotated[bool, Parameter(negative=(), help="Print the same as JSON.")]
+Json = Annotated[
+    bool, Parameter(negative=(), help="Print the same as JSON, on standard output alone.")
+]
 
 
 @Parameter(name="*")

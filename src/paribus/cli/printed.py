@@ -51,7 +51,7 @@ from paribus.report.table_model import MARKS, Table
 from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
-from paribus.study import Study, in_words, is_untuned
+from paribus.study import Needs, Study, in_words, is_untuned
 
 if TYPE_CHECKING:
     from paribus.engine.execution.evaluate import Answers
@@ -539,13 +539,30 @@ def calibration(c: Calibration) -> Parts:
 # Studies, before and while they run
 
 
-def shipped(studies: dict[str, Study]) -> Table:
-    """Return every study that ships: what it asks, and arms x seeds."""
-    rows = [
-        (name, study.question or study.title, f"{len(study.arms)} x {len(study.seeds)}")
-        for name, study in studies.items()
-    ]
-    return _table("", ("study", "what it asks", "trials"), rows, "study", "what it asks")
+def shipped(
+    groups: Mapping[str, list[str]],
+    studies: Mapping[str, Study],
+    needs: Mapping[str, Needs],
+    machine: str,
+) -> Parts:
+    """Yield the examples that ship, group by group: what each asks, and what it takes."""
+    for group, names in groups.items():
+        rows = [
+            (
+                name,
+                studies[name].question or studies[name].title,
+                f"{needs[name].minutes:.0f} min",
+                "once" if needs[name].network else "no",
+            )
+            for name in names
+        ]
+        head = ("study", "what it asks", "takes", "network")
+        yield _table(group, head, rows, "study", "what it asks", "network")
+    yield (
+        f"Takes: as `paribus plan` estimates it on {machine}. No example needs a GPU; one makes "
+        "them faster. Network: whether the text is downloaded, once."
+    )
+    yield "Begin with: paribus run quickstart"
 
 
 def cost(study: Study, estimated: Estimate) -> Table:

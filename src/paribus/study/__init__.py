@@ -8,11 +8,14 @@ from paribus.study.base import Spec
 from paribus.study.custom_code import changed_sources, own_digests
 from paribus.study.kept import changed_files
 from paribus.study.load import (
+    Needs,
     current_setting,
     load_study,
     parse_override,
     parse_study,
     read_sealed,
+    shipped_groups,
+    shipped_needs,
     shipped_studies,
 )
 from paribus.study.null_study import null_study
@@ -66,6 +69,7 @@ __all__ = [
     "Endpoint",
     "Hypothesis",
     "Inference",
+    "Needs",
     "Plan",
     "Spec",
     "Stability",
@@ -93,6 +97,8 @@ __all__ = [
     "read_sealed",
     "require_trust",
     "rule_record",
+    "shipped_groups",
+    "shipped_needs",
     "shipped_studies",
     "step_code",
     "tuning_study",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,49 @@ from paribus.study.tuning import NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
-_EXAMPLES = resources.files("paribus.study") / "examples"
+EXAMPLES = Path(__file__).with_name("examples")
+NEEDS = EXAMPLES / "needs.json"  # written by benchmarks/examples.py
+# Folders of examples, in the order in which they are listed.
+GROUPS = {
+    "first-steps": "First steps",
+    "model": "Ideas: the model",
+    "optimizer": "Ideas: the optimizer",
+    "text": "Ideas: text and tokens",
+    "commissioned": "The commissioned question: what normalising embeddings does",
+}
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the examples that ship with the package, by name."""
-    return {name: load_study(name) for name in _shipped_names()}
+    """Load the examples that ship with the package, by name, group by group."""
+    return {name: load_study(name) for names in shipped_groups().values() for name in names}
 
 
-def _shipped_names() -> list[str]:
-    names = (entry.name for entry in _EXAMPLES.iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+def shipped_groups() -> dict[str, list[str]]:
+    """Return the names of the examples that ship, by the title of their group."""
+    return {
+        title: sorted(file.stem for file in (EXAMPLES / folder).glob("*.toml"))
+        for folder, title in GROUPS.items()
+    }
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an example takes on the machine where it was estimated, and whether it has to download.
+
+    Attributes:
+        minutes: of all trials, tuning included, on a CPU: as `paribus plan` estimates them.
+        network: whether its text is downloaded the first time.
+    """
+
+    minutes: float
+    network: bool
+
+
+def shipped_needs() -> tuple[dict[str, Needs], str]:
+    """Return what each example needs, and the machine of the minutes in words."""
+    table = parse_json(NEEDS.read_text("utf-8"), NEEDS.name)
+    needs = {name: Needs(one["minutes"], one["network"]) for name, one in table["studies"].items()}
+    return needs, f"{table['cores']} cores of a CPU ({table['processor']})"
 
 
 def load_study(
@@ -144,8 +176,9 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
     """Return the text, the folder of relative paths, and how to call it in an error."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
-        if name in (known := _shipped_names()):
-            return (_EXAMPLES / f"{name}.toml").read_text("utf-8"), Path.cwd(), name
+        known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
+        if name in known:
+            return known[name].read_text("utf-8"), Path.cwd(), name
         hint = nearest(name, known)
         raise ParibusError(
             f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "
