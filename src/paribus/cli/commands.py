@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -154,6 +154,7 @@ def check(
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
+    _require_used(loaded, where, eager=eager)
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     with tempfile.TemporaryDirectory() as folder:
         register_study(loaded, Path(folder) / "results", **options)
@@ -184,6 +185,7 @@ def register(
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
+    _require_used(loaded, where, eager=eager)
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     path = register_study(loaded, results, **options)
     show(*printed.design(loaded, {}, warnings=True))
@@ -367,6 +369,7 @@ def _train(
     from paribus.study.trainer import STACKED
     from paribus.trainers import run as run_study
 
+    _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
         for part in before:
             console.print(part)
@@ -381,6 +384,19 @@ def _train(
             eager=eager,
             watch=watch,
             log=log,
+        )
+
+
+def _require_used(study: Study, where: Where, **given: Any) -> None:
+    """Raise ParibusError for an option that the study's trainer would never hear of."""
+    from paribus.study.trainer import STACKED
+
+    given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
+    stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
+    if study.trainer != STACKED and stated:
+        raise ParibusError(
+            f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
+            f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section"
         )
 
 
@@ -461,6 +477,7 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
                 written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
     if answer.verbose:
         show(*printed.chosen(analysis), *printed.comparison(analysis))
+        show(*printed.not_compared(results))
         show(*printed.verdicts(analysis.study, verdicts))
     return _give(analysis, verdicts, answer, written)
 

@@ -213,6 +213,14 @@ def comparison(analysis: Analysis) -> Parts:
     yield from _left_out(named)
 
 
+def not_compared(results: Results) -> Parts:
+    """Yield what trials recorded that is no endpoint; nothing where all of it is one."""
+    metrics, compared = results.metrics, results.study.metrics
+    left = [of.label for name, of in metrics.items() if name not in compared]
+    if left:
+        yield dim(f"recorded in tables/scores.csv, and no endpoint: {', '.join(left)}")
+
+
 def _left_out(analysis: Analysis) -> Parts:
     for line in tables.left_out(analysis):
         yield f"[yellow]left out:[/] {escape(line)}"

@@ -223,7 +223,7 @@ def _answer(
     opening = WORDS[word].opening.format(**names)
     if word == "INVALID":
         return f"{opening}: {evidence.invalid}."
-    parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}"]
+    parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}".rstrip()]
     parts += [effect_in_words(contrast)] if contrast.decided else [contrast.why_not]
     parts += [events] if (events := events_in_words(analysis, contrast.arm)) else []
     parts += _benefit(analysis, contrast.arm)
@@ -359,8 +359,9 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
         "writing": cost.decoding,
     }
     gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    unit = "bytes" if cost.in_bytes else "tokens"
-    throughput = f"{unit} per second: {', '.join(gains)}" if gains else "throughput: not compared"
+    counted = analysis.study.format.tokens(analysis.study, arm) is not None
+    speed = f"{'bytes' if cost.in_bytes else 'tokens'} per second" if counted else "speed"
+    throughput = f"{speed}: {', '.join(gains)}" if gains else "throughput: not compared"
     return (f"calibration: {calibration}", throughput)
 
 

@@ -371,9 +371,11 @@ def costs(analysis: Analysis) -> Table:
         )
         for c in analysis.costs
     )
+    counted = any(analysis.study.format.tokens(analysis.study, c.arm) for c in analysis.costs)
     return Table(
         "costs",
-        "Change of the expected calibration error (share), and of tokens per second (per cent) in "
+        "Change of the expected calibration error (share), and of "
+        f"{'tokens per second' if counted else 'speed'} (per cent) in "
         f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",

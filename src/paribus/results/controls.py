@@ -168,8 +168,9 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    state = next((one for one in WORST if any(found == one for _, found, _ in findings)), "held")
-    seen = [(label, text) for label, found, text in findings if found == state]
+    found = {state for _, state, _ in findings}
+    state: State = next((one for one in WORST if one in found), "held")
+    seen = [(label, text) for label, one, text in findings if one == state]
     trials = list(dict.fromkeys(label for label, _ in seen))
     texts = list(dict.fromkeys(text for _, text in seen))  # a digest is another one in every seed
     n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))

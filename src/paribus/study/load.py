@@ -88,6 +88,8 @@ def load_study(
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
             table["tuning"].pop("chosen", None)
+    else:
+        _require_arms(table, label)
     try:
         study = parse_study(table, folder=folder, label=label, foreign=foreign)
     except ParibusError:
@@ -144,6 +146,18 @@ def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
     study = parse_study(study_table, folder=folder, label=label, foreign=foreign)
     table.pop(KEY, None)
     return study.sealed_as(Sealed(table, schema, study.model_dump(mode="json")))
+
+
+def _require_arms(table: dict[str, Any], label: str) -> None:
+    """Raise ParibusError where a hypothesis states a list of arms without any: a record of one that
+    is about all arms has that too."""
+    hypotheses = table.get("hypotheses")
+    for one in hypotheses if isinstance(hypotheses, list) else ():
+        if isinstance(one, dict) and one.get("arms") == []:
+            raise ParibusError(
+                f"{label}: hypothesis '{one.get('name')}' has arms = [], which is none; name some, "
+                "or leave arms out for every arm that is compared"
+            )
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> None:
