@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def studies(*, json: Json = False) -> None:
-    """List the examples that ship: what each asks, and how long it takes."""
+    """List the examples: question, minutes, what each needs."""
     from paribus.cli import as_json, printed
     from paribus.study import shipped_groups, shipped_needs, shipped_studies
 
@@ -56,10 +56,10 @@ def show_study(
     *,
     parameters: Annotated[
         bool,
-        Parameter(negative=(), help="Every parameter: how it starts, and what decays it."),
+        Parameter(negative=(), help="Every parameter of the models, and how it is initialised."),
     ] = False,
     all_: Annotated[
-        bool, Parameter(name="--all", negative=(), help="Every key, not those alone that are set.")
+        bool, Parameter(name="--all", negative=(), help="Every key, not only those that are set.")
     ] = False,
     set_: Overrides = None,
     workers: Workers = None,
@@ -68,7 +68,7 @@ def show_study(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Show what a study would do: arms, cost on this machine, specification."""
+    """Show the arms of a study, what sets each apart, and its cost."""
     loaded = _load(study, set_, trust, None if parameters else where)
     _require_stacked(loaded, "`paribus show`")
     from paribus.cli import as_json, printed
@@ -104,7 +104,7 @@ def plan(
     ] = None,
     sd: Annotated[
         float | None,
-        Parameter(help="SD of the paired differences of the primary endpoint, where known."),
+        Parameter(help="The SD of paired differences of the primary endpoint, if known."),
     ] = None,
     workers: Workers = None,
     where: Where = HERE,
@@ -113,7 +113,7 @@ def plan(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Say the smallest change that a study will see, and what it costs here."""
+    """Say the smallest change a study will see, and what it costs."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
@@ -146,7 +146,7 @@ def check(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try a study: all that `run` would refuse, and a step of every arm; nothing is left."""
+    """Try one step of every arm; refuse whatever `run` would refuse."""
     import tempfile
 
     loaded = _load(study, set_, trust, where)
@@ -179,7 +179,7 @@ def register(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Fix what would count before the first run: write registration.json."""
+    """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
     from paribus.study.trainer import STACKED
@@ -202,14 +202,14 @@ def run(
     eager: Eager = False,
     log: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
+        Parameter(negative=(), help="A tracker to write to as well: tensorboard."),
     ] = None,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, compare and report a study; continues an earlier run."""
+    """Train, evaluate, decide, report; run it again to continue."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
     from paribus.results import extended
@@ -222,7 +222,7 @@ def run(
 
 
 def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
-    """Test every contrast of a results folder; write analysis.json."""
+    """Test every contrast again and print the card."""
     from paribus.cli import printed
     from paribus.results import load_results
 
@@ -239,11 +239,11 @@ def decide(
     ] = None,
     *,
     rows: Annotated[
-        bool, Parameter(negative=(), help="Print the decision table too, row by row.")
+        bool, Parameter(negative=(), help="Print the rows of the rule too, and what fired.")
     ] = False,
     answer: Answer = PLAIN,
 ) -> int:
-    """Give the verdict on every arm of a results folder; write verdict.json."""
+    """Decide again and print the card; --rows shows the rule."""
     from paribus.cli import printed
     from paribus.decision import shipped_rules
     from paribus.results import load_results
@@ -264,7 +264,7 @@ def decide(
 def null(
     study: StudyName,
     *,
-    replicates: Annotated[int, Parameter(help="A/A studies, each with the study's seeds.")],
+    replicates: Annotated[int, Parameter(help="How many studies of the baseline against itself.")],
     results: ResultsPath = None,
     workers: Workers = None,
     where: Where = HERE,
@@ -272,7 +272,7 @@ def null(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Measure the error rates of a study's tests on A/A replicates of its baseline."""
+    """Measure error rates: the baseline against itself, many times."""
     console.stderr = json or console.stderr
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
@@ -299,7 +299,7 @@ def null(
 def bench(
     study: StudyName = "quickstart",
     *,
-    arm: Annotated[str | None, Parameter(help="Which arm; by default the baseline.")] = None,
+    arm: Annotated[str | None, Parameter(help="The arm to train; by default the baseline.")] = None,
     workers: Workers = None,
     where: Where = HERE,
     stack: Annotated[
@@ -307,7 +307,7 @@ def bench(
         Parameter(
             negative=(),
             consume_multiple=True,
-            help="Seeds trained side by side in a worker, one or several sizes: --stack 1 4 16.",
+            help="Seeds trained together in a worker, one or several sizes: --stack 1 4 16.",
         ),
     ] = None,
     steps: Annotated[
@@ -317,7 +317,7 @@ def bench(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Time training here: against the machine's ceiling, and where the time goes."""
+    """Measure training speed here: tokens/s, time by phase, memory."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus bench`")
     from paribus.cli import as_json, printed
@@ -338,11 +338,11 @@ def report(
     *,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     open_: Annotated[
-        bool, Parameter(name="--open", negative=(), help="Show the page in the browser.")
+        bool, Parameter(name="--open", negative=(), help="Open the page in the browser.")
     ] = False,
     answer: Answer = PLAIN,
 ) -> int:
-    """Draw page and paper of a results folder again, from its records alone."""
+    """Draw page and paper again and print the card."""
     from paribus.results import load_results
 
     code = _finish(load_results(folder), answer, paper=paper)
