@@ -1,50 +1,51 @@
-"""Write the spread of seed differences that `paribus plan` starts from, of the kept studies.
+"""Write how much paired differences vary between seeds in the kept studies, for `paribus plan`.
 
-    python studies/spreads.py
+    python studies/spreads.py        # writes src/paribus/analysis/spreads.json
 
-Of every contrast of a kept study with at least five seed pairs: the SD of its paired differences,
-as the endpoint is compared. By metric: the median, the quartiles, and from how many contrasts.
+By metric and kind of change (the sections of a study that an arm changes), the SDs of the paired
+differences of every contrast with at least five seed pairs, as the kept analyses have them.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-import paribus
-from paribus.results.keeping import read_analysis
+from paribus.analysis.spreads import FILE, kind_of
+from paribus.results import ResultsFolder
+from paribus.results.formats import write_json
+from paribus.results.keeping import is_kept, read_analysis
+from paribus.statistics import DESCRIPTIVE_BELOW
 
 HOME = Path(__file__).parent
-TARGET = Path(paribus.__file__).parent / "study" / "spreads.json"
+SIGNIFICANT_DIGITS = 3
 
 
-def main() -> None:
-    """Write the file."""
-    found: dict[str, list[float]] = {}
-    for kept in sorted(HOME.glob("*/kept.json")):
-        try:
-            analysis = read_analysis(kept.parent)
-        except (OSError, paribus.ParibusError):
-            continue  # the records of the null study are not kept
-        for contrast in analysis["contrasts"]:
+def spreads() -> dict[str, Any]:
+    """Return what the file holds."""
+    found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
+    for kept in sorted(path.parent for path in HOME.glob("*/kept.json")):
+        if not is_kept(kept):  # without its records, nobody can check the numbers
+            continue
+        study = ResultsFolder(kept).read_study()
+        for contrast in read_analysis(kept)["contrasts"]:
             paired = contrast["paired"]
-            if paired and paired["n"] >= 5 and paired["sd"] > 0:
-                found.setdefault(contrast["metric"], []).append(paired["sd"])
-    spreads = {
-        metric: {
-            "contrasts": len(sds),
-            **{
-                name: float(f"{np.quantile(sds, q):.3g}")
-                for name, q in (("low", 0.25), ("median", 0.5), ("high", 0.75))
-            },
-        }
-        for metric, sds in sorted(found.items())
-        if len(sds) >= 10
-    }
-    TARGET.write_text(json.dumps(spreads, indent=1) + "\n")
+            if not paired or paired["n"] < DESCRIPTIVE_BELOW or not paired["sd"] > 0:
+                continue
+            key = (contrast["metric"], kind_of(study, contrast["arm"]))
+            entry = found.setdefault(key, {"sds": [], "pairs": [], "studies": []})
+            entry["sds"].append(float(f"{paired['sd']:.{SIGNIFICANT_DIGITS}g}"))
+            entry["pairs"].append(paired["n"])
+            if study.name not in entry["studies"]:
+                entry["studies"].append(study.name)
+    rows = [
+        {"metric": metric, "kind": list(kind), "sds": sorted(of["sds"])}
+        | {"pairs": [min(of["pairs"]), max(of["pairs"])], "studies": of["studies"]}
+        for (metric, kind), of in sorted(found.items())
+    ]
+    return {"written_by": "studies/spreads.py", "spreads": rows}
 
 
 if __name__ == "__main__":
-    main()
+    write_json(FILE, spreads())
+    print(f"written: {FILE}")

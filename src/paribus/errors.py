@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable
 
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
 LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
+MOST_MEANT = 6  # names that a suggestion has
 MOST_KNOWN = 30  # names that an error lists
 # Categories of characters that change what a terminal shows, or that it cannot show: control,
 # format (bidirectional ones too), halves of pairs, private, no character, separators of lines.
@@ -55,10 +57,14 @@ def _cut(text: str, most: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the nearest known name where one is near, else the known names themselves, the first
-    MOST_KNOWN of them.
+    Gives the names that it is a word of, or the nearest where one is near, else the known names,
+    the first MOST_KNOWN of them.
     """
     names = sorted(known)
+    # 'loss' is nearer to 'validation_loss' than to 'logits', which has more letters in common.
+    parts = [one for one in names if name and name in re.split(r"[^A-Za-z0-9]+", one)]
+    if 0 < len(parts) <= MOST_MEANT and name not in names:
+        return f"did you mean {' or '.join(map(repr, parts))}?"
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     close = difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
     if close:

@@ -158,9 +158,24 @@ def _json(text: str | bytes) -> Any:
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the table of a TOML text; `where` is what errors call it.
 
-    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
+    Raises MalformedError for what is no TOML, and ParibusError for what is too deep and for whole
+    numbers of more than 64 bits, which TOML does not have and nothing could print.
     """
-    return _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
+    value = _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
+    _require_64_bits(value, where)
+    return value
+
+
+def _require_64_bits(value: Any, where: str, key: str = "") -> None:
+    """Raise ParibusError for a whole number that TOML does not have, by its key."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ParibusError(
+            f"{where}: {key} is a whole number of {value.bit_length():,} bits; one has at most 64"
+        )
+    parts = value.items() if isinstance(value, dict) else ()
+    parts = enumerate(value) if isinstance(value, list) else parts
+    for name, part in parts:
+        _require_64_bits(part, where, f"{key}.{name}".removeprefix("."))
 
 
 def _parsed(

@@ -68,8 +68,38 @@ def test_some_divergence_is_counted_in_every_sentence(
     assert (verdict.word, verdict.outcome, verdict.n) == ("UNRESOLVED", "INCONCLUSIVE", 3)
     assert verdict.p is verdict.adjusted_p is None
     ((row,),) = card(analysis, verdicts).blocks.values()
+    assert row.p == "n = 3"
     for text in (verdict.sentence, headline(analysis, verdicts), row.note):
         assert "diverged in 2 of 5 seeds against 0 of 5" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "effect", "outcome", "claim"),
+    [
+        ("superiority", 0.0, "NO EFFECT", "no effect worth having"),
+        ("stability_gate", 0.0, "BASELINE", "no effect worth having"),
+        ("stability_gate", -0.3, "IMPROVES", "a gain"),
+    ],
+)
+def test_what_the_rule_says_of_survivors_is_not_said_of_the_arm(
+    small_study: Study_,
+    fabricate: Fabricate,
+    rule: str,
+    effect: float,
+    outcome: str,
+    claim: str,
+) -> None:
+    seeds = list(range(1, 9))
+    study = small_study(seeds=seeds, endpoints=[LOSS], arms=TWO_ARMS, decision={"rule": rule})
+
+    def loss(arm: str, seed: int) -> float:
+        return 2.5 + 0.01 * seed + (effect + 0.001 * (seed % 3) if arm == "arm" else 0.0)
+
+    made = fabricate(study, loss, diverged=[("arm", 1)])
+    (verdict,) = decide(analyse(made))
+    assert (verdict.word, verdict.outcome) == ("UNRESOLVED", outcome)
+    assert claim not in verdict.sentence
+    assert "seeds that both survived" in verdict.reason
 
 
 def test_of_a_study_that_lacks_a_trial_this_alone_is_told(

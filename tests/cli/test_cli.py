@@ -12,6 +12,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,8 @@ from paribus.engine.execution.workers import processes
 from paribus.engine.execution.workers.processes import worker_environment
 from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
+from paribus.study import shipped_studies
+from paribus.study.load import EXAMPLES
 
 STUDY = """
 name = "tiny"
@@ -59,6 +62,7 @@ def verb(*arguments: object, cwd: Path) -> Done:
     with (
         chdir(cwd),
         patch.dict(os.environ, SHELL),
+        patch.object(options.console, "stderr", False),
         redirect_stdout(StringIO()) as out,
         redirect_stderr(StringIO()) as err,
     ):
@@ -313,13 +317,14 @@ def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) ->
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
-def test_bench_prints_what_it_writes(folder: Path) -> None:
+def test_bench_prints_the_same_as_tables_and_as_json(folder: Path) -> None:
     """Every number of the tables, to the digits shown, is in the JSON."""
-    arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "2", "--json", "b.json")
+    arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "2", "--json")
     done = verb("bench", "study.toml", "--steps", "4", *arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    found = json.loads((folder / "b.json").read_text())
+    tables = done.stderr
+    assert max(map(len, tables.splitlines())) <= 80
+    found = json.loads(done.stdout)
     assert [row["stack"] for row in found["speeds"]] == [2]
     machine = found["machine"]
     words = [found["date"], machine["packages"]["torch"], "tiny, layernorm", "float32", "4 steps"]
@@ -327,7 +332,7 @@ def test_bench_prints_what_it_writes(folder: Path) -> None:
     for row in found["speeds"]:
         words += [f"{row['tokens_per_second']:,.0f}", f"{row['share']:.0%}"]
         words += [f"{row['memory_bytes'] / 2**20:,.0f}"]
-    shown = " ".join(done.stdout.split())
+    shown = " ".join(tables.split())
     for word in (*words, *found["speeds"][0]["phase_seconds"], "held-out evaluation"):
         assert word in shown
     assert not (folder / "results").exists()
@@ -361,8 +366,38 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
 def test_studies_lists_what_ships(tmp_path: Path) -> None:
     listed = verb("studies", cwd=tmp_path)
     assert listed.returncode == 0
-    for name in ("quickstart", "embedding-norm", "qk-norm"):
-        assert name in listed.stdout
+    assert max(map(len, listed.stdout.splitlines())) <= 80
+    names = [line.split()[0] for line in listed.stdout.splitlines() if " min " in line]
+    assert names[0] == "quickstart" and set(names) == set(shipped_studies())
+    given = json.loads(verb("studies", "--json", cwd=tmp_path).stdout)
+    assert given["schema_version"] == 1
+    assert list(given["studies"]) == names
+    assert given["studies"]["quickstart"]["network"] is False
+    # Each file lies in the folder of a group.
+    assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
+
+
+def test_answers_as_json_are_of_one_form_each(
+    way: Way, folder: Path, costed: None, tmp_path: Path
+) -> None:
+    results = way.folder / "results" / "tiny"
+    for arguments in (
+        ("show", "study.toml", "--workers", "1"),
+        ("show", "study.toml", "--parameters"),
+        ("plan", "study.toml", "--workers", "1"),
+        ("check", "study.toml"),
+        ("status", results),
+        ("verify", results),
+        ("compare", results, results),
+    ):
+        done = verb(*arguments, "--json", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["schema_version"] == 1
+    assert not (folder / "compare.html").exists()
+    given = json.loads(verb("plan", "study.toml", "--workers", "1", "--json", cwd=folder).stdout)
+    (seen,) = given["detects"]
+    assert seen["contrast"] == "layernorm against baseline"
+    assert seen["sd"] == median(seen["kept"]["sds"])
 
 
 @pytest.mark.parametrize(
@@ -375,7 +410,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
         (["run", "quickstart", "also"], "does not know what to do with 'also'"),
         (["export"], "export needs RESULTS: The results folder"),
-        (["export", "results", "out"], "export needs --trial: Which model"),
+        (["export", "results", "out"], "export needs --trial"),
         (["show", "zzz"], ". Your own is given by its path"),
         (["run", "embedding-norm-hour"], "by its path, such as ./embedding-norm-hour.toml"),
         (["rn"], "Unknown command"),

@@ -96,6 +96,13 @@ def test_what_no_verdict_could_speak_to_is_refused(
     assert why in str(error.value) and "\n" not in str(error.value)
 
 
+def test_one_that_no_verdict_can_bear_on_is_refused(small_study: Maker) -> None:
+    with pytest.raises(ParibusError, match="compares no arms"):
+        find_rule(study_with(small_study, WORSE, arms={"baseline": {}}))
+    with pytest.raises(ParibusError, match="by nothing"):
+        find_rule(study_with(small_study, WORSE | {"supported_by": []}))
+
+
 def test_each_has_a_name_of_its_own(small_study: Maker) -> None:
     with pytest.raises(ParibusError, match="'H1' is stated twice"):
         find_rule(study_with(small_study, WORSE, WORSE))

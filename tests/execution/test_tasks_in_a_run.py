@@ -93,7 +93,7 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
         paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5)
 
     for wrong, words in (
-        ({"tasks": ["real_wurd"]}, "task 'real_wurd' is not in .*real_word"),
+        ({"tasks": ["real_wurd"]}, "no task 'real_wurd': .*real_word"),
         ({"tasks": ["agreement"]}, "task 'agreement' was left out"),
         ({"shots": [40]}, r"no task of .* can be run with \[40\] solved examples"),
         ({"items": 501}, "501 items of task .* cannot be run"),
@@ -114,7 +114,7 @@ def test_no_tasks_no_questions(small_study: Callable[..., Study], tmp_path: Path
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["wordcut"], "task 'wordcut' is not in .*word_cut"),
+        (["wordcut"], "no task 'wordcut': .*word_cut"),
         (["agreement"], "task 'agreement' was left out: the held-out text has"),
     ],
 )

@@ -69,6 +69,26 @@ def test_all_held(small_study: Maker) -> None:
     assert len(found) == 9
 
 
+def test_evidence_counts_parameters_and_seeds(small_study: Maker) -> None:
+    study = small_study()
+    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    for one in records:
+        if one.arm == "layernorm":
+            one.initial["embedding.norm.weight"] = one.initial["embedding.tokens.weight"]
+    controls = {(c.arm, c.name): c for c in check_controls(study, records, CHECKS)}
+    more, alike = (controls[arm, "initial values"] for arm in ("layernorm", "rmsnorm"))
+    assert (more.state, more.sign) == ("held", "~")
+    assert more.detail.startswith("1 of 2 parameters")
+    assert "not shared: embedding.norm.weight" in more.detail and "2 of 2 seeds" in more.detail
+    assert (alike.sign, alike.detail.split(" shared")[0]) == ("✓", "1 of 1 parameters")
+    batches = controls["layernorm", "batches"].detail  # of every seed, not of the first alone
+    assert "batches-1" in batches and "batches-2" in batches and "2 of 2 seeds" in batches
+    puts = put("trial/batch_digest", "others")
+    puts(next(one for one in records if (one.arm, one.seed) == ("layernorm", 2)))
+    broken = next(c for c in check_controls(study, records, CHECKS) if c.state == "broken")
+    assert broken.sign == "✗" and "layernorm/seed-2: 1 of 2 seeds" in broken.detail
+
+
 def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:
     def change(record: StackedEvidence) -> None:
         part, *keys, last = path.split("/")
@@ -237,11 +257,12 @@ def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
         )
         return one.state, one.detail
 
-    assert found(None) == ("held", f"digest {'e' * 12}, never read")
+    assert found(None)[0] == "held"
+    assert found(None)[1].startswith(f"digest {'e' * 12}, never read")
     opened = {"digest": "e" * 64, "purpose": "verdict of abc", "opened": "2026-11-22T05:00:00"}
     state, detail = found(opened)
     assert state == "held"
-    assert detail.endswith("read once, on 2026-11-22T05:00:00, for “verdict of abc”")
+    assert "read once, on 2026-11-22T05:00:00, for “verdict of abc”" in detail
     assert found(opened | {"digest": "f" * 64})[0] == "broken"
     del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
     assert found(None)[0] == "broken"

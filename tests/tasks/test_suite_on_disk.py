@@ -108,7 +108,7 @@ def test_an_unknown_task_is_named_with_the_nearest_one(suite: Suite, tmp_path: P
     written = write_suite(tmp_path, suite)
     with pytest.raises(ParibusError, match=r"'tipo' is not in .*did you mean 'typo'"):
         written.find(["tipo"])
-    with pytest.raises(ParibusError, match=r"task 'ideas.py:x' is not in .*goes to tasks.own$"):
+    with pytest.raises(ParibusError, match=r"there is no task 'ideas.py:x': .*goes to tasks.own$"):
         written.find(["ideas.py:x"])
 
 

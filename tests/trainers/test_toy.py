@@ -232,3 +232,17 @@ def test_verbs_that_need_the_engine_s_records_say_so(folder: Path) -> None:
         assert code == 2 and "'stacked' alone" in err and err.count("\n") == 1
     code, out, _ = verb("status", "r")
     assert code == 0 and "hot/seed-3" in out and "diverged" in out
+
+
+def test_options_of_the_engine_are_refused_and_its_words_are_not_used(folder: Path) -> None:
+    study = STUDY.partition("[inference]")[0].replace("{ looks = [5, 8] }", "[1, 2]")
+    (folder / "study.toml").write_text(study.replace('[[endpoints]]\nmetric = "hits"\n', ""))
+    for words in (["run", "--stack", "4"], ["run", "--workers", "2"], ["check", "--device", "cpu"]):
+        code, _, err = verb(words[0], "study.toml", *words[1:])
+        assert code == 2 and words[1] in err and err.count("\n") == 1
+    assert not (folder / "results").exists()
+    code, out, err = verb("run", "study.toml", "--results", "r", "--no-paper", "--verbose")
+    assert code == 0, err
+    assert "no endpoint: toy accuracy" in out  # recorded by item, and compared by none
+    page = (folder / "r" / "report.html").read_text()
+    assert "No trial is finished" not in page and "tokens per second" not in page

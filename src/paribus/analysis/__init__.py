@@ -2,7 +2,7 @@
 
 from paribus.analysis.along import Along, Ratio
 from paribus.analysis.analyse import analyse, analyse_table
-from paribus.analysis.detectable import Detectable, Foreseen, detectable, foreseen, sights
+from paribus.analysis.detectable import Detectable, detectable, sights
 from paribus.analysis.looks import (
     PlannedLooks,
     boundaries,
@@ -47,7 +47,6 @@ __all__ = [
     "Cost",
     "Costs",
     "Detectable",
-    "Foreseen",
     "PlannedLooks",
     "Point",
     "Ratio",
@@ -65,7 +64,6 @@ __all__ = [
     "events_in",
     "extension_error",
     "extension_in_words",
-    "foreseen",
     "least_effect",
     "look_in_words",
     "next_candidates",

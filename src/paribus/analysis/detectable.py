@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
-import paribus.study
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
+from paribus.analysis.spreads import Spread, like
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
@@ -19,10 +18,6 @@ from paribus.statistics import (
     required_pairs,
 )
 from paribus.study import Endpoint, Study
-from paribus.study.trainer import STACKED
-
-# SDs of paired differences in the kept studies (`studies/spreads.py`).
-SPREADS = Path(paribus.study.__file__).parent / "spreads.json"
 
 
 @dataclass(frozen=True)
@@ -31,6 +26,7 @@ class Detectable(Result):
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
+        kept: SDs of like contrasts in the kept studies, where `sd` is their median.
         effect: the least difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs that would detect a difference as large as the margin; None
             where no number would, as the choice of tuned values is too uncertain.
@@ -50,6 +46,7 @@ class Detectable(Result):
     smallest_effect: float | None = None
     choice: float = 0.0
     one_more: tuple[float, float] | None = None
+    kept: Spread | None = None
 
     @property
     def exceeds_margin(self) -> bool:
@@ -93,7 +90,8 @@ def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
     """One row per primary endpoint and contrast, from the SDs of an earlier study's contrasts; or
-    per contrast of the first endpoint, from a stated `sd`.
+    per contrast of the first endpoint, from a stated `sd`; or, with neither, for each contrast of
+    which the kept studies have a like one, from the median of those.
 
     Of the registered test, at the level of Holm's first step: alpha over the family. A contrast
     that the pilot lacks takes the largest SD among those it has. Raises ParibusError where the SD
@@ -105,15 +103,27 @@ def detectable(
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    if sd is not None or pilot is None:
-        return _of_endpoint(study, study.primary, {}, sd, {})
-    return [
-        row
-        for endpoint in study.judged
-        for row in _of_endpoint(
-            study, endpoint, _seen(pilot, endpoint), None, _choices(study, pilot, endpoint)
-        )
-    ]
+    # Holm's first step: the level that a contrast must reach whatever the others do.
+    row = partial(_row, study, least_effect(study, study.inference.alpha / study.family))
+    if sd is not None:
+        return [row(study.primary, pair, sd, "stated") for pair in study.contrasts]
+    rows = []
+    for endpoint in study.judged:
+        seen = _seen(pilot, endpoint) if pilot else {}
+        choices = _choices(study, pilot, endpoint) if pilot else {}
+        largest = max(choices.values(), default=0.0)
+        for pair in study.contrasts:
+            if pair in seen:
+                rows.append(
+                    row(endpoint, pair, seen[pair], "pilot", choice=choices.get(pair, largest))
+                )
+            elif pilot:
+                rows.append(
+                    row(endpoint, pair, max(seen.values()), "pilot's largest", choice=largest)
+                )
+            elif kept := like(study, pair[0], endpoint.metric):
+                rows.append(row(endpoint, pair, kept.median, "kept studies", kept=kept))
+    return rows
 
 
 def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
@@ -125,41 +135,6 @@ def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[st
         for c in pilot.contrasts
         if c.metric == endpoint.metric and c.choice is not None and c.choice.how
     }
-
-
-@dataclass(frozen=True)
-class Foreseen(Result):
-    """The smallest change of a primary endpoint that a design sees, by the spread of kept studies.
-
-    Attributes:
-        low, effect, high: at the quartiles and the median of the SDs, in the metric's unit.
-        contrasts: how many these are of.
-    """
-
-    metric: str
-    low: float
-    effect: float
-    high: float
-    contrasts: int
-
-
-def foreseen(study: Study) -> list[Foreseen]:
-    """Return what primary endpoints show by the spread of the studies that were kept.
-
-    Empty for a trainer whose metrics may be other things, and for endpoints nobody measured. The
-    choice of tuned values is not in it.
-    """
-    if study.trainer != STACKED or len(study.seeds) < DESCRIPTIVE_BELOW or not study.contrasts:
-        return []
-    spreads = json.loads(SPREADS.read_text())
-    least = least_effect(study, study.inference.alpha / study.family)
-    found = [(e.metric, spreads[e.metric]) for e in study.judged if e.metric in spreads]
-    return [
-        Foreseen(
-            metric, least * of["low"], least * of["median"], least * of["high"], of["contrasts"]
-        )
-        for metric, of in found
-    ]
 
 
 def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
@@ -177,51 +152,46 @@ def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
     return seen
 
 
-def _of_endpoint(
+def _row(
     study: Study,
+    least: float,
     endpoint: Endpoint,
-    seen: dict[tuple[str, str], float],
-    sd: float | None,
-    choices: dict[tuple[str, str], float],
-) -> list[Detectable]:
-    margin, inference = endpoint.margin, study.inference
+    pair: tuple[str, str],
+    sd: float,
+    source: str,
+    *,
+    choice: float = 0.0,
+    kept: Spread | None = None,
+) -> Detectable:
+    margin, inference, contrast = endpoint.margin, study.inference, f"{pair[0]} against {pair[1]}"
     assert margin is not None
-    # Holm's first step: the level that a contrast must reach whatever the others do.
-    alpha = inference.alpha / study.family
-    least = least_effect(study, alpha)
-    rows = []
-    for arm, reference in study.contrasts:
-        spread = sd or seen.get((arm, reference)) or max(seen.values())
-        source = "stated" if sd else "pilot" if (arm, reference) in seen else "pilot's largest"
-        choice = choices.get((arm, reference)) or max(choices.values(), default=0.0)
-        n, tuning_seeds = len(study.seeds), len(study.tuning.seeds) if study.tuning else 1
-        # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
-        by_n = least * math.sqrt(n)
-        fewer = choice * math.sqrt(tuning_seeds / (tuning_seeds + 1))
-        more = (
-            by_n * math.hypot(spread / math.sqrt(n + 1), choice),
-            by_n * math.hypot(spread / math.sqrt(n), fewer),
+    n, tuning_seeds = len(study.seeds), len(study.tuning.seeds) if study.tuning else 1
+    # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
+    by_n = least * math.sqrt(n)
+    fewer = choice * math.sqrt(tuning_seeds / (tuning_seeds + 1))
+    about = {"power": inference.power, "alpha": inference.alpha / study.family}
+    try:
+        if choice:
+            pairs = pairs_with_choice(margin, sd, choice, **about)
+        else:
+            pairs = required_pairs(margin / sd, test=inference.test, **about)
+    except StatisticsError as error:
+        raise ParibusError(f"{contrast}: {error}") from None
+    return Detectable(
+        metric=endpoint.metric,
+        contrast=contrast,
+        source=source,
+        sd=sd,
+        effect=by_n * math.hypot(sd / math.sqrt(n), choice),
+        margin=margin,
+        pairs_for_margin=pairs,
+        smallest_effect=endpoint.smallest_effect,
+        choice=choice,
+        one_more=(
+            by_n * math.hypot(sd / math.sqrt(n + 1), choice),
+            by_n * math.hypot(sd / math.sqrt(n), fewer),
         )
-        about = {"power": inference.power, "alpha": alpha}
-        try:
-            if choice:
-                pairs = pairs_with_choice(margin, spread, choice, **about)
-            else:
-                pairs = required_pairs(margin / spread, test=inference.test, **about)
-        except StatisticsError as error:
-            raise ParibusError(f"{arm} against {reference}: {error}") from None
-        rows.append(
-            Detectable(
-                metric=endpoint.metric,
-                contrast=f"{arm} against {reference}",
-                source=source,
-                sd=spread,
-                effect=by_n * math.hypot(spread / math.sqrt(n), choice),
-                margin=margin,
-                pairs_for_margin=pairs,
-                smallest_effect=endpoint.smallest_effect,
-                choice=choice,
-                one_more=more if choice else None,
-            )
-        )
-    return rows
+        if choice
+        else None,
+        kept=kept,
+    )

@@ -18,6 +18,7 @@ from cyclopts import (
     App,
     CycloptsError,
     MissingArgumentError,
+    Parameter,
     UnknownOptionError,
     UnusedCliTokensError,
 )
@@ -33,18 +34,26 @@ A_STUDY = (
     "paribus {verb} quickstart"
 )
 
+
+def _shown_default(value: object) -> object:
+    """Return a default as help shows it: a flag that is off says nothing by that."""
+    return None if value is False else value
+
+
 app = App(
     name="paribus",
-    help="Controlled ablation studies of language-model training: all else equal, does it help?",
+    help="Controlled ablations of language-model training: all else equal, does it help?\n\n"
+    "Begin with: paribus run quickstart",
     version_flags=["--version"],
     version=f"paribus {__version__}",
     help_format="plaintext",
+    default_parameter=Parameter(show_default=_shown_default),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # Those that start workers whatever else is said, and what chooses other workers than usual.
 WORKING = frozenset({"run", "check", "register", "null", "bench"})
 CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
-# In the order of help, which is their docstrings.
+# In the order of help, which is their docstrings: from a first look to what is kept.
 VERBS = {
     "studies": commands.studies,
     "show": commands.show_study,
@@ -68,9 +77,9 @@ VERBS = {
     "unpack": folder_verbs.unpack,
     "export": folder_verbs.export,
 }
-for _name, _verb in VERBS.items():
-    app.command(_verb, name=_name)
-tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
+for _place, (_name, _verb) in enumerate(VERBS.items()):
+    app.command(_verb, name=_name, sort_key=_place)
+tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.", sort_key=len(VERBS))
 tokenizer.command(folder_verbs.tokenizer_train, name="train")
 app.command(tokenizer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -40,35 +40,15 @@ if TYPE_CHECKING:
 
 
 def studies(*, json: Json = False) -> None:
-    """List the studies that ship with paribus."""
-    from paribus.cli import printed
-    from paribus.study import shipped_studies
+    """List the examples: question, minutes, what each needs."""
+    from paribus.cli import as_json, printed
+    from paribus.study import shipped_groups, shipped_studies
 
-    found = shipped_studies()
-    commissioned = [name for name in found if name.startswith("embedding-norm")]
-    groups = {
-        "first": ["quickstart"],
-        "one idea each": [name for name in found if name not in ("quickstart", *commissioned)],
-        "the commissioned question": commissioned,
-    }
+    groups, found = shipped_groups(), shipped_studies()
     if json:
-        print_json(
-            {
-                name: {
-                    "group": group,
-                    "question": found[name].question,
-                    "arms": list(found[name].arms),
-                    "seeds": list(found[name].seeds),
-                    "minutes_on_two_cores": printed.minutes(found[name]),
-                    "downloads_text": found[name].format.downloads(found[name]),
-                }
-                for group, names in groups.items()
-                for name in names
-            }
-        )
+        as_json.give("studies", as_json.studies(groups, found))
         return
-    shown = {group: {name: found[name] for name in names} for group, names in groups.items()}
-    show(*printed.shipped(shown))
+    show(*printed.shipped(groups, found))
 
 
 def show_study(
@@ -76,22 +56,22 @@ def show_study(
     *,
     parameters: Annotated[
         bool,
-        Parameter(negative=(), help="Every parameter: how it starts, and what decays it."),
+        Parameter(negative=(), help="Every parameter of the models, and how it is initialised."),
     ] = False,
     all_: Annotated[
-        bool, Parameter(name="--all", negative=(), help="Every key, not those alone that are set.")
+        bool, Parameter(name="--all", negative=(), help="Every key, not only those that are set.")
     ] = False,
     set_: Overrides = None,
     workers: Workers = None,
     where: Where = HERE,
     stack: StackSize = None,
-    trust: Trust = False,
     json: Json = False,
+    trust: Trust = False,
 ) -> None:
-    """Show what a study would do: arms, cost on this machine, specification."""
+    """Show the arms of a study, what sets each apart, and its cost."""
     loaded = _load(study, set_, trust, None if parameters else where)
     _require_stacked(loaded, "`paribus show`")
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
 
     if parameters:
         from paribus.engine.execution.workers.lifetime import ending_children
@@ -100,7 +80,10 @@ def show_study(
         with ending_children():  # models of own code are built here
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
             warnings = parameter_warnings(loaded)
-        show(*printed.parameters(loaded, rows, warnings))
+        if json:
+            as_json.give("parameters", {"arms": rows, "warnings": warnings})
+        else:
+            show(*printed.parameters(loaded, rows, warnings))
         return
     from paribus.engine.execution.timing.budgets import settled_budgets
     from paribus.engine.execution.timing.estimate import estimate
@@ -108,8 +91,7 @@ def show_study(
     loaded = settled_budgets(loaded, **where.chosen())
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
     if json:
-        spec = loaded.model_dump(mode="json")
-        print_json({"digest": loaded.digest, "study": spec, "cost": cost.to_dict()})
+        as_json.give("show", as_json.show(loaded, cost))
         return
     show(*printed.study(loaded, cost, every=all_), *printed.design(loaded, cost.metrics))
 
@@ -118,38 +100,39 @@ def plan(
     study: StudyName,
     *,
     pilot: Annotated[
-        Path | None, Parameter(help="A results folder whose spread to plan with.")
+        Path | None, Parameter(help="A finished study like this one, whose SDs to plan with.")
     ] = None,
     sd: Annotated[
         float | None,
-        Parameter(help="SD of the paired differences of the primary endpoint, where known."),
+        Parameter(help="The SD of paired differences of the primary endpoint, if known."),
     ] = None,
     workers: Workers = None,
     where: Where = HERE,
     stack: StackSize = None,
     set_: Overrides = None,
-    trust: Trust = False,
     json: Json = False,
+    trust: Trust = False,
 ) -> None:
-    """Say what a study costs here and what it can detect, before any run."""
+    """Say the smallest change a study will see, and what it costs."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus plan`")
-    from paribus.analysis import analyse, detectable, foreseen, planned_looks
-    from paribus.cli import printed
+    from paribus.analysis import analyse, detectable, planned_looks
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse(load_results(pilot)) if pilot else None
-    rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
+    can_compare = len(loaded.seeds) > 1 and loaded.contrasts
+    rows = (
+        detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
+    )
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
+    looks = planned_looks(loaded, max(sds, default=None))
     if json:
-        sees = {"detectable": rows, "by_kept_studies": [] if rows else foreseen(loaded)}
-        print_json(
-            {"study": loaded.digest, "cost": cost.to_dict()}
-            | {name: [row.to_dict() for row in of] for name, of in sees.items()}
-        )
+        as_json.give("plan", as_json.plan(loaded, rows, cost, looks))
         return
-    looks = planned_looks(loaded, max((row.sd for row in rows), default=None))
+    show(*printed.smallest_change(loaded, rows, cost.metrics, study))
     show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))
 
@@ -160,19 +143,26 @@ def check(
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try a study: all that `run` would refuse, and a step of every arm; nothing is left."""
+    """Try one step of every arm; refuse whatever `run` would refuse."""
     import tempfile
 
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
+    _require_used(loaded, where, eager=eager)
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     with tempfile.TemporaryDirectory() as folder:
         register_study(loaded, Path(folder) / "results", **options)
+    if json:
+        found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
+        tried = {"trained_a_step": loaded.trainer == STACKED}
+        as_json.give("check", {"name": loaded.name} | found | tried)
+        return
     show(*printed.design(loaded, {}))
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
@@ -189,12 +179,13 @@ def register(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Fix what would count before the first run: write registration.json."""
+    """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
+    _require_used(loaded, where, eager=eager)
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     path = register_study(loaded, results, **options)
     show(*printed.design(loaded, {}, warnings=True))
@@ -211,14 +202,14 @@ def run(
     eager: Eager = False,
     log: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
+        Parameter(negative=(), help="A tracker to write to as well: tensorboard."),
     ] = None,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, compare and report a study; continues an earlier run."""
+    """Train, evaluate, decide, report; run it again to continue."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
     from paribus.results import extended
@@ -231,7 +222,7 @@ def run(
 
 
 def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
-    """Test every contrast of a results folder; write analysis.json."""
+    """Test every contrast again and print the card."""
     from paribus.cli import printed
     from paribus.results import load_results
 
@@ -248,11 +239,11 @@ def decide(
     ] = None,
     *,
     rows: Annotated[
-        bool, Parameter(negative=(), help="Print the decision table too, row by row.")
+        bool, Parameter(negative=(), help="Print the rows of the rule too, and what fired.")
     ] = False,
     answer: Answer = PLAIN,
 ) -> int:
-    """Give the verdict on every arm of a results folder; write verdict.json."""
+    """Decide again and print the card; --rows shows the rule."""
     from paribus.cli import printed
     from paribus.decision import shipped_rules
     from paribus.results import load_results
@@ -273,16 +264,18 @@ def decide(
 def null(
     study: StudyName,
     *,
-    replicates: Annotated[int, Parameter(help="A/A studies, each with the study's seeds.")],
+    replicates: Annotated[int, Parameter(help="How many studies of the baseline against itself.")],
     results: ResultsPath = None,
     workers: Workers = None,
     where: Where = HERE,
     set_: Overrides = None,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Measure the error rates of a study's tests on A/A replicates of its baseline."""
+    """Measure error rates: the baseline against itself, many times."""
+    console.stderr = json or console.stderr
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.study import null_study
@@ -291,6 +284,9 @@ def null(
     done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
     write_json(done.path / "null.json", asdict(calibration))
+    if json:
+        as_json.give("null", asdict(calibration))
+        return
     show(*printed.calibration(calibration))
     if loaded.tuning is not None:
         show(
@@ -303,7 +299,7 @@ def null(
 def bench(
     study: StudyName = "quickstart",
     *,
-    arm: Annotated[str | None, Parameter(help="Which arm; by default the baseline.")] = None,
+    arm: Annotated[str | None, Parameter(help="The arm to train; by default the baseline.")] = None,
     workers: Workers = None,
     where: Where = HERE,
     stack: Annotated[
@@ -311,31 +307,30 @@ def bench(
         Parameter(
             negative=(),
             consume_multiple=True,
-            help="Seeds trained side by side in a worker, one or several sizes: --stack 1 4 16.",
+            help="Seeds trained together in a worker, one or several sizes: --stack 1 4 16.",
         ),
     ] = None,
     steps: Annotated[
         int | None, Parameter(help="Steps to time, after a few to warm up; by default 25.")
     ] = None,
-    json: Annotated[Path | None, Parameter(help="A file to write the same to, as JSON.")] = None,
+    json: Json = False,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Time training here: against the machine's ceiling, and where the time goes."""
+    """Measure training speed here: tokens/s, time by phase, memory."""
     loaded = _load(study, set_, trust, where)
     _require_stacked(loaded, "`paribus bench`")
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.timing.bench import bench as bench_study
-    from paribus.results.formats import write_json
 
+    console.stderr = json or console.stderr
     with console.status("timing"):
         found = bench_study(
             loaded, arm, workers=workers, **where.chosen(), stacks=stack, steps=steps
         )
+    if json:
+        as_json.give("bench", found.to_dict())
     show(*printed.bench(found))
-    if json is not None:
-        write_json(json, found.to_dict())
-        show_path(f"bench: {json}")
 
 
 def report(
@@ -343,11 +338,11 @@ def report(
     *,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     open_: Annotated[
-        bool, Parameter(name="--open", negative=(), help="Show the page in the browser.")
+        bool, Parameter(name="--open", negative=(), help="Open the page in the browser.")
     ] = False,
     answer: Answer = PLAIN,
 ) -> int:
-    """Draw page and paper of a results folder again, from its records alone."""
+    """Draw page and paper again and print the card."""
     from paribus.results import load_results
 
     code = _finish(load_results(folder), answer, paper=paper)
@@ -374,6 +369,7 @@ def _train(
     from paribus.study.trainer import STACKED
     from paribus.trainers import run as run_study
 
+    _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
         for part in before:
             console.print(part)
@@ -388,6 +384,19 @@ def _train(
             eager=eager,
             watch=watch,
             log=log,
+        )
+
+
+def _require_used(study: Study, where: Where, **given: Any) -> None:
+    """Raise ParibusError for an option that the study's trainer would never hear of."""
+    from paribus.study.trainer import STACKED
+
+    given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
+    stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
+    if study.trainer != STACKED and stated:
+        raise ParibusError(
+            f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
+            f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section"
         )
 
 
@@ -468,6 +477,7 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
                 written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
     if answer.verbose:
         show(*printed.chosen(analysis), *printed.comparison(analysis))
+        show(*printed.not_compared(results))
         show(*printed.verdicts(analysis.study, verdicts))
     return _give(analysis, verdicts, answer, written)
 

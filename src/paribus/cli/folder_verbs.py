@@ -22,7 +22,6 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
-    print_json,
     show,
     show_path,
 )
@@ -30,21 +29,22 @@ from paribus.errors import ParibusError
 
 
 def watch(folder: Folder) -> None:
-    """Follow a study under way: trials, loss by arm, controls, time left."""
+    """Follow a run from another terminal."""
     from paribus.cli.watch import watch as watch_folder
 
     watch_folder(folder, console)
 
 
 def status(folder: Folder, *, json: Json = False) -> None:
-    """Show which trials of a results folder are finished."""
-    from paribus.cli import printed
+    """List the trials of a results folder and how far each is."""
+    from paribus.cli import as_json, printed
     from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
-        print_json({name: [one.label for one in trials] for name, trials in groups.items()})
+        labels = {name: [one.label for one in trials] for name, trials in groups.items()}
+        as_json.give("status", labels)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.rounds(ResultsFolder(results.path)))
@@ -53,9 +53,9 @@ def status(folder: Folder, *, json: Json = False) -> None:
 def extend(
     folder: Folder,
     *,
-    seeds: Annotated[int, Parameter(help="How many seeds the second stage has.")],
+    seeds: Annotated[int, Parameter(help="How many seeds to add.")],
 ) -> None:
-    """Register more seeds for a finished study: a second stage, combined with the first."""
+    """Add seeds to a finished study, as a registered second stage."""
     from paribus.analysis import extension_in_words
     from paribus.results import extend as extend_study
 
@@ -74,25 +74,27 @@ def evaluate(
     ] = None,
     fewshot: Annotated[
         str | None,
-        Parameter(help="Solved examples before each question; by default 0,1,3, of --standard 0."),
+        Parameter(
+            help="Solved examples before each question: 0,1,3 by default, 0 with --standard."
+        ),
     ] = None,
-    items: Annotated[
-        int | None, Parameter(help="Questions of each task; by default all of them.")
-    ] = None,
+    items: Annotated[int | None, Parameter(help="Questions of each task; by default all.")] = None,
     standard: Annotated[
-        bool, Parameter(negative=(), help="The harness's own tasks, which are downloaded.")
+        bool,
+        Parameter(negative=(), help="Tasks of the LM Evaluation Harness, which are downloaded."),
     ] = False,
     data: Annotated[
-        Path | None, Parameter(help="Where copies of the standard tasks' data sets lie.")
+        Path | None, Parameter(help="A folder with copies of the data sets of standard tasks.")
     ] = None,
     step: Step = None,
     average_last: AverageLast = 1,
     workers: Workers = None,
     where: Where = HERE,
+    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate finished trials on more zero- and few-shot tasks."""
-    from paribus.cli import printed
+    from paribus.cli import as_json, printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
@@ -109,6 +111,10 @@ def evaluate(
         **where.chosen(),
         trust=trust,
     )
+    if json:
+        about = {"path": str(found.path), "cannot_be_compared": found.unlike}
+        as_json.give("evaluate", about | {"tasks": found.tasks.to_pylist()})
+        return
     show(*printed.answers(ResultsFolder(folder).read_study(), found))
     show_path(f"answers: {found.path}")
 
@@ -118,7 +124,7 @@ def verify(
     *,
     trials: Annotated[
         bool,
-        Parameter(negative=(), help="Evaluate every trial's weights again, and redraw its start."),
+        Parameter(negative=(), help="Evaluate all weights and draw all initial values again."),
     ] = False,
     folder: StudyFolder = None,
     workers: Workers = None,
@@ -126,7 +132,8 @@ def verify(
     json: Json = False,
     trust: Trust = False,
 ) -> int:
-    """Check a results folder: seals, registration, and all that can be computed again."""
+    """Check that nothing was changed; compute again what can be."""
+    from paribus.cli import as_json
     from paribus.verification import verify as verify_folder
 
     found = verify_folder(
@@ -138,7 +145,7 @@ def verify(
         **where.chosen(),
     )
     if json:
-        print_json(asdict(found))
+        as_json.give("verify", asdict(found))
         return 3 if found.findings else 0
     for line in found.checked:
         show_path(f"checked: {line}")
@@ -152,7 +159,7 @@ def keep(
     results: Folder,
     out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
 ) -> None:
-    """Keep a finished study without its weights, small enough for a repository."""
+    """Copy a finished study without weights, for a repository."""
     from paribus.results import keep as keep_study
     from paribus.verification import verify as verify_folder
 
@@ -166,7 +173,7 @@ def unpack(
     kept: Annotated[Path, Parameter(help="A kept study.")],
     out: Annotated[Path, Parameter(help="The results folder to write; it must be new.")],
 ) -> None:
-    """Make a results folder of a kept study."""
+    """Turn a kept study back into a results folder."""
     from paribus.results import unpack as unpack_study
 
     show_path(f"unpacked: {unpack_study(kept, out)}")
@@ -175,13 +182,22 @@ def unpack(
 def compare(
     *folders: Folder,
     output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
+    json: Annotated[
+        bool,
+        Parameter(negative=(), help="Print their verdicts as JSON in place of writing the page."),
+    ] = False,
 ) -> None:
-    """Put several studies of the same arms on one page."""
-    from paribus.report import write_comparison
+    """Show several studies of the same arms on one page."""
+    from paribus.cli import as_json
+    from paribus.report import comparison_record, write_comparison
     from paribus.results import load_results
 
     with _readable(folders) as read:
-        path = write_comparison([load_results(folder) for folder in read], output)
+        results = [load_results(folder) for folder in read]
+        if json:
+            as_json.give("compare", comparison_record(results))
+            return
+        path = write_comparison(results, output)
     show_path(f"comparison: {path}")
 
 
@@ -193,24 +209,25 @@ def paper(
         Path | None,
         Parameter(
             name=["--output", "-o"],
-            help="The PDF, by default of the paper's name; with --new the Markdown file, paper.md.",
+            help="The PDF; by default named as the paper. With --new the draft: paper.md.",
         ),
     ] = None,
     new: Annotated[
-        bool, Parameter(negative=(), help="Write a first draft on these studies, to be edited.")
+        bool, Parameter(negative=(), help="Write a first draft about these studies.")
     ] = False,
     check: Annotated[
         bool,
         Parameter(
             negative=(),
-            help="List numbers that are bound to nothing, and values that changed; set nothing.",
+            help="Only list numbers that come from no study, and values that changed; exit "
+            "code 1 if there are any.",
         ),
     ] = False,
     latex: Annotated[
         Path | None, Parameter(help="A folder for the paper as LaTeX, in place of the PDF.")
     ] = None,
 ) -> int:
-    """Set a paper whose numbers, tables and figures are of studies; 1 where --check finds any."""
+    """Make the PDF of a paper whose numbers come from studies."""
     from paribus.report import paper as papers
 
     if new:
@@ -243,7 +260,7 @@ def export(
     results: Folder,
     out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
     *,
-    trial: Annotated[str, Parameter(help="Which model: ARM/seed-N, such as layernorm/seed-1.")],
+    trial: Annotated[str, Parameter(help="The model: ARM/seed-N, such as layernorm/seed-1.")],
     folder: StudyFolder = None,
     step: Step = None,
     average_last: AverageLast = 1,
@@ -274,7 +291,7 @@ def tokenizer_train(
     ],
     out: Annotated[Path, Parameter(help="The tokenizer.json to write.")],
     *,
-    vocab_size: Annotated[int, Parameter(help="Tokens, the 256 bytes among them.")],
+    vocab_size: Annotated[int, Parameter(help="How many tokens, the 256 bytes included.")],
     column: Annotated[
         str | None, Parameter(help="Where the text is, in JSON lines and Parquet.")
     ] = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
@@ -18,44 +19,45 @@ if TYPE_CHECKING:
 # As `machine.programs` has it, which help need not wait for.
 Device = Literal["auto", "cpu", "cuda", "mps"]
 StudyName = Annotated[
-    str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
+    str,
+    Parameter(help="The name of an example (see `paribus studies`), or the path of a TOML file."),
 ]
 Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
 Overrides = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative=(), help="Override a key of the study: key=value."),
+    Parameter(name="--set", negative=(), help="Change a key of the study: key=value."),
 ]
 ResultsPath = Annotated[
     Path | None, Parameter(name="--results", help="The results folder; by default results/<study>.")
 ]
-Workers = Annotated[
-    int | None, Parameter(help="Worker processes; by default one per core, or one per GPU.")
-]
+Workers = Annotated[int | None, Parameter(help="Worker processes; by default one per core or GPU.")]
 StackSize = Annotated[
     int | None,
-    Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
+    Parameter(help="Trials trained together in a worker; by default 1, on a GPU all that fit."),
 ]
 StudyFolder = Annotated[
     Path | None,
-    Parameter(help="Where the study file lies, if its text is named by a relative path."),
+    Parameter(help="The folder of the study file, if the study names its text by a relative path."),
 ]
 Step = Annotated[
     int | None,
-    Parameter(help="Weights kept after this step (training.keep), instead of the last."),
+    Parameter(help="Weights kept after this step (training.keep) in place of the last."),
 ]
 AverageLast = Annotated[
-    int, Parameter(help="Take the mean of so many kept sets of weights, up to that one.")
+    int, Parameter(help="Average this many kept sets of weights, up to that step.")
 ]
 Eager = Annotated[
     bool,
     Parameter(
         negative=(),
-        help="Launch a GPU's kernels one by one: slower, for modules that read a tensor's value.",
+        help="Launch GPU kernels one by one: slower, for modules that read a tensor's value.",
     ),
 ]
 Trust = Annotated[
     bool,
-    Parameter(negative=(), help="Run the custom code that a results folder names, once read."),
+    Parameter(
+        negative=(), help="Run the custom code that a results folder names; read that code first."
+    ),
 ]
 
 
@@ -71,9 +73,10 @@ class Chosen(TypedDict):
 class Where:
     """Where workers run, and on what: the same of every verb that starts some."""
 
-    device: Annotated[Device, Parameter(help="What to compute on.")] = "auto"
+    device: Annotated[Device, Parameter(help="Train on this device.")] = "auto"
     backend: Annotated[
-        str, Parameter(help="Where workers run: local, or your own, such as cluster.py:Slurm.")
+        str,
+        Parameter(help="Where workers run: here, or by your own class, such as cluster.py:Slurm."),
     ] = "local"
     backend_option: Annotated[
         list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")
@@ -82,8 +85,8 @@ class Where:
         Literal["auto", "on", "off"] | None,
         Parameter(
             name="--cpu-kernels",
-            help="Train on a CPU by kernels that its C++ compiler makes, once a machine: auto is "
-            "on where there is one, whatever the study. By default what PARIBUS_CPU_KERNELS says.",
+            help="Compiled kernels for training on a CPU; auto: where there is a C++ compiler. By "
+            "default what PARIBUS_CPU_KERNELS says.",
         ),
     ] = None
 
@@ -114,7 +117,9 @@ HERE = Where()
 console = Console(highlight=False, soft_wrap=False)
 
 
-Json = Annotated[bool, Parameter(negative=(), help="Print the same as JSON.")]
+Json = Annotated[
+    bool, Parameter(negative=(), help="Print the same as JSON, on standard output alone.")
+]
 
 
 @Parameter(name="*")
@@ -123,17 +128,20 @@ class Answer:
     """How a verdict is given: the same of every verb that gives one."""
 
     verbose: Annotated[
-        bool, Parameter(negative=(), help="Every test, contrast, control and caution as well.")
+        bool, Parameter(negative=(), help="Print every test, control and caution too.")
     ] = False
     json: Annotated[
-        bool, Parameter(negative=(), help="Print verdict.json alone; all else goes to stderr.")
+        bool,
+        Parameter(
+            negative=(), help="Print verdict.json in place of the card; all else goes to stderr."
+        ),
     ] = False
     exit_verdict: Annotated[
         bool,
         Parameter(
             negative=(),
-            help="Exit with the code of the word: 0 BETTER, 11 WORSE, 12 SAME, 13 UNRESOLVED, "
-            "14 DESCRIPTIVE, 3 INVALID; of several arms that of the worst.",
+            help="Exit with a code for the word: 0 BETTER, 11 WORSE, 12 SAME, 13 UNRESOLVED, "
+            "14 DESCRIPTIVE, 3 INVALID; of several words the worst.",
         ),
     ] = False
 
@@ -154,10 +162,12 @@ def print_json(value: Any) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print each part on lines of its own; of text that is broken, no line ends in a space."""
+    """Print each part on lines of its own; of text that is broken, no line ends in a space. A
+    `Text` is a command: it keeps its line, however long.
+    """
     for part in parts:
         if not isinstance(part, str):
-            console.print(part)
+            console.print(part, soft_wrap=isinstance(part, Text) or None)
             continue
         for line in console.render_str(part).wrap(console, console.width):
             line.rstrip()

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from paribus import numbers
 from paribus.analysis import (
     Analysis,
     Detectable,
-    Foreseen,
     PlannedLooks,
-    foreseen,
     least_effect,
     look_in_words,
     sights,
@@ -49,6 +48,7 @@ from paribus.report.section_tables import (
     tuning_table,
 )
 from paribus.report.table_model import MARKS, Table
+from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_untuned
@@ -73,9 +73,8 @@ def by_name(study: Study) -> Study:
     return study.model_copy(update={"arms": arms})
 
 
-def marked(state: str) -> str:
-    """Return the sign of a control's state, in its colour."""
-    sign = tables.STATES[state][0]
+def marked(sign: str) -> str:
+    """Return the sign of a control, in its colour."""
     return f"[{MARKS[sign]}]{sign}[/]"
 
 
@@ -87,6 +86,11 @@ def warning(text: str) -> str:
 def dim(text: str) -> str:
     """Return a line of less weight."""
     return f"[dim]{escape(text)}[/]"
+
+
+def _command(line: str) -> Text:
+    """Return a command on one line, however long: it is copied."""
+    return Text(f"  {line}")
 
 
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
@@ -207,6 +211,14 @@ def comparison(analysis: Analysis) -> Parts:
         yield dim(f"claimed by {analysis.study.claims.source}" if analysis.study.claims else "")
     yield tables.controls(named).only("control", "arm", "state", "evidence")
     yield from _left_out(named)
+
+
+def not_compared(results: Results) -> Parts:
+    """Yield what trials recorded that is no endpoint; nothing where all of it is one."""
+    metrics, compared = results.metrics, results.study.metrics
+    left = [of.label for name, of in metrics.items() if name not in compared]
+    if left:
+        yield dim(f"recorded in tables/scores.csv, and no endpoint: {', '.join(left)}")
 
 
 def _left_out(analysis: Analysis) -> Parts:
@@ -360,8 +372,75 @@ def sampled(analysis: Analysis) -> Parts:
 # Designs
 
 
+def smallest_change(
+    study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], named: str
+) -> Parts:
+    """Yield the smallest change that the design will see, for each primary endpoint, and by which
+    SD; where none is known, the pilot that would tell. `named` is what the user called the study.
+    """
+    n, inference = len(study.seeds), study.inference
+    if not study.contrasts:
+        yield "One arm alone: nothing is compared."
+        return
+    if n < DESCRIPTIVE_BELOW:
+        seeds = numbers.plural(n, "seed")
+        yield warning(f"{seeds}: nothing is tested; state {DESCRIPTIVE_BELOW} seeds or more")
+        return
+    unknown = []
+    for endpoint in study.judged:
+        metric = metrics[endpoint.metric]
+        mine = [row for row in rows if row.metric == metric.name]
+        if not mine:
+            unknown.append(metric.label)
+            continue
+        largest = max(mine, key=lambda row: row.effect)
+        unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1", "share") else ""
+        upto = "up to " if study.plan else ""
+        yield (
+            f"[bold]With {upto}{n} seeds you will see a change of "
+            f"{numbers.fixed(largest.effect, metric.change_digits)}{escape(unit)} or more in "
+            f"{escape(metric.label)}[/], at {inference.power:.0%} power."
+        )
+        yield dim(_source(largest, metric))
+        if len({row.contrast.split(" against ")[0] for row in mine}) < len(study.contrasts):
+            unknown.append(f"{metric.label} of the other arms")
+    pilot = f"{study.name}-pilot"
+    first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
+    seeds = list(range(first, first + DESCRIPTIVE_BELOW))
+    if study.tuning and study.inference.choice != "fixed" and any(row.kept for row in rows):
+        yield dim("What choosing the tuned values adds is not in it.")
+    if unknown:
+        yield warning(
+            f"how much {listed(unknown)} varies from seed to seed is not known: no kept study has "
+            "a like contrast. A pilot tells:"
+        )
+    elif any(row.kept for row in rows):
+        yield dim("A pilot of your own tells better:")
+    if unknown or any(row.kept for row in rows):
+        yield _command(f'paribus run {named} --set "seeds={seeds}" --results results/{pilot}')
+        yield _command(f"paribus plan {named} --pilot results/{pilot}")
+
+
+def _source(row: Detectable, metric: Metric) -> str:
+    """Say which SD a plan goes by, and where it is from."""
+    digits = metric.change_digits
+    sd = numbers.fixed(row.sd, digits)
+    if row.kept is None:
+        of = {"stated": "as stated", "pilot": f"of {row.contrast} in the pilot"}
+        return f"SD of paired differences {sd}, {of.get(row.source, 'the largest of the pilot')}."
+    low, high = (numbers.fixed(value, digits) for value in row.kept.middle_half)
+    contrasts, n = numbers.plural(len(row.kept.sds), "contrast"), len(row.kept.studies)
+    studies = "1 kept study" if n == 1 else f"{n} kept studies"
+    half = f"; the middle half has {low} to {high}" if len(row.kept.sds) > 3 else ""
+    return (
+        f"SD of paired differences {sd}, the median of {contrasts} that change "
+        f"{listed([f'the {kind}' for kind in row.kept.kind])} in "
+        f"{studies} of small models{half}."
+    )
+
+
 def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric]) -> Parts:
-    """Yield what the design detects in SDs, what it cannot see, and with a pilot in the units."""
+    """Yield what the design detects in SDs, what it cannot see, and each contrast in its units."""
     n, inference = len(study.seeds), study.inference
     if n < 2:
         yield "One seed: nothing can be tested."
@@ -378,28 +457,8 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
         f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family}{simulated})."
     )
     yield from design(study, metrics)
-    for one in () if rows else foreseen(study):
-        yield _expected(n, one, metrics[one.metric])
-    if not rows:
-        yield dim(
-            "With --pilot DIR (five seeds of this study are one: --set 'seeds=[901, 902, 903, 904, "
-            "905]') or --sd X it is of this study."
-        )
     for name in dict.fromkeys(row.metric for row in rows):
         yield from _in_units([row for row in rows if row.metric == name], metrics[name])
-
-
-def _expected(n: int, one: Foreseen, metric: Metric) -> str:
-    """`With 5 seeds you will see a change of 0.033 nats/token or more in validation loss ...`."""
-    low, effect, high = (
-        numbers.fixed(x, metric.change_digits) for x in (one.low, one.effect, one.high)
-    )
-    unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1") else ""
-    return escape(
-        f"With {n} seeds you will see a change of about {effect}{unit} or more in {metric.label} "
-        f"({low} to {high}): by the spread of {one.contrasts} contrasts of kept studies, of models "
-        "of some 1.6 million parameters."
-    )
 
 
 def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
@@ -417,6 +476,7 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
     ]
     head = ("contrast", "SD", "detects", "margin", "pairs for it")
     yield _table(f"{metric.label}{unit}", head, cells, "contrast")
+    told: dict[str, list[str]] = {}
     for row in rows:
         if row.one_more:
             seed, tuning_seed = (numbers.fixed(x, digits) for x in row.one_more)
@@ -425,21 +485,19 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
                 f"{numbers.fixed(row.choice, digits)}. One more seed detects {seed}, one more "
                 f"tuning seed {tuning_seed}."
             )
+        least = f"the smallest detectable effect, {numbers.fixed(row.effect, digits)}, exceeds"
         if row.exceeds_margin:
             way_out = (
                 f"{row.pairs_for_margin} seeds would resolve it"
                 if row.pairs_for_margin
                 else "no number of seeds resolves it, more tuning seeds do"
             )
-            yield warning(
-                f"{row.contrast}: the smallest detectable effect exceeds the margin; {way_out}"
-            )
+            told.setdefault(f"{least} the margin; {way_out}", []).append(row.contrast)
         if row.could_miss:
-            yield warning(
-                f"{row.contrast}: the smallest detectable effect, "
-                f"{numbers.fixed(row.effect, digits)}, exceeds the smallest effect worth "
-                f"detecting, {row.smallest_effect:g}"
-            )
+            missed = f"{least} the smallest effect worth detecting, {row.smallest_effect:g}"
+            told.setdefault(missed, []).append(row.contrast)
+    for words, contrasts in told.items():
+        yield warning(f"{listed(contrasts)}: {words}")
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
@@ -512,25 +570,25 @@ def minutes(study: Study) -> float | None:
     return None if flops is None else flops / FLOPS_PER_SECOND / 60
 
 
-def shipped(groups: dict[str, dict[str, Study]]) -> Parts:
-    """Yield the studies that ship by what they are for: title, arms x seeds, time, text."""
-    for title, studies in groups.items():
+def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Parts:
+    """Yield the examples that ship, group by group: what each asks, and what it takes."""
+    for group, names in groups.items():
         rows = [
             (
                 name,
-                study.title or study.question,
-                f"{len(study.arms)} x {len(study.seeds)}",
-                _in_minutes(minutes(study)),
-                "downloads once" if study.format.downloads(study) else "ships",
+                studies[name].question or studies[name].title,
+                _in_minutes(minutes(studies[name])),
+                "once" if studies[name].format.downloads(studies[name]) else "no",
             )
-            for name, study in studies.items()
+            for name in names
         ]
-        head = ("study", "compares", "trials", "training", "text")
-        yield _table(title, head, rows, "study", "compares", "text")
+        head = ("study", "what it asks", "takes", "network")
+        yield _table(group, head, rows, "study", "what it asks", "network")
     yield (
-        "Trials are arms x seeds; times of training alone, as two cores with bfloat16 take for the "
-        "shape of quickstart. None needs a GPU. paribus plan STUDY measures it here."
+        "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
+        "example needs a GPU. Network: whether its text is downloaded, once."
     )
+    yield "Begin with: paribus run quickstart"
 
 
 def _in_minutes(found: float | None) -> str:

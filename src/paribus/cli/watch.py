@@ -176,7 +176,7 @@ def _controls(results: Results) -> list[str]:
     lines = []
     for arm, reference in results.study.contrasts:
         marks = [
-            f"{marked(control.state)} {control.name}"
+            f"{marked(control.sign)} {control.name}"
             for control in results.controls
             if control.arm == arm
         ]

@@ -90,6 +90,13 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     known = [*outcomes, *(f"row {row.id}" for row in rule.rows)]
     for one in study.hypotheses:
         where = f"hypothesis '{one.name}'"
+        if not compared:
+            raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")
+        if not (one.supported_by or one.contradicted_by):
+            raise ParibusError(
+                f"{where} is supported and contradicted by nothing; state an outcome, such as "
+                'supported_by = ["ADOPT"]'
+            )
         for arm in one.arms:
             if arm not in compared:
                 raise ParibusError(

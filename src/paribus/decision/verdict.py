@@ -13,7 +13,7 @@ from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, wor
 from paribus.decision.hypotheses import judge, said_by
 from paribus.decision.reach import pairs_needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
-from paribus.decision.rules import rule_of
+from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, Decided
 from paribus.statistics.outliers import outlier
@@ -28,6 +28,14 @@ TESTS = {
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
 IDENTICAL = "nothing: identical to rounding"
+# Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
+OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
+SURVIVED = {
+    "Q0": "the change lies inside the margin",
+    "Q+": "the arm is better",
+    "Q-": "the arm is worse",
+    "Q?": "the effect is open",
+}
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
 NOT_PROVEN = {
@@ -180,7 +188,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         rule=analysis.study.decision.rule,
         row=row.id,
         outcome=row.outcome,
-        reason=_reason(row, contrast),
+        reason=_reason(row, contrast, evidence),
         supports=tuple(name for name, says in said.items() if says),
         contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
@@ -216,7 +224,7 @@ def _answer(
     opening = WORDS[word].opening.format(**names)
     if word == "INVALID":
         return f"{opening}: {evidence.invalid}."
-    parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}"]
+    parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}".rstrip()]
     parts += [effect_in_words(contrast)] if contrast.decided else [contrast.why_not]
     parts += [events] if (events := events_in_words(analysis, contrast.arm)) else []
     parts += _benefit(analysis, contrast.arm)
@@ -225,15 +233,22 @@ def _answer(
         for other in worse_elsewhere(analysis, contrast)
     ]
     action = OUTCOMES[row.outcome].action.format(**names)
-    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast)}")
+    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast, evidence)}")
     if needed is not None:
         parts.append(_way_out(row, contrast, needed))
     return " ".join(f"{part}." for part in parts)
 
 
-def _reason(row: Row, contrast: Contrast) -> str:
-    """Say why this row: power is not what is missing where quality could not be tested."""
+def _reason(row: Row, contrast: Contrast, evidence: Evidence) -> str:
+    """Say why this row: power is not what is missing where quality could not be tested, and what
+    holds of the survivors of an arm that lost more seeds is not said of the arm.
+    """
     told = row.reason or row.when
+    if evidence.state.divergence == "more" and (
+        row.outcome in OF_QUALITY or row.reason == SAME.reason
+    ):
+        seen = SURVIVED[evidence.state.quality]
+        return f"{seen} in the seeds that both survived, but the arm diverged in more of them"
     if row.open not in EFFECTS:
         return told
     censored = "some trials never reached the target" if any(contrast.censored) else ""
@@ -345,8 +360,9 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
         "writing": cost.decoding,
     }
     gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    unit = "bytes" if cost.in_bytes else "tokens"
-    throughput = f"{unit} per second: {', '.join(gains)}" if gains else "throughput: not compared"
+    counted = analysis.study.format.tokens(analysis.study, arm) is not None
+    speed = f"{'bytes' if cost.in_bytes else 'tokens'} per second" if counted else "speed"
+    throughput = f"{speed}: {', '.join(gains)}" if gains else "throughput: not compared"
     return (f"calibration: {calibration}", throughput)
 
 

@@ -259,8 +259,11 @@ def _consumed_bytes(record: StackedEvidence) -> int:
 
 
 def _initial_values(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """Return a shared parameter has the same name and shape; another *rule* must be the arm's
-    doing."""
+    """Compare what both models have, by name and shape: another *rule* must be the arm's doing.
+
+    What one of them has alone is counted, and named.
+    """
+    names = [*own.initial, *(name for name in other.initial if name not in own.initial)]
     shared = [
         name
         for name, ours in own.initial.items()
@@ -268,7 +271,9 @@ def _initial_values(own: StackedEvidence, other: StackedEvidence, declared: Decl
     ]
     differing = [n for n in shared if own.initial[n]["sha256"] != other.initial[n]["sha256"]]
     if not differing:
-        return "held", f"{len(shared)} shared parameters bit-equal at step 0"
+        alone = [name for name in names if name not in shared]
+        told = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
+        return "held", f"{told}; not shared: {named(alone)}" if alone else told
     same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
     if same_rule:
         return "broken", f"drawn by one rule, yet different: {named(same_rule)}"

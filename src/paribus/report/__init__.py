@@ -6,13 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paribus.report.compare import write_comparison
+    from paribus.report.compare import comparison_record, write_comparison
     from paribus.report.figures import draw
     from paribus.report.page import prepare, render, write_report
     from paribus.report.paper import write_paper
 
 # Loaded when asked for: what draws takes a second to import, and tables need none of it.
 _HOMES = {
+    "comparison_record": "compare",
     "draw": "figures",
     "prepare": "page",
     "render": "page",
@@ -22,6 +23,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "comparison_record",
     "draw",
     "prepare",
     "render",

@@ -9,6 +9,7 @@ from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import Verdict, Word, change_in_words
 from paribus.report.words import divergence_in_words, listed, missing_in_words, names
+from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes by which the reference stays
@@ -16,7 +17,12 @@ KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes by which t
 
 @dataclass(frozen=True)
 class CardRow:
-    """An arm on one endpoint; `note` is what its cost is, and in how many seeds it diverged."""
+    """An arm on one endpoint.
+
+    Attributes:
+        note: what its cost is, and in how many seeds it diverged.
+        p: of the test that decides; where too few pairs are left to test, how many there are.
+    """
 
     word: Word
     note: str
@@ -85,7 +91,8 @@ def _row(analysis: Analysis, verdict: Verdict, called: str) -> CardRow:
     change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
     lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
     note = "; ".join(filter(None, (verdict.cost, lost)))
-    return CardRow(verdict.word, note, called, change, f"p {p}" if p else "")
+    few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
+    return CardRow(verdict.word, note, called, change, f"p {p}" if p else few)
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:

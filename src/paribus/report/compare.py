@@ -14,7 +14,7 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.decision import decide
+from paribus.decision import decide, verdict_record
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report.figures import Figure, colours
@@ -67,6 +67,18 @@ def render_comparison(results: Sequence[Results]) -> str:
         colours=arms,
         tables=[_studies(labels, results), _contrasts(labels, analyses, shared)],
     )
+
+
+def comparison_record(results: Sequence[Results]) -> dict[str, Any]:
+    """Return the verdicts on the shared contrasts and endpoints as plain values, by study."""
+    shared, metrics = _shared(results), _judged(results)
+    analyses = [analyse(one) for one in results]
+    studies = {}
+    for label, analysis in zip(_labels(results), analyses, strict=True):
+        verdicts = verdict_record(analysis.study, decide(analysis))["verdicts"]
+        mine = [v for v in verdicts if (v["arm"], v["reference"]) in shared]
+        studies[label] = [v for v in mine if v["metric"] in metrics]
+    return {"studies": studies}
 
 
 def _shared(results: Sequence[Results]) -> list[Pair]:

@@ -19,12 +19,6 @@ from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
 MOST_NOTABLE = 50  # trials that are named although they are many
-STATES = {
-    "held": "✓ held",
-    "declared": "~ declared",
-    "not proven": "? not proven",
-    "broken": "✗ broken",
-}
 WHOSE = ("endpoint", "arm", "against")
 
 
@@ -311,15 +305,15 @@ def controls(analysis: Analysis) -> Table:
     """Return all else equal: every control with its evidence."""
     called = names(analysis.study)
     rows = tuple(
-        (c.name, called[c.arm], called[c.reference], STATES[c.state], c.detail)
+        (c.name, called[c.arm], called[c.reference], f"{c.sign} {c.state}", c.detail)
         for c in analysis.controls
     )
     head = ("control", "arm", "against", "state", "evidence")
     return Table(
         "controls",
-        "All else equal. Held: equal in every seed, by digest. Declared: differs because the arm "
-        "says so. Not proven: not looked at yet. Broken: differs though nothing says so, and the "
-        "contrast is not analysed.",
+        "All else equal. Held: equal in every seed, by digest; with ~ of what both arms have. "
+        "Declared: differs because the arm says so. Not proven: not looked at yet. Broken: differs "
+        "though nothing says so, and the contrast is not analysed.",
         head,
         rows,
         frozenset(head),
@@ -377,11 +371,13 @@ def costs(analysis: Analysis) -> Table:
         )
         for c in analysis.costs
     )
+    counted = any(analysis.study.format.tokens(analysis.study, c.arm) for c in analysis.costs)
     return Table(
         "costs",
-        "Change of the expected calibration error (share), and of speed (per cent) in training, "
-        f"reading and writing (from ratios), with {level} intervals over seed pairs."
-        f"{' Where tokenizers differ, it is in bytes per second.' if in_bytes else ''} The "
+        "Change of the expected calibration error (share), and of "
+        f"{'tokens per second' if counted else 'speed'} (per cent) in "
+        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),
         rows,

@@ -9,6 +9,7 @@ repeatable is `not proven` until then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +24,9 @@ Declared = Mapping[str, Any]
 """What an arm sets apart from its reference, by dotted key."""
 
 WORST: tuple[State, ...] = ("broken", "not proven", "declared")
+SIGNS: dict[State, str] = {"held": "✓", "declared": "~", "not proven": "?", "broken": "✗"}
+MOST_TEXTS = 2  # findings of one control that are shown
+COUNT = re.compile(r"([\d,]+) of ([\d,]+) ")
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,24 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Control:
-    """One control between `arm` and `reference`, over all seeds that both have."""
+    """One control between `arm` and `reference`, over all seeds that both have.
+
+    Attributes:
+        detail: the evidence, and of how many pairs it is. Where it begins with a count, such as `24
+            of 28 parameters`, it is of so many alone.
+    """
 
     name: str
     arm: str
     reference: str
     state: State
     detail: str
+
+    @property
+    def sign(self) -> str:
+        """The mark of its state; `~` also where it holds of a part of what is counted."""
+        count = COUNT.match(self.detail) if self.state == "held" else None
+        return "~" if count and count[1] != count[2] else SIGNS[self.state]
 
 
 Labelled = tuple[str, State, str]
@@ -151,13 +166,26 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
     return found
 
 
-def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
-    for state in WORST:
-        trials = [label for label, found, _ in findings if found == state]
-        if trials:
-            detail = next(text for _, found, text in findings if found == state)
-            return state, f"{detail} ({named(list(dict.fromkeys(trials)))})"
-    return "held", findings[0][2]
+def _summarise(findings: list[Labelled]) -> Finding:
+    """Return the worst state, what was seen there, and in how many of the seeds."""
+    found = {state for _, state, _ in findings}
+    state: State = next((one for one in WORST if one in found), "held")
+    seen = [(label, text) for label, one, text in findings if one == state]
+    trials = list(dict.fromkeys(label for label, _ in seen))
+    texts = list(dict.fromkeys(text for _, text in seen))  # a digest is another one in every seed
+    n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))
+    told = texts[0]
+    if state == "held":
+        told = "; ".join(texts[:MOST_TEXTS])
+        told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
+    where = [] if state == "held" else [named(trials)]
+    where += [f"{n} of {of} seeds"] if of > 1 else []
+    return state, f"{told} ({': '.join(where)})" if where else told
+
+
+def _seeds(labels: Iterable[str]) -> int:
+    """Return how many seeds there are in labels of trials."""
+    return len({label.rpartition("/seed-")[2] for label in labels if "/seed-" in label})
 
 
 def settings(own: Evidence, other: Evidence, declared: Declared) -> Finding:

@@ -13,6 +13,7 @@ from paribus.study.load import (
     parse_override,
     parse_study,
     read_sealed,
+    shipped_groups,
     shipped_studies,
 )
 from paribus.study.null_study import null_study
@@ -93,6 +94,7 @@ __all__ = [
     "read_sealed",
     "require_trust",
     "rule_record",
+    "shipped_groups",
     "shipped_studies",
     "step_code",
     "tuning_study",

@@ -70,9 +70,8 @@ def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
     `start` says where relative paths start.
     """
     known = [one.name for one in file.parent.glob("*.py") if one != file]
-    return ParibusError(
-        f"{where}: no file {file}: {nearest(file.name, known)}; paths start at {start}"
-    )
+    hint = f": {nearest(file.name, known)}" if known else ""
+    return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,28 @@ from paribus.study.tuning import NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
-_EXAMPLES = resources.files("paribus.study") / "examples"
+EXAMPLES = Path(__file__).with_name("examples")
+# Folders of examples, in the order in which they are listed.
+GROUPS = {
+    "first-steps": "First steps",
+    "model": "Ideas: the model",
+    "optimizer": "Ideas: the optimizer",
+    "text": "Ideas: text and tokens",
+    "commissioned": "The commissioned question: what normalising embeddings does",
+}
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the examples that ship with the package, by name."""
-    return {name: load_study(name) for name in _shipped_names()}
+    """Load the examples that ship with the package, by name, group by group."""
+    return {name: load_study(name) for names in shipped_groups().values() for name in names}
 
 
-def _shipped_names() -> list[str]:
-    names = (entry.name for entry in _EXAMPLES.iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+def shipped_groups() -> dict[str, list[str]]:
+    """Return the names of the examples that ship, by the title of their group."""
+    return {
+        title: sorted(file.stem for file in (EXAMPLES / folder).glob("*.toml"))
+        for folder, title in GROUPS.items()
+    }
 
 
 def load_study(
@@ -61,6 +71,8 @@ def load_study(
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
             table["tuning"].pop("chosen", None)
+    else:
+        _require_arms(table, label)
     try:
         study = parse_study(table, folder=folder, label=label, foreign=foreign)
     except ParibusError:
@@ -119,6 +131,18 @@ def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
     return study.sealed_as(Sealed(table, schema, study.model_dump(mode="json")))
 
 
+def _require_arms(table: dict[str, Any], label: str) -> None:
+    """Raise ParibusError where a hypothesis states a list of arms without any: a record of one that
+    is about all arms has that too."""
+    hypotheses = table.get("hypotheses")
+    for one in hypotheses if isinstance(hypotheses, list) else ():
+        if isinstance(one, dict) and one.get("arms") == []:
+            raise ParibusError(
+                f"{label}: hypothesis '{one.get('name')}' has arms = [], which is none; name some, "
+                "or leave arms out for every arm that is compared"
+            )
+
+
 def _put(table: dict[str, Any], key: str, value: Any) -> None:
     """Set the dotted `key` of what a file says; what it does not say begins to be there."""
     *tables, name = key.split(".")
@@ -149,8 +173,9 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
     """Return the text, the folder of relative paths, and how to call it in an error."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
-        if name in (known := _shipped_names()):
-            return (_EXAMPLES / f"{name}.toml").read_text("utf-8"), Path.cwd(), name
+        known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
+        if name in known:
+            return known[name].read_text("utf-8"), Path.cwd(), name
         hint = nearest(name, known)
         raise ParibusError(
             f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -398,6 +399,10 @@ def _derived(results: Results, checked: list[str]) -> Iterator[str]:
     `checked`."""
     findings, found, is_older = derived(results)
     yield from findings
+    states = Counter(control.state for control in results.controls)
+    if states:
+        told = ", ".join(f"{n} {state}" for state, n in states.items())
+        checked.append(f"{states.total()} controls from the records of both trials: {told}")
     told = "analysis and verdict from the scores"
     if is_older:
         told += " (in what an older schema says)"

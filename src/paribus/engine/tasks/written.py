@@ -130,9 +130,8 @@ class WrittenSuite:
                 raise ParibusError(f"task '{name}' was left out: {self.left_out[name]}")
             if name not in self.tasks:
                 own = "; your own goes to tasks.own" if ":" in name else ""
-                raise ParibusError(
-                    f"task '{name}' is not in {self.folder}: {nearest(name, self.tasks)}{own}"
-                )
+                known = {*self.tasks, *self.left_out}
+                raise ParibusError(f"there is no task '{name}': {nearest(name, known)}{own}")
         return [task for name, task in self.tasks.items() if names is None or name in names]
 
     def registered(self, names: Sequence[str] | None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.files import write_bytes
-from paribus.report.paper.bound import Bound, Format, Markdown, Words, printed
+from paribus.report.paper.bound import MOST_DIGITS, Bound, Format, Markdown, Words, printed
 from paribus.report.paper.typesetting import needs_fonts, to_pdf, write_figures
 from paribus.untrusted_io import read_json, read_text
 
@@ -81,7 +81,7 @@ class Source(BaseModel):
     abstract: str = ""
     bibliography: str = ""
     studies: dict[str, str] = {}
-    digits: int = Field(default=12, ge=0)
+    digits: int = Field(default=MOST_DIGITS, ge=0, le=MOST_DIGITS)
     literal: list[int | float | str] = []
     _path: Path = PrivateAttr()
     _body: str = PrivateAttr()
@@ -175,7 +175,10 @@ def render(source: Source, bound: Bound, form: Format = "typst") -> Rendered:
         body = jinja.from_string(source.body).render(functions)
         abstract = jinja.from_string(source.abstract).render(functions)
     except jinja2.TemplateSyntaxError as error:
-        raise ParibusError(f"{source.path}:{error.lineno}: {error.message}") from None
+        raise ParibusError(
+            f"{source.path}:{error.lineno}: braces that cannot be read ({error.message}); they "
+            'hold one call and are closed, such as {{ change("study", "arm") }}'
+        ) from None
     except jinja2.UndefinedError as error:
         name = re.search(r"'(\w+)' is undefined", str(error))
         known = nearest(name[1], functions) if name else "correct it"
@@ -212,11 +215,27 @@ def _require_works(source: Source, text: str) -> None:
     if not cited:
         return
     if not source.bibliography:
-        raise ParibusError(f"{source.path} cites @{cited[0]} and names no bibliography")
+        raise ParibusError(
+            f"{_cited_at(source, cited[0])}: @{cited[0]} is cited and the front matter names no "
+            "bibliography; state one, such as bibliography: paper.bib"
+        )
     works = set(re.findall(r"@\w+\s*\{\s*([^,\s]+)", read_text(source.works, MOST_BYTES)))
     for key in cited:
         if key not in works:
-            raise ParibusError(f"{source.path}: unknown work @{key}: {nearest(key, works)}")
+            raise ParibusError(
+                f"{_cited_at(source, key)}: @{key} is not in {source.bibliography}: "
+                f"{nearest(key, works)}"
+            )
+
+
+def _cited_at(source: Source, key: str) -> str:
+    """Return the file, and the line of it that cites `key`."""
+    place = source.body.find(f"@{key}")
+    return (
+        f"{source.path}:{source.body.count(chr(10), 0, place) + 1}"
+        if place >= 0
+        else str(source.path)
+    )
 
 
 def literals(source: Source) -> Iterator[str]:

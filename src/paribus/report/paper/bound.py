@@ -7,6 +7,7 @@ the paper's lock file is made of that. A name that does not exist is a ParibusEr
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from paribus.untrusted_io import read_json
 Format = Literal["typst", "latex"]
 NARROW = 0.62  # of the text's width, for a figure that does not want all of it
 CHANGES, DESIGNS, ERRORS = "changes", "designs", "errors"
+MOST_DIGITS = 12
 MOST_MISSING = 3  # trials that an error names
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$@^~!])")
 
@@ -60,10 +62,18 @@ class Markdown(str):
 
 
 def _bound(function: Callable[..., str]) -> Callable[..., str]:
-    """Keep what the function gives, by its name and arguments."""
+    """Keep what the function gives, by its name and arguments. Other arguments than it takes are
+    a ParibusError."""
+    takes = inspect.signature(function)
 
     @functools.wraps(function)
     def keeping(self: Bound, *args: Any, **kw: Any) -> str:
+        try:
+            takes.bind(self, *args, **kw)
+        except TypeError as error:
+            names = ", ".join(name for name in takes.parameters if name != "self")
+            raise ParibusError(f"{function.__name__} takes {names}: {error}") from None
+        _require_size(function.__name__, **kw)
         said = function(self, *args, **kw)
         told = [*map(_argument, args), *(f"{key}={_argument(value)}" for key, value in kw.items())]
         kept = digest(said.shows)[:16] if isinstance(said, Markdown) else str(said)
@@ -72,6 +82,18 @@ def _bound(function: Callable[..., str]) -> Callable[..., str]:
 
     keeping.is_bound = True  # type: ignore[attr-defined]
     return keeping
+
+
+def _require_size(name: str, digits: Any = None, width: Any = None, **_: Any) -> None:
+    """Raise ParibusError for a number of digits, or a width, that is none."""
+    if digits is not None and (type(digits) is not int or not 0 <= digits <= MOST_DIGITS):
+        raise ParibusError(
+            f"{name}: digits = {digits!r} must be a whole number from 0 to {MOST_DIGITS}"
+        )
+    if width is not None and (type(width) not in (int, float) or not 0 < width <= 1):
+        raise ParibusError(
+            f"{name}: width = {width!r} must be a share of the text's width, above 0 and at most 1"
+        )
 
 
 def _argument(value: Any) -> str:
@@ -91,7 +113,7 @@ class Bound:
     """
 
     paths: Mapping[str, Path]
-    digits: int = 12
+    digits: int = MOST_DIGITS
     form: Format = "typst"
     values: dict[str, str] = field(default_factory=dict)
     drawn: dict[str, tuple[Figure, int]] = field(default_factory=dict)
