@@ -23,7 +23,7 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import commands, folder_verbs
+from paribus.cli import commands, folder_verbs, ledger_verbs
 from paribus.cli.plain_output import plain_output
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
@@ -73,6 +73,12 @@ for _name, _verb in VERBS.items():
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
 tokenizer.command(folder_verbs.tokenizer_train, name="train")
 app.command(tokenizer)
+ledger = App(name="ledger", help="Texts that were opened, when and by which studies.")
+ledger.default(ledger_verbs.show_ledger)
+ledger.command(ledger_verbs.show_ledger, name="list")
+ledger.command(ledger_verbs.verify_ledger, name="verify")
+ledger.command(ledger_verbs.merge_ledgers, name="merge")
+app.command(ledger)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

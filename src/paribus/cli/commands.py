@@ -167,11 +167,12 @@ def check(
 
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
+    from paribus.ledger import unrecorded
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, unrecorded():
         register_study(loaded, Path(folder) / "results", **options)
     show(*printed.design(loaded, {}))
     show(
@@ -428,7 +429,9 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
+    from paribus.results import ResultsFolder
     from paribus.results.formats import write_json
+    from paribus.results.opened_texts import note
     from paribus.results.store import secure
 
     if not results.finished:
@@ -439,6 +442,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(analysis.study, verdicts))
+    note(ResultsFolder(results.path), is_known=True)
     return analysis, verdicts
 
 
