@@ -119,7 +119,10 @@ class Looked(Event):
 
 
 class Decided(Event):
-    """A verdict was given: words by metric and arm."""
+    """A verdict was given: words by metric and arm.
+
+    Of a verdict from before there were words, the outcome of its rule.
+    """
 
     kind: Literal["verdict"] = "verdict"
     words: dict[str, dict[str, str]] = {}
