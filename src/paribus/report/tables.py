@@ -267,6 +267,36 @@ def tests(analysis: Analysis) -> Table:
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
 
 
+def both_texts(analysis: Analysis) -> list[Table]:
+    """Return primary contrasts on validation and test text beside each other; none of one text."""
+    if not analysis.both_texts:
+        return []
+    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
+    rows = []
+    for one in analysis.both_texts:
+        metric = analysis.metrics[one.metric]
+        means = (one.validation, one.test, one.difference)
+        changes = [
+            numbers.delta(m.mean, m.interval.low, m.interval.high, metric.change_digits)
+            for m in means
+        ]
+        whose = (metric.label, called[one.arm], called[one.reference], str(len(one.seeds)))
+        rows.append((*whose, *changes, numbers.p_or_blank(one.difference.p)))
+    return [
+        Table(
+            "both-texts",
+            f"The change on validation text and on the test part, with {level} intervals of the "
+            "paired t, and their difference, seed by seed; its p is not adjusted. The verdict is "
+            "of the test part, by the registered test.",
+            (*WHOSE, "n", "on validation text", "on the test part", "difference", "p"),
+            tuple(rows),
+            frozenset(WHOSE),
+            wide=True,
+            title="validation text and test part",
+        )
+    ]
+
+
 def claims(analysis: Analysis) -> Table | None:
     """Return what was claimed beside what was measured; None where nothing is claimed."""
     study, called = analysis.study, names(analysis.study)
