@@ -70,7 +70,7 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], apart: str = "") ->
             is_test or bool(before and before.is_test),
             max(event.tests, before.tests if before else 0),
         )
-    return sorted(found.values(), key=lambda use: (use.time, use.registration))
+    return sorted(found.values(), key=lambda use: use.time)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ from paribus.study.tuning_study import TASKS
 from paribus.untrusted_io import is_regular
 
 OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
-OFF = f"{VARIABLE} is empty"
 _told: set[str] = set()  # why nothing is recorded, each said once by a process
 
 
@@ -241,7 +240,9 @@ def read_reuse(folder: ResultsFolder) -> Reuse | None:
 def _required() -> Path:
     path = ledger_path()
     if path is None:
-        raise ParibusError(f"there is no ledger to ask: {OFF}; name a file in it, or unset it")
+        raise ParibusError(
+            f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it"
+        )
     return path
 
 
@@ -259,7 +260,7 @@ def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
 
 
 def _tell(why: str) -> None:
-    if why not in _told and not why.endswith(OFF):
+    if why not in _told and ledger_path() is not None:  # who turned it off knows
         _told.add(why)
         logging.getLogger("paribus").warning("not recorded in a ledger: %s", why)
 

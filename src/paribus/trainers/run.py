@@ -21,7 +21,14 @@ from paribus.decision import own_rule
 from paribus.errors import ParibusError, nearest
 from paribus.ledger import TextPart
 from paribus.metric import ItemSums, Metric, by_name
-from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    extended,
+    load_results,
+    needed_trials,
+    read_looks,
+)
 from paribus.results.opened_texts import (
     note,
     open_in_ledger,
@@ -71,7 +78,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     folder.require_home()
     trainer = find_trainer(study)
     with folder.lock():
-        study = folder.adopt(study)
+        study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
         _require_fresh(study, folder, declaration)
         if study.tuning is not None:
@@ -100,7 +107,7 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     folder.require_home()
     trainer = find_trainer(study)
     with folder.lock():
-        study = folder.adopt(study)
+        study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
         _require_fresh(study, folder, declaration)
         _register(study, folder, declaration)
