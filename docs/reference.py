@@ -71,7 +71,9 @@ def help_of(verb: str) -> str:
 
 def verbs() -> str:
     """Return the page of the command line."""
-    told = [f"## {verb}\n\n```text\n{help_of(verb)}\n```" for verb in (*VERBS, "tokenizer")]
+    told = [
+        f"## {verb}\n\n```text\n{help_of(verb)}\n```" for verb in (*VERBS, "tokenizer", "ledger")
+    ]
     codes = "\n".join(
         f"| {of.exit_code} | with `--exit-verdict`: the answer is {word} |"
         for word, of in WORDS.items()

@@ -6,7 +6,7 @@ line to the disk before they go on. A writer that is killed leaves at most a par
 end: the next one drops it, and says so.
 
 What this shows is a mistake, or a careless edit. Whoever writes all lines anew can make anything
-up, and lines that are cut off at the end leave no trace in the file (docs/explanation/ledger.md).
+up, and lines that are cut off at the end leave no trace in the file (docs/ledger.md).
 """
 
 from __future__ import annotations
