@@ -12,7 +12,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.report.table_model import Table
-from paribus.report.words import is_large, names, state_of
+from paribus.report.words import is_large, listed, names, state_of
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates
 from paribus.study import Endpoint, Study
@@ -282,19 +282,20 @@ def both_texts(analysis: Analysis) -> list[Table]:
         ]
         whose = (metric.label, called[one.arm], called[one.reference], str(len(one.seeds)))
         rows.append((*whose, *changes, numbers.p_or_blank(one.difference.p)))
-    return [
-        Table(
-            "both-texts",
-            f"The change on validation text and on the test part, with {level} intervals of the "
-            "paired t, and their difference, seed by seed; its p is not adjusted. The verdict is "
-            "of the test part, by the registered test.",
-            (*WHOSE, "n", "on validation text", "on the test part", "difference", "p"),
-            tuple(rows),
-            frozenset(WHOSE),
-            wide=True,
-            title="validation text and test part",
-        )
-    ]
+    labels = list(dict.fromkeys(row[0] for row in rows))
+    head = (*WHOSE, "n", "validation text", "test part", "difference", "p")
+    table = Table(
+        "both-texts",
+        f"Change of {listed(labels)} on validation text and on the test part, with {level} "
+        "intervals of the paired t, and their difference, seed by seed; its p is not adjusted. "
+        "The verdict is of the test part, by the registered test.",
+        head,
+        tuple(rows),
+        frozenset(WHOSE),
+        wide=True,
+        title=f"{listed(labels)}: change on validation text and test part",
+    )
+    return [table if len(labels) > 1 else table.only(*head[1:])]
 
 
 def claims(analysis: Analysis) -> Table | None:
