@@ -67,7 +67,7 @@ def run(study: Study) -> Path:
     return paribus.run(study, study.folder / "r").path
 
 
-def verdict(results: Path) -> dict[str, Any]:
+def verdict(results: Path) -> list[dict[str, Any]]:
     assert main(["decide", str(results)]) == 0
     return json.loads((results / "verdict.json").read_text())["verdicts"]
 
@@ -278,6 +278,14 @@ def test_the_verbs(make: Make, ledger: Path, capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert TEXT[:8] in shown and all(len(line) <= 80 for line in shown.splitlines()[1:])
     assert main(["ledger", "verify"]) == 0
+    results = [str(make(name).folder / "r") for name in "ab"]
+    assert main(["ledger", "verify", "--results", *results]) == 0
+    whole = ledger.read_bytes()
+    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))  # no chain shows it
+    assert Chain(ledger).verify() == []
+    assert main(["ledger", "verify", "--results", *results]) == 3
+    assert capsys.readouterr().out.count("does not agree") == 1
+    ledger.write_bytes(whole)
     ledger.write_bytes(ledger.read_bytes().replace(b'"study":"a"', b'"study":"x"', 1))
     assert main(["ledger", "verify", "--json"]) == 3
     out = capsys.readouterr().out

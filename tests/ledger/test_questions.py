@@ -113,6 +113,7 @@ def test_studies_are_counted_once_and_in_order() -> None:
         ({"time": "2026-01-01T00:00:00+02:00"}, "is no time in UTC"),
         ({"registration": "abc"}, "opening.registration"),
         ({"tests": -1}, "opening.tests"),
+        ({"study": "a\x1b[31m"}, "opening.study"),
     ],
 )
 def test_entries_are_read_as_they_were_written_or_refused(

@@ -47,15 +47,36 @@ def show_ledger(path: Ledger = None, *, json: Json = False) -> None:
         show(f"the last {MOST_SHOWN} of {len(events)} entries; --json has all")
 
 
-def verify_ledger(path: Ledger = None, *, json: Json = False) -> int:
+def verify_ledger(
+    path: Ledger = None,
+    *,
+    results: Annotated[
+        list[Path] | None,
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="Results folders, whose openings must be in it.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
     """Check that no line of a ledger was edited, added or deleted."""
-    from paribus.ledger import Chain
+    from paribus.ledger import Chain, entry_digest
+    from paribus.results import ResultsFolder
+    from paribus.results.opened_texts import read_reuse
 
     where = _where(path)
     if path is not None and not path.exists():
         raise ParibusError(f"{path} is not there; name a ledger")
     findings = Chain(where).verify()
-    n = len(Chain(where).entries()) if not findings else 0
+    there = {entry_digest(one) for one in Chain(where).entries()} if not findings else set()
+    for folder in results or ():
+        said = read_reuse(ResultsFolder(folder))
+        if said is None or not said.recorded:
+            findings.append(f"{folder} has not recorded its opening in a ledger")
+        elif said.entry not in there and (there or not findings):
+            findings.append(f"{folder} has recorded its opening, and no entry is of it")
+    n = len(there)
     if json:
         print_json({"schema_version": 1, "path": str(where), "entries": n, "findings": findings})
         return 3 if findings else 0

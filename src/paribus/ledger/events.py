@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
+from paribus.metric import Line, Words
 
 SCHEMA = 1
 Role = Literal["validation", "test"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Place = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Words = Annotated[str, Field(max_length=200)]
 
 
 def _instant(text: str) -> str:
@@ -55,7 +55,7 @@ class TextPart(Written):
     role: Role
     digest: Digest
     corpus: Literal[""] | Digest = ""
-    form: Words = ""
+    form: Line = ""
     start: Place | None = None
     stop: Place | None = None
 
@@ -83,7 +83,7 @@ class Registered(Event):
     """A study was registered: the text that it holds out, and the primary tests it will make."""
 
     kind: Literal["registration"] = "registration"
-    study_digest: str = ""
+    study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
     tests: Count = 0
 
@@ -125,7 +125,7 @@ class Decided(Event):
     """
 
     kind: Literal["verdict"] = "verdict"
-    words: dict[str, dict[str, str]] = {}
+    words: dict[Line, dict[Line, Line]] = {}
 
 
 _Any = Registered | Opened | Looked | Decided

@@ -250,6 +250,7 @@ def _require_fresh(study: Study, folder: ResultsFolder, declaration: Declaration
 
 def _begin(study: Study, folder: ResultsFolder) -> None:
     """Tell the ledger that scores will be seen, and keep what it says of their text."""
+    note(folder)
     if parts_of(study, read_registration(folder) or {}, "test") and not folder.has_sealed(LEDGER):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         seal_reuse(folder, open_in_ledger(folder, study, now))
