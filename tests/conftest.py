@@ -165,6 +165,14 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ledger_of_module(ledgers: Path) -> Iterator[None]:
+    """One for what the tests of a file share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_LEDGER", str(ledgers / f"{secrets.token_hex(8)}.jsonl"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def ledger(ledgers: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The test's own ledger, which is not there yet: no test knows what another has opened."""

@@ -107,7 +107,7 @@ def test_both_texts_are_compared_seed_by_seed(three: tuple[Path, list[Results]])
         (both.test, test),
         (both.difference, test - validation),
     ):
-        expected = stats.ttest_1samp(deltas, 0.0)
+        expected: Any = stats.ttest_1samp(deltas, 0.0)
         interval = expected.confidence_interval(0.95)
         assert found.mean == pytest.approx(deltas.mean())
         assert found.p == pytest.approx(expected.pvalue, rel=1e-6)
@@ -125,6 +125,7 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
+    before: list[Opened] = []
     for name in ("seal_reuse", "open_test"):
         real = getattr(heldout_part, name)
         monkeypatch.setattr(heldout_part, name, killed)

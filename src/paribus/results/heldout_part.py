@@ -140,7 +140,7 @@ def judged_text(results: Results) -> str:
         return (
             "Held-out scores are of the sealed test part of the text, which this study opened "
             f"once, on {opened['opened']}, when every trial "
-            f"{'registered until then ' if later else ''}was finished{_by_others(folder)}."
+            f"{'registered until then ' if later else ''}was finished.{_by_others(folder)}"
         )
     if opened["purpose"] != purpose(results.study.name):
         return (
@@ -159,8 +159,9 @@ def _by_others(folder: ResultsFolder) -> str:
         return ""
     said = read_json(folder.path / LEDGER)
     if not said["recorded"]:
-        return "; whether others opened it before is not recorded"
-    return "; others had opened it before" if said["first"] else ", the first in its ledger"
+        return " Whether other studies opened it before is not recorded."
+    others = "Other studies" if said["first"] else "No study in the ledger"
+    return f" {others} had opened it before."
 
 
 def why_not_tested(results: Results) -> str:
