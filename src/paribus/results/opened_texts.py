@@ -144,19 +144,25 @@ def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = Fals
         is_known: only where the ledger knows the study: one that is merely read is nobody's run.
     """
     path = ledger_path()
-    if path is None or not is_recording():
+    if path is None or not is_recording() or (is_known and not _knows(path, folder)):
         return
     try:
         with Chain(path).adding() as ledger:
             there = {event.key for event in as_events(ledger.entries, path)}
-            fresh = events_of(folder, now=_now(), is_begun=is_begun)
-            if is_known and (not fresh or fresh[0].key not in there):
-                return
-            for event in fresh:
+            for event in events_of(folder, now=_now(), is_begun=is_begun):
                 if event.key not in there:
                     ledger.append(plain(event))
     except ParibusError as error:
         _tell(str(error))
+
+
+def _knows(path: Path, folder: ResultsFolder) -> bool:
+    if not is_regular(folder.path / FILE):
+        return False
+    try:
+        return any(event.registration == registration_id(folder) for event in events_in(path))
+    except ParibusError:
+        return False
 
 
 def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder) -> None:
