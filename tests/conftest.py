@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +154,31 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("KMP_DUPLICATE_LIB_OK", "True")
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(home / "inductor"))
         yield home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of ledgers: no test writes the user's. What tests share is recorded in one of them."""
+    folder = tmp_path_factory.mktemp("ledgers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_LEDGER", str(folder / "shared.jsonl"))
+        yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ledger_of_module(ledgers: Path) -> Iterator[None]:
+    """One for what the tests of a file share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_LEDGER", str(ledgers / f"{secrets.token_hex(8)}.jsonl"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def ledger(ledgers: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own ledger, which is not there yet: no test knows what another has opened."""
+    path = ledgers / f"{secrets.token_hex(8)}.jsonl"
+    monkeypatch.setenv("PARIBUS_LEDGER", str(path))
+    return path
 
 
 # An own module, as a user writes it: for `model.modules.<site> = "own.py:Nothing"`.

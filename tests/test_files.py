@@ -137,7 +137,7 @@ def test_everything_is_written_in_one_place() -> None:
         for line in path.read_text().splitlines()
         if any(f".{stray.lstrip('.')}" in line for stray in strays)
     ]
-    # Two make the folder of a lock file, which is held before anything is written; one that of a
+    # Three make the folder of a lock file, which is held before anything is written; one that of a
     # file without a name, which is gone with its process; one a folder of this process alone, and
     # one that of the compiled kernels, for their user alone; and two unpack a kept study into a
     # folder that nobody else knows yet.
@@ -146,6 +146,7 @@ def test_everything_is_written_in_one_place() -> None:
         "engine/data/deduplicate.py: folder.mkdir(parents=True, exist_ok=True)",
         'engine/ops/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
         "engine/ops/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
+        "ledger/chain.py: self.path.parent.mkdir(parents=True, exist_ok=True)",
         "results/keeping.py: (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))",
         "results/keeping.py: target.parent.mkdir(parents=True, exist_ok=True)",
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",

@@ -57,12 +57,16 @@ def _cut(text: str, most: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the names that it is a word of, or the nearest where one is near, else the known names,
-    the first MOST_KNOWN of them.
+    Gives the names that it begins or is a word of, or the nearest where one is near, else the known
+    names, the first MOST_KNOWN of them.
     """
     names = sorted(known)
     # 'loss' is nearer to 'validation_loss' than to 'logits', which has more letters in common.
-    parts = [one for one in names if name and name in re.split(r"[^A-Za-z0-9]+", one)]
+    parts = [
+        one
+        for one in names
+        if name and (one.startswith(name) or name in re.split(r"[^A-Za-z0-9]+", one))
+    ]
     if 0 < len(parts) <= MOST_MEANT and name not in names:
         return f"did you mean {' or '.join(map(repr, parts))}?"
     # difflib takes quadratic time, and a name that long is nobody's typing error.

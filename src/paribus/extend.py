@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paribus.engine.training import Options, Update, loss, optimizer
     from paribus.metric import ItemSums, Metric
     from paribus.study import Study
-    from paribus.study.trainer import Declaration, Trainer, TrialRecord
+    from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
 
 _HOMES = {
     "Attention": "paribus.engine.model",
@@ -42,6 +42,7 @@ _HOMES = {
     "Rule": "paribus.decision",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
+    "TestText": "paribus.study.trainer",
     "Trainer": "paribus.study.trainer",
     "TrialRecord": "paribus.study.trainer",
     "Update": "paribus.engine.training",
@@ -75,6 +76,7 @@ __all__ = [
     "Rule",
     "StepView",
     "Study",
+    "TestText",
     "Trainer",
     "TrialRecord",
     "Update",

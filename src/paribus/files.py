@@ -53,10 +53,17 @@ def cache_folder() -> Path:
     """
     if own := os.environ.get("PARIBUS_CACHE"):
         return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(_home(), ".cache")) / "paribus"
+
+
+def data_folder() -> Path:
+    """$XDG_DATA_HOME/paribus, else ~/.local/share/paribus: what cannot be made again lies there."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path(_home(), ".local", "share")) / "paribus"
+
+
+def _home() -> str:
     home = os.path.expanduser("~")
-    if not os.path.isabs(home):
-        home = os.devnull
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache")) / "paribus"
+    return home if os.path.isabs(home) else os.devnull
 
 
 def write_bytes(path: Path, content: bytes) -> None:

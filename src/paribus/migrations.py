@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 4  # of what is written now
+SCHEMA = 5  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -273,13 +273,18 @@ _NULL_NOW = {
 _UNWEIGHED = {"analysis.json": {"state"}}
 # Keys that came, or went, with a schema: what an older file lacks, or says and is not said now.
 _CHANGED = {
-    "analysis.json": {3: {"best_of", "family"}, 4: {"choice", "chosen"}},
+    "analysis.json": {
+        3: {"best_of", "family"},
+        4: {"choice", "chosen"},
+        5: {"both_texts", "reuse"},
+    },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
         3: {
             *("action", "adjusted_p", "cautions", "cost", "effect", "high", "low", "margin"),
             *("n", "p", "word"),
         },
+        5: {"p_over_studies"},
     },
 }
 

@@ -119,6 +119,12 @@ def compact(value: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
-def plural(n: int, word: str) -> str:
-    """`1 arm`, `2 arms`."""
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+def plural(n: int, word: str, words: str = "") -> str:
+    """`1 arm`, `2 arms`; `words` are those of several where an s does not do."""
+    return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
+
+
+def ordinal(n: int) -> str:
+    """`1st`, `2nd`, `13th`."""
+    last = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{last}"

@@ -274,7 +274,7 @@ def test_the_backend_of_the_docs_starts_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_study: Callable[..., Study]
 ) -> None:
     """With an `srun` that says what it was asked, and then what a worker of a GPU says."""
-    page = Path(__file__).parents[2] / "docs" / "backends.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
     monkeypatch.chdir(tmp_path)
     Path("cluster.py").write_text(page.read_text().split("```python\n")[1].split("```")[0])
     said = encode(Ready("cuda", 1, "bfloat16")).strip()

@@ -103,7 +103,10 @@ def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
 
 
 def test_ones_own_study_file_needs_no_word(tmp_path: Path) -> None:
-    shutil.copy(Path(paribus.study.__file__).parent / "examples" / "quickstart.toml", tmp_path)
+    shutil.copy(
+        Path(paribus.study.__file__).parent / "examples" / "first-steps" / "quickstart.toml",
+        tmp_path,
+    )
     study = load_study(tmp_path / "quickstart.toml", {SITE: "own.py:Nothing"})
     assert not study.is_foreign
     require_trust(study)

@@ -232,7 +232,7 @@ def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
         ({"model.mlp.kind": "swigl"}, r"did you mean 'swiglu'.*paribus/engine/model/mlps/"),
         (
             {"model.norm.kind": "rms"},
-            r"no norm 'rms': did you mean 'rmsnorm'\?.*declared in paribus/engine/model/norms/",
+            r"no norm 'rms': did you mean 'rms_free' or 'rmsnorm'\?.* paribus/engine/model/norms/",
         ),
         ({"model.attention.qk_norm": "rmsnrm"}, "did you mean 'rmsnorm'"),
         ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),

@@ -97,8 +97,9 @@ every = { logits = 5 }
 shots = [0, 3]
 """
 SHIPPED = [
-    entry.read_text("utf-8")
-    for entry in sorted((resources.files("paribus.study") / "examples").iterdir(), key=str)
+    example.read_text("utf-8")
+    for folder in sorted((resources.files("paribus.study") / "examples").iterdir(), key=str)
+    for example in sorted(folder.iterdir(), key=str)
 ]
 
 

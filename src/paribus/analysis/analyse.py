@@ -9,9 +9,11 @@ fewer than five pairs counts in its family, and has no adjusted p: it is only de
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from paribus.analysis.along import along
+from paribus.analysis.both_texts import both_texts
 from paribus.analysis.choice import tried_before
 from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
@@ -29,6 +31,7 @@ from paribus.results import (
     why_not_tested,
     why_unregistered,
 )
+from paribus.results.opened_texts import read_reuse
 
 
 def analyse(results: Results) -> Analysis:
@@ -45,7 +48,7 @@ def analyse(results: Results) -> Analysis:
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
         why = why or why_not_these_looks(taken)
-    return analyse_table(
+    found = analyse_table(
         table,
         unregistered=why,
         text=judged_text(results),
@@ -53,6 +56,8 @@ def analyse(results: Results) -> Analysis:
         late_seeds=_late_seeds(folder),
         own_rule=registered_rule(folder),
     )
+    both = both_texts(results, found.contrasts, results.study.inference.alpha)
+    return replace(found, reuse=read_reuse(folder), both_texts=tuple(both))
 
 
 def analyse_table(

@@ -15,6 +15,7 @@ from paribus.analysis.tuning import Tuned
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
+from paribus.results.records import Reuse
 from paribus.statistics import (
     Decided,
     DecidingTest,
@@ -324,6 +325,32 @@ class TaskContrast(Result):
 
 
 @dataclass(frozen=True)
+class Mean(Result):
+    """A mean over seeds, with the interval and the p of the paired t; no p of fewer than five."""
+
+    mean: float
+    interval: Interval
+    p: float | None
+
+
+@dataclass(frozen=True)
+class BothTexts(Result):
+    """A primary contrast on two texts, over the seeds that it has on the test part.
+
+    Attributes:
+        difference: of the change on the test part, minus that on the validation text.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    seeds: tuple[int, ...]
+    validation: Mean
+    test: Mean
+    difference: Mean
+
+
+@dataclass(frozen=True)
 class Analysis(Result):
     """All that is inferred from a study's records.
 
@@ -341,6 +368,8 @@ class Analysis(Result):
         later_stage: why it is of the first of two stages alone; empty where it is of all.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
+        reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
+        both_texts: primary contrasts on validation and test text beside each other.
     """
 
     study: Study = field(repr=False)
@@ -364,6 +393,8 @@ class Analysis(Result):
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
+    reuse: Reuse | None = field(default=None, repr=False)
+    both_texts: tuple[BothTexts, ...] = ()
 
     @property
     def n_trials(self) -> int:
@@ -428,4 +459,5 @@ class Analysis(Result):
                 for (arm, seed), events in self.events.items()
             ],
             "stability": [one.to_dict() for one in self.stabilities],
+            "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
         }

@@ -24,7 +24,7 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import commands, folder_verbs
+from paribus.cli import commands, folder_verbs, ledger_verbs
 from paribus.cli.plain_output import plain_output
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
@@ -82,6 +82,14 @@ for _place, (_name, _verb) in enumerate(VERBS.items()):
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.", sort_key=len(VERBS))
 tokenizer.command(folder_verbs.tokenizer_train, name="train")
 app.command(tokenizer)
+ledger = App(
+    name="ledger", help="List which texts were opened, by which studies.", sort_key=len(VERBS) + 1
+)
+ledger.default(ledger_verbs.show_ledger)
+ledger.command(ledger_verbs.show_ledger, name="list")
+ledger.command(ledger_verbs.verify_ledger, name="verify")
+ledger.command(ledger_verbs.merge_ledgers, name="merge")
+app.command(ledger)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

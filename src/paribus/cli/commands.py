@@ -151,12 +151,13 @@ def check(
 
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
+    from paribus.ledger import unrecorded
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
     _require_used(loaded, where, eager=eager)
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, unrecorded():
         register_study(loaded, Path(folder) / "results", **options)
     if json:
         found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
@@ -437,7 +438,9 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
+    from paribus.results import ResultsFolder
     from paribus.results.formats import write_json
+    from paribus.results.opened_texts import note
     from paribus.results.store import secure
 
     if not results.finished:
@@ -448,6 +451,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(analysis.study, verdicts))
+    note(ResultsFolder(results.path), is_known=True)
     return analysis, verdicts
 
 

@@ -244,6 +244,7 @@ def contrasts(analysis: Analysis) -> Parts:
         title = f"{arm} against {reference}: the other endpoints"
         shown = ("endpoint", level, "simultaneous", "Holm p")
         yield replace(full, rows=others).only(*shown, title=title)
+    yield from tables.both_texts(named)
     yield tables.stability(named)
     yield from _left_out(named)
     yield dim("everything else, every pair included, is in analysis.json")

@@ -85,6 +85,9 @@ class Verdict:
             power; None where the verdict is not inconclusive or no number would do.
         cautions: what the answer depends on, the most important first.
         tie_breaks: calibration and throughput, which break ties where quality does not decide.
+        p_over_studies: `adjusted_p` times the studies that make primary tests on this test text, as
+            far as the ledger knew when it was opened: Bonferroni's bound over them. It decides
+            nothing. None where no ledger was asked, or the metric is not of that text.
     """
 
     arm: str
@@ -112,6 +115,7 @@ class Verdict:
     pairs_needed: int | None
     cautions: tuple[Caution, ...] = ()
     tie_breaks: tuple[str, ...] = ()
+    p_over_studies: float | None = None
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -182,6 +186,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         high=says.interval.high if says else None,
         p=contrast.p,
         adjusted_p=contrast.tested_p,
+        p_over_studies=_over_studies(analysis, contrast),
         n=says.n if says else 0,
         margin=contrast.margin,
         action=action,
@@ -392,6 +397,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         and control.name in NOT_PROVEN
     ]
     if is_judged:
+        found["reused"] = _reused(analysis, contrast)
         found["never_reached"] = _never_reached(contrast)
         found["one_seed"] = _one_seed(contrast)
         found["resolution"] = _at_the_resolution(contrast.decided)
@@ -404,9 +410,37 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["could_miss"] = missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found["two_stages"] = [extension_in_words(analysis.study)]
-    if is_judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
+    if is_judged and analysis.text and _is_of_text(contrast):
         found["text"] = [analysis.text]
     return [Caution(code, text) for code, texts in found.items() for text in texts]
+
+
+def _is_of_text(contrast: Contrast) -> bool:
+    return contrast.metric.partition("/")[0] not in TASKS
+
+
+def _over_studies(analysis: Analysis, contrast: Contrast) -> float | None:
+    reuse, p = analysis.reuse, contrast.tested_p
+    if reuse is None or not reuse.recorded or p is None or not _is_of_text(contrast):
+        return None
+    return min(1.0, reuse.studies * p)
+
+
+def _reused(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say that other studies had opened the test text, and how many tests are made on it."""
+    reuse = analysis.reuse
+    if reuse is None or reuse.first is None or not _is_of_text(contrast):
+        return []
+    first = f"'{reuse.first.study}' on {reuse.first.time[:10]}"
+    validated = numbers.plural(reuse.validated, "study", "studies")
+    if reuse.opened_for > 1:
+        told = f"Test text opened for the {numbers.ordinal(reuse.opened_for)} study"
+        told += f", after {validated} that validated on it" if reuse.validated else ""
+        told += f"; the first was {first}."
+    else:
+        told = f"Test text was the validation text of {validated} before; the first was {first}."
+    tests = numbers.plural(reuse.tests, "primary test")
+    return [f"{told} {tests} on it in all; p_over_studies in verdict.json bounds them."]
 
 
 def _one_seed(contrast: Contrast) -> list[str]:

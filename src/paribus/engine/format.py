@@ -24,6 +24,7 @@ from paribus.study import Study, explain
 from paribus.study.trainer import TrainerFormat
 
 PRECISION = "training.precision"
+TEST_REUSE = "data.test_reuse"
 ITERATIONS = "training.iterations"
 SALT = "model.init.salt"
 # What a budget is, or is measured by: the same for every candidate.
@@ -80,7 +81,9 @@ class StackedFormat(TrainerFormat):
         ("training", "optimizer", "options"),
         ("training", "loss", "options"),
     )
-    left_out = MappingProxyType({"training.loss_scale": LossScale().model_dump()})
+    left_out = MappingProxyType(
+        {"training.loss_scale": LossScale().model_dump(), TEST_REUSE: "declare"}
+    )
     alternatives = MappingProxyType(
         {ITERATIONS: "training.tokens", "training.tokens": ITERATIONS},
     )
@@ -122,6 +125,10 @@ class StackedFormat(TrainerFormat):
     def require_comparable(self, study: Study) -> None:
         """Raise ParibusError where arms cannot be compared, whatever they give."""
         for arm in study.arms:
+            if TEST_REUSE in study.arms[arm].set:
+                raise ParibusError(
+                    f"arm '{arm}' sets {TEST_REUSE}, which is of the whole study; set it in [data]"
+                )
             if study.arms[arm].set.get(PRECISION) == "auto":
                 raise ParibusError(
                     f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
-from paribus.engine.setting import Setting
+from paribus.engine.setting import CORPUS, Data, Setting
+from paribus.ledger import TextPart
 from paribus.metric import Metric
 from paribus.results.controls import Checks
 from paribus.results.record_format import RecordFormat
@@ -184,6 +185,18 @@ class StackedRecords(RecordFormat):
         """Return the digest of a trial's batches, which no two seeds share."""
         return trial["batch_digest"]
 
+    def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
+        """Return the texts that are held out, with their places in the corpus."""
+        found = []
+        for arm, record in registered["data"].items():
+            if arm in study.arms:
+                found += _held_out_parts(study.setting(arm).data, record)
+        return found
+
+    def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
+        """Return whether a test text that was opened before must not be tested on again."""
+        return study.data.test_reuse == "forbid"
+
     def kept_steps(self, setting: Setting) -> Sequence[int]:
         """Return the steps whose weights a trial keeps besides its last."""
         return setting.kept_steps
@@ -207,6 +220,42 @@ class StackedRecords(RecordFormat):
         """Return how many first steps of a trial are trained again."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)
         return min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
+
+
+def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
+    """Return the validation text and the test part of an arm, from what is registered of its data.
+
+    Bytes of the corpus follow one another: trained on, validated on, sealed.
+    """
+    digests, n_bytes = record["digests"], record.get("validation_bytes")
+    form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
+    cut = {"corpus": digests["corpus"], "form": form}
+    start = _trained_bytes(data, record)
+    found = []
+    if text := digests.get("validation_text"):
+        place: dict[str, Any] = {"corpus": text, "start": 0, "stop": n_bytes}
+        if data.validation_path is None:
+            stop = None if start is None or n_bytes is None else start + n_bytes
+            place = cut | {"start": start, "stop": stop}
+            start = stop
+        found.append(TextPart(role="validation", digest=text, **place))
+    if text := digests.get("test"):
+        place = cut | {"start": start}
+        if data.test_path is not None:
+            place = {"corpus": text, "start": 0}
+        found.append(TextPart(role="test", digest=text, **place))
+    return found
+
+
+def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
+    """Return how many bytes of the corpus lie before what is held out; None where nothing says."""
+    if data.deduplicate == "none" and "sources" in record:
+        return record["sources"].get(CORPUS, {}).get("n_bytes")
+    if set(data.shares) != {CORPUS}:
+        return None
+    if data.deduplicate != "none":  # lines that held-out text has too are cut out afterwards
+        return record.get("deduplicated", {}).get("train_bytes")
+    return record.get("train_bytes")
 
 
 RECORDS = StackedRecords()

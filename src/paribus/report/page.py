@@ -98,7 +98,7 @@ def render(
         names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
         lead=next((figure for figure in drawn if figure.name == "forest"), None),
-        summaries=tables.primary(analysis),
+        summaries=[*tables.primary(analysis), *tables.both_texts(analysis)],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
         styles={word: says.style for word, says in WORDS.items()},

@@ -12,7 +12,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.report.table_model import Table
-from paribus.report.words import is_large, names, state_of
+from paribus.report.words import is_large, listed, names, state_of
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates
 from paribus.study import Endpoint, Study
@@ -259,6 +259,37 @@ def tests(analysis: Analysis) -> Table:
     both = zip(table.rows, analysis.contrasts, strict=True)
     rows = [row for row, contrast in both if contrast.paired and contrast.decided]
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
+
+
+def both_texts(analysis: Analysis) -> list[Table]:
+    """Return primary contrasts on validation and test text beside each other; none of one text."""
+    if not analysis.both_texts:
+        return []
+    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
+    rows = []
+    for one in analysis.both_texts:
+        metric = analysis.metrics[one.metric]
+        means = (one.validation, one.test, one.difference)
+        changes = [
+            numbers.delta(m.mean, m.interval.low, m.interval.high, metric.change_digits)
+            for m in means
+        ]
+        whose = (metric.label, called[one.arm], called[one.reference], str(len(one.seeds)))
+        rows.append((*whose, *changes, numbers.p_or_blank(one.difference.p)))
+    labels = list(dict.fromkeys(row[0] for row in rows))
+    head = (*WHOSE, "n", "validation text", "test part", "difference", "p")
+    table = Table(
+        "both-texts",
+        f"Change of {listed(labels)} on validation text and on the test part, with {level} "
+        "intervals of the paired t, and their difference, seed by seed; its p is not adjusted. "
+        "The verdict is of the test part, by the registered test.",
+        head,
+        tuple(rows),
+        frozenset(WHOSE),
+        wide=True,
+        title=f"{listed(labels)}: change on validation text and test part",
+    )
+    return [table if len(labels) > 1 else table.only(*head[1:])]
 
 
 def claims(analysis: Analysis) -> Table | None:

@@ -23,8 +23,7 @@ Finding = tuple[State, str]
 Declared = Mapping[str, Any]
 """What an arm sets apart from its reference, by dotted key."""
 
-HELD: State = "held"
-WORST: tuple[State, ...] = ("broken", "not proven", "declared")
+WORST: tuple[State, ...] = ("broken", "not proven", "declared", "held")
 SIGNS: dict[State, str] = {"held": "✓", "declared": "~", "not proven": "?", "broken": "✗"}
 MOST_TEXTS = 2  # findings of one control that are shown
 COUNT = re.compile(r"([\d,]+) of ([\d,]+) ")
@@ -169,9 +168,11 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    found = {state for _, state, _ in findings}
-    state = next((one for one in WORST if one in found), HELD)
-    seen = [(label, text) for label, one, text in findings if one == state]
+    seen: list[tuple[str, str]] = []
+    state = WORST[0]
+    for state in WORST:
+        if seen := [(label, text) for label, one, text in findings if one == state]:
+            break
     trials = list(dict.fromkeys(label for label, _ in seen))
     texts = list(dict.fromkeys(text for _, text in seen))  # a digest is another one in every seed
     n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))

@@ -15,7 +15,7 @@ from paribus.files import file_digest
 from paribus.metric import Metric
 from paribus.results.formats import read_json, write_json
 from paribus.results.registration import read_registration
-from paribus.results.store import TEST, ResultsFolder
+from paribus.results.store import LEDGER, TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
 from paribus.untrusted_io import is_regular
 
@@ -138,9 +138,9 @@ def judged_text(results: Results) -> str:
         registered = read_registration(folder) or {}
         later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
         return (
-            "Held-out scores are of the sealed test part of the text, opened once, on "
-            f"{opened['opened']}, when every trial {'registered until then ' if later else ''}was "
-            "finished."
+            "Held-out scores are of the sealed test part of the text, which this study opened "
+            f"once, on {opened['opened']}, when every trial "
+            f"{'registered until then ' if later else ''}was finished.{_by_others(folder)}"
         )
     if opened["purpose"] != purpose(results.study.name):
         return (
@@ -151,6 +151,17 @@ def judged_text(results: Results) -> str:
         "Held-out scores are of the validation text: the test part was opened, on "
         f"{opened['opened']}, and not every trial is evaluated on it."
     )
+
+
+def _by_others(folder: ResultsFolder) -> str:
+    """Say of a folder that asked a ledger whether another study had opened the text before."""
+    if not folder.has_sealed(LEDGER):
+        return ""
+    said = read_json(folder.path / LEDGER)
+    if not said["recorded"]:
+        return " Whether other studies opened it before is not recorded."
+    others = "Other studies" if said["first"] else "No study in the ledger"
+    return f" {others} had opened it before."
 
 
 def why_not_tested(results: Results) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from paribus.ledger import TextPart
 from paribus.metric import Metric
 from paribus.results.controls import Checks, Evidence, evidence, settings
 from paribus.results.records import RECORDS, TrialJson
@@ -74,6 +75,15 @@ class RecordFormat:
     def twin(self, trial: Mapping[str, Any]) -> str | None:
         """Return what no two seeds of an arm have alike; None where nothing is recorded."""
         return None
+
+    def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
+        """Return the texts that are held out, as a ledger has them; none that nobody declares."""
+        stated = registered.get(TRAINER, {}).get("test")
+        return [TextPart(role="test", **stated["text"])] if stated else []
+
+    def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
+        """Return whether a test text that was opened before must not be tested on again."""
+        return registered.get(TRAINER, {}).get("test", {}).get("reuse") == "forbid"
 
     def kept_steps(self, setting: Any) -> Sequence[int]:
         """Return the steps whose weights a trial keeps besides its last."""

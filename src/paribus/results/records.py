@@ -114,6 +114,41 @@ class Opened(Record):
     opened: str
 
 
+class FirstUse(Record):
+    """The study that opened a text first, and when."""
+
+    study: str
+    time: str
+
+
+class Reuse(Record):
+    """ledger.json: what the ledger said of the test text when it was opened.
+
+    Attributes:
+        recorded: whether there was a ledger that could be written; `why` there was none.
+        entry: the digest of the entry of this opening.
+        opened_for: the how-manieth study it is whose test text this is.
+        validated: other studies that had validated on it alone.
+        first: which of all these was the first; None where this one is.
+        studies: how many of them make primary tests on it, this one included.
+        tests: how many tests these are.
+    """
+
+    recorded: bool
+    why: str = ""
+    entry: str = ""
+    opened_for: Count = 1
+    validated: Count = 0
+    first: FirstUse | None = None
+    studies: Count = 1
+    tests: Count = 0
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether another study had opened the text."""
+        return self.first is not None
+
+
 class Tested(Record):
     """test.json: digests of what every trial gave on the test part, by trial and file."""
 
@@ -290,6 +325,7 @@ RECORDS: dict[str, type[BaseModel]] = {
     "data.json": DescribedData,
     "evaluation.json": RootModel[dict[str, Number | None]],
     "kept.json": Kept,
+    "ledger.json": Reuse,
     "live.json": LiveRecord,
     "looks.json": Looks,
     "manifest.json": Manifest,

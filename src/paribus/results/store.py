@@ -12,10 +12,11 @@
   tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
   tuning/<n>/                   the tuning trials of one round, a results folder like this one
   test_part.json                when and for what the sealed test part was read, once it was
+  ledger.json                   who had opened the same text before, as the ledger said then
   test.json                     seals what every trial gave on it: what the verdict is of
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
-  manifest.json                 SHA-256 of the six files above
+  manifest.json                 SHA-256 of the seven files above
   checkpoints/                  only while trials are unfinished
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -66,6 +67,7 @@ THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 TEST = "test.json"
+LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
 # Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
@@ -73,7 +75,7 @@ KEPT = "kept.json"
 PACKED_RECORDS = "records.tar.xz"  # of a kept study, as it lies
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
+OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 

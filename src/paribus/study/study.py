@@ -410,7 +410,8 @@ def override(
             return
         left_out = of.left_out.get(".".join(path[: depth + 1]))
         if left_out is not None and isinstance(node, dict):
-            node[part] = left_out | node.get(part, {})
+            there = node.get(part, left_out)
+            node[part] = left_out | there if isinstance(left_out, dict) else there
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")

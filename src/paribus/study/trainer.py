@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import ConfigDict
 
@@ -32,6 +32,26 @@ Trial = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class TestText:
+    """The text that a trainer's scores are of, by digest: what a ledger knows it by.
+
+    Attributes:
+        digest: SHA-256 of the text.
+        corpus: of the text that it is cut from; left out where nobody says.
+        start, stop: its place there, in bytes; a stop of None is the end.
+        reuse: as `data.test_reuse` has it.
+    """
+
+    __test__ = False  # nothing for pytest, whatever its name
+
+    digest: str
+    corpus: str = ""
+    start: int | None = None
+    stop: int | None = None
+    reuse: Literal["declare", "forbid"] = "declare"
+
+
+@dataclass(frozen=True)
 class Declaration:
     """What a trainer measures and holds equal: registered before its first trial.
 
@@ -41,12 +61,14 @@ class Declaration:
             keys of the study by which an arm declares that it differs there.
         by_item: those of them that are means over items, which every trial gives one by one.
         must_be_finite: the metric without which a trial has diverged; empty for none.
+        test: the text that scores are of; None claims nothing of it.
     """
 
     metrics: tuple[Metric, ...]
     controls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_item: frozenset[str] = frozenset()
     must_be_finite: str = ""
+    test: TestText | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +122,8 @@ class TrainerFormat:
 
     free: Sequence[tuple[str, ...]] = ()
     """Tables whose keys the user chooses, by their path."""
-    left_out: Mapping[str, dict[str, Any]] = MappingProxyType({})
-    """Tables that a dump leaves out where they are as by default, by dotted key."""
+    left_out: Mapping[str, Any] = MappingProxyType({})
+    """Values that a dump leaves out where they are as by default, by dotted key."""
     alternatives: Mapping[str, str] = MappingProxyType({})
     """Two ways to state one thing: an override of one takes the place of the other."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from paribus.analysis import Table, look_in_words, next_look, why_not_these_looks
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, append_look, load_results, looks_left, read_looks
+from paribus.results.opened_texts import note
 from paribus.study import Study
 
 
@@ -29,5 +30,6 @@ def take_look(study: Study, folder: ResultsFolder, say: Callable[[str], object])
         return False
     about: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")}
     append_look(folder, entry | about)
+    note(folder)
     say(look_in_words(study, entry))
     return True

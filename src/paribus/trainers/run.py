@@ -7,25 +7,43 @@ import math
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, SupportsFloat
 
 import numpy as np
+from pydantic import ValidationError
 
 from paribus.analysis import boundaries
 from paribus.decision import own_rule
 from paribus.errors import ParibusError, nearest
+from paribus.ledger import TextPart
 from paribus.metric import ItemSums, Metric, by_name
-from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    extended,
+    load_results,
+    needed_trials,
+    read_looks,
+)
+from paribus.results.opened_texts import (
+    note,
+    open_in_ledger,
+    parts_of,
+    require_fresh,
+    seal_reuse,
+)
 from paribus.results.record_format import TRAINER
-from paribus.results.registration import FILE, registration, settle
+from paribus.results.registration import FILE, read_registration, registration, settle
+from paribus.results.store import LEDGER
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import STACKED, Declaration, Trainer, TrialRecord
+from paribus.study.trainer import STACKED, Declaration, TestText, Trainer, TrialRecord
 from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
@@ -60,16 +78,18 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     folder.require_home()
     trainer = find_trainer(study)
     with folder.lock():
-        study = folder.adopt(study)
+        study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
+        _require_fresh(study, folder, declaration)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 _register(study, folder, declaration)
+            _begin(study, folder)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
                 with there.lock():
-                    _train(round_, there, trainer, declaration)
+                    _train(round_, there, trainer, declaration, is_tuning=True)
 
             study = tune(study, folder, train_round)
         _train(study, folder, trainer, declaration)
@@ -87,8 +107,11 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     folder.require_home()
     trainer = find_trainer(study)
     with folder.lock():
-        study = folder.adopt(study)
-        _register(study, folder, _declaration(study, trainer))
+        study = folder.adopt(extended(study, folder))
+        declaration = _declaration(study, trainer)
+        _require_fresh(study, folder, declaration)
+        _register(study, folder, declaration)
+        note(folder)
     return folder.path / FILE
 
 
@@ -156,6 +179,8 @@ def _checked(study: Study, found: Any) -> Declaration:
         raise ParibusError(
             f"{where} '{unknown[0]}' by item, and no such metric: {nearest(unknown[0], names)}"
         )
+    if found.test is not None:
+        _require_text(found.test, where)
     for name, keys in found.controls.items():
         if name in OWN_CONTROLS:
             raise ParibusError(
@@ -166,6 +191,24 @@ def _checked(study: Study, found: Any) -> Declaration:
                 f"{where} the keys of control '{name}' as one text; write ({keys!r},)"
             )
     return found
+
+
+def _require_text(text: Any, where: str) -> None:
+    """Raise ParibusError where a trainer's test text is told otherwise than by digests."""
+    if not isinstance(text, TestText):
+        raise ParibusError(f"{where} the test text {text!r:.60}; give a paribus.extend.TestText")
+    about = asdict(text)
+    if (reuse := about.pop("reuse")) not in ("declare", "forbid"):
+        raise ParibusError(f"{where} test.reuse = {reuse!r:.40}; it is 'declare' or 'forbid'")
+    try:
+        TextPart(role="test", **about)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ParibusError(
+            f"{where} test.{key} = {first['input']!r:.70}: {first['msg']}; a text is told by its "
+            "SHA-256, 64 digits, and its place by bytes"
+        ) from None
 
 
 def _metrics(declaration: Declaration) -> dict[str, Metric]:
@@ -189,12 +232,42 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
         "sources": measuring_digests([study.trainer], "trainer", study.folder),
-    }
+    } | _test_text(declaration)
     settle(folder, study, wanted)
 
 
-def _train(study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration) -> None:
+def _test_text(declaration: Declaration) -> dict[str, Any]:
+    """Return what is registered of the text that scores are of; nothing where nothing is said."""
+    if declaration.test is None:
+        return {}
+    text = asdict(declaration.test)
+    return {"test": {"reuse": text.pop("reuse"), "text": text}}
+
+
+def _require_fresh(study: Study, folder: ResultsFolder, declaration: Declaration) -> None:
+    require_fresh(study, {TRAINER: _test_text(declaration)}, folder)
+
+
+def _begin(study: Study, folder: ResultsFolder) -> None:
+    """Tell the ledger that scores will be seen, and keep what it says of their text."""
+    note(folder)
+    if parts_of(study, read_registration(folder) or {}, "test") and not folder.has_sealed(LEDGER):
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        seal_reuse(folder, open_in_ledger(folder, study, now))
+    note(folder, is_begun=True)
+
+
+def _train(
+    study: Study,
+    folder: ResultsFolder,
+    trainer: Trainer,
+    declaration: Declaration,
+    *,
+    is_tuning: bool = False,
+) -> None:
     _register(study, folder, declaration)
+    if not is_tuning:
+        _begin(study, folder)
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]

@@ -32,6 +32,7 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.opened_texts import note, require_fresh
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
 from paribus.study import Study
@@ -93,6 +94,7 @@ def run(
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, options)
+            note(folder, is_begun=True)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
@@ -148,6 +150,8 @@ def _train(
         )
         followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
+        if not is_tuning:
+            note(folder, is_begun=True)
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
             trials = _Run(study, folder, pool, followers)
             followers.progress(trials.progress)  # nothing can refuse the study any more
@@ -181,6 +185,7 @@ def register(
     with folder.lock() as held:
         study, datasets = _opened(study, folder, options)
         _register(study, folder, datasets, held, options)
+        note(folder)
     return folder.path / FILE
 
 
@@ -211,7 +216,10 @@ def _opened(
     study = settled_budgets(study, folder, device=options.device, backend=options.backend)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
-    return study, read_data(study)
+    datasets = read_data(study)
+    data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
+    require_fresh(study, {"data": data}, folder)
+    return study, datasets
 
 
 def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset]) -> None:

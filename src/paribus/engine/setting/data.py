@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 from paribus.errors import nearest
@@ -89,9 +89,29 @@ class Data(Part):
     """The part of the text after the validation text, sealed until the verdict asks for it."""
     test_path: str | None = None
     """A file or folder of its own that is sealed, in the form of `path`."""
+    test_reuse: Literal["declare", "forbid"] = "declare"
+    """What is done where the ledger knows another study that opened the test text, or a part of it:
+    `declare` says so in the verdict and counts it, `forbid` refuses to run."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
     """`held-out` takes out of the training text whatever the held-out text has too; `exact` and
     `near` also take out documents and passages that repeat an earlier one, exactly or nearly."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`test_reuse` is left out as it is by default: records from before it stay equal."""
+        table: dict[str, Any] = dump(self)
+        if table.get("test_reuse") == "declare":
+            del table["test_reuse"]
+        return table
+
+    @model_validator(mode="after")
+    def _something_is_sealed(self) -> Self:
+        if self.test_reuse == "forbid" and not self.test_fraction and self.test_path is None:
+            raise ValueError(
+                "test_reuse = 'forbid' has no effect without a test part; seal one with "
+                "test_fraction or test_path"
+            )
+        return self
 
     @model_validator(mode="after")
     def _parts_leave_text_to_train_on(self) -> Self:

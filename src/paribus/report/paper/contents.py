@@ -116,6 +116,7 @@ class Material:
             tables.trials(results, analysis),
             tables.estimates(analysis),
             tables.tests(analysis),
+            *tables.both_texts(analysis),
             *data_tables(results),
             *(table for table in optional if table is not None),
         ]

@@ -14,7 +14,8 @@ from paribus.engine.execution.workers.pool import Pool
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
-from paribus.results.store import TEST
+from paribus.results.opened_texts import open_in_ledger, seal_reuse
+from paribus.results.store import LEDGER, TEST
 from paribus.study import Study, first_stage
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ Trial = tuple[str, int]
 
 @dataclass(frozen=True)
 class _Held:
-    """The record of a results folder whose lock this run holds."""
+    """The record of a results folder whose lock this run holds, and of the ledger before it."""
 
     folder: ResultsFolder
+    study: Study
 
     @property
     def path(self) -> Path:
@@ -37,7 +39,9 @@ class _Held:
         return self.folder.read_opened()
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
+        said = open_in_ledger(self.folder, self.study, opened["opened"])
         self.folder.seal_opened(opened)
+        seal_reuse(self.folder, said)
 
 
 def require_sealed(study: Study, folder: ResultsFolder) -> None:
@@ -77,7 +81,10 @@ def judge_on_heldout_part(
     todo = [trial for trial in folders if not is_tested(folder, trial)]
     if not todo and folder.has_sealed(TEST):
         return
-    open_test(dataset.test, _Held(folder), purpose(study.name))
+    open_test(dataset.test, _Held(folder, study), purpose(study.name))
+    opened = folder.read_opened()
+    if opened and not folder.has_sealed(LEDGER):  # interrupted between the two
+        seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
     say("evaluating every trial on the sealed test part")
     tasks = [EvaluateHeldoutPart(trial.arm, trial.seed) for trial in todo]
     pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")

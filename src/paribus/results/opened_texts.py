@@ -1,0 +1,275 @@
+"""What the ledger is told of a results folder, and what it says of the folder's test text.
+
+All that is recorded follows from the folder's own records (`events_of`). What the ledger said of a
+test text when it was opened is kept in the folder, sealed: `ledger.json`. A verdict rests on that,
+and is the same wherever it is made again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.files import file_digest
+from paribus.ledger import (
+    VARIABLE,
+    Chain,
+    Decided,
+    Event,
+    Looked,
+    Opened,
+    Registered,
+    TextPart,
+    Use,
+    as_events,
+    entry_digest,
+    events_in,
+    is_recording,
+    ledger_path,
+    plain,
+    uses,
+)
+from paribus.metric import from_records
+from paribus.results.formats import read_json, write_json
+from paribus.results.look_record import read_looks
+from paribus.results.record_format import records_of
+from paribus.results.records import FirstUse, Reuse
+from paribus.results.registration import FILE, read_registration
+from paribus.results.store import LEDGER, ResultsFolder
+from paribus.study import Study
+from paribus.study.tuning_study import TASKS
+from paribus.untrusted_io import is_regular
+
+OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
+_told: set[str] = set()  # why nothing is recorded, each said once by a process
+
+
+def registration_id(folder: ResultsFolder) -> str:
+    """Return SHA-256 of the first registration of a folder: what stays as seeds are added."""
+    first = folder.path / "registration-1.json"
+    return file_digest(first if is_regular(first) else folder.path / FILE)
+
+
+def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tuple[TextPart, ...]:
+    """Return the texts that a study holds out, each once; of one `role` alone where it is named."""
+    found: dict[tuple[str, str, str], TextPart] = {}
+    for part in records_of(study).held_out_parts(study, registered):
+        key = (part.role, part.digest, part.corpus)
+        # Of an arm that does not train on the corpus, the place is not known.
+        if key not in found or found[key].start is None:
+            found[key] = part
+    return tuple(part for part in found.values() if role in ("", part.role))
+
+
+def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
+    """Return how many primary hypotheses are tested on held-out text."""
+    metrics = from_records(registered["metrics"], "the registration")
+    on_text = [
+        e
+        for e in study.judged
+        if metrics[e.metric].record in OF_TEXT and e.metric.partition("/")[0] not in TASKS
+    ]
+    return len(on_text) * len(study.contrasts)
+
+
+def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -> list[Event]:
+    """Return what the records of a results folder say to a ledger, in the order of time.
+
+    Args:
+        now: when things happened whose records hold no time; by default the time of the record
+            before them.
+        is_begun: its first trial is about to be trained, so that validation scores will be seen.
+    """
+    registered = read_registration(folder)
+    if registered is None:
+        return []
+    study, id_ = folder.read_study(), registration_id(folder)
+    first = _first(folder, registered)
+    begun = first["registered_at"]
+    parts, tests = parts_of(study, registered), primary_tests(study, registered)
+    has_test = any(part.role == "test" for part in parts)
+    found: list[Event] = [
+        Registered(
+            time=begun,
+            study=study.name,
+            registration=id_,
+            study_digest=first["study_digest"],
+            texts=parts,
+            tests=tests,
+        )
+    ]
+
+    def opened(time: str, role: str, tests: int) -> list[Event]:
+        return [
+            Opened(time=time, study=study.name, registration=id_, text=part, tests=tests)
+            for part in parts
+            if part.role == role
+        ]
+
+    is_declared = not records_of(study).code()  # nobody seals the text of another's trainer
+    if is_begun or any(folder.trial(*trial).is_finished for trial in study.trials):
+        found += opened(now or begun, "validation", 0 if has_test else tests)
+        found += opened(now or begun, "test", tests) if is_declared else []
+    last = now or begun
+    for entry in read_looks(folder):
+        last = entry.get("taken_at", last)
+        found.append(Looked(time=last, study=study.name, registration=id_, look=entry["look"]))
+    if test := folder.read_opened():
+        last = test["opened"]
+        found += opened(last, "test", tests)
+    if is_regular(folder.path / "verdict.json"):
+        words: dict[str, dict[str, str]] = {}
+        for one in read_json(folder.path / "verdict.json")["verdicts"]:
+            words.setdefault(one["metric"], {})[one["arm"]] = one.get("word", one["outcome"])
+        found.append(Decided(time=now or last, study=study.name, registration=id_, words=words))
+    return found
+
+
+def _first(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
+    path = folder.path / "registration-1.json"
+    return read_json(path) if is_regular(path) else registered
+
+
+def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = False) -> None:
+    """Tell the ledger what it does not hold of this folder yet.
+
+    One that cannot be written is warned of once, and the run goes on.
+
+    Args:
+        is_begun: as `events_of` has it.
+        is_known: only where the ledger knows the study: one that is merely read is nobody's run.
+    """
+    path = ledger_path()
+    if path is None or not is_recording() or (is_known and not _knows(path, folder)):
+        return
+    try:
+        with Chain(path).adding() as ledger:
+            there = {event.key for event in as_events(ledger.entries, path)}
+            for event in events_of(folder, now=_now(), is_begun=is_begun):
+                if event.key not in there:
+                    ledger.append(plain(event))
+    except ParibusError as error:
+        _tell(str(error))
+
+
+def _knows(path: Path, folder: ResultsFolder) -> bool:
+    if not is_regular(folder.path / FILE):
+        return False
+    try:
+        return any(event.registration == registration_id(folder) for event in events_in(path))
+    except ParibusError:
+        return False
+
+
+def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder) -> None:
+    """Raise ParibusError where the study forbids what its ledger says: that its test text was
+    opened before, by another study.
+
+    `wanted` is what would be registered, as far as it is about text.
+    """
+    parts = parts_of(study, wanted, "test")
+    if parts and records_of(study).forbids_reuse(study, wanted):
+        own = registration_id(folder) if read_registration(folder) else ""
+        try:
+            path = _required()
+            _refuse_reuse(uses(events_in(path), parts, own), parts)
+        except ParibusError as error:
+            raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
+
+
+def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
+    """Record that the test part of a folder is about to be opened, before anybody reads it.
+
+    Returns what `ledger.json` is to say of it. Raises ParibusError where the study forbids what
+    the ledger says.
+    """
+    registered = read_registration(folder) or {"data": {}, "metrics": {}}
+    parts = parts_of(study, registered, "test")
+    forbids = records_of(study).forbids_reuse(study, registered)
+    tests, id_ = primary_tests(study, registered), registration_id(folder)
+    try:
+        path = _required()
+        with Chain(path).adding() as ledger:
+            events = as_events(ledger.entries, path)
+            keys = [event.key for event in events]
+            mine = [
+                Opened(time=time, study=study.name, registration=id_, text=part, tests=tests)
+                for part in parts
+            ]
+            at = min((keys.index(one.key) for one in mine if one.key in keys), default=len(keys))
+            before = uses(events[:at], parts, id_)
+            if forbids and at == len(keys):
+                _refuse_reuse(before, parts)
+            for one in mine:
+                if one.key not in keys:
+                    ledger.append(plain(one))
+            line = entry_digest(ledger.entries[at])
+    except ParibusError as error:
+        if forbids:
+            raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
+        _tell(str(error))
+        return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
+    return _said(before, tests, line).model_dump(mode="json")
+
+
+def _said(before: list[Use], tests: int, line: str) -> Reuse:
+    """Return what a ledger says of a text that these studies opened before."""
+    testing = [use.tests for use in before if use.tests] + [tests]
+    return Reuse(
+        recorded=True,
+        entry=line,
+        opened_for=1 + sum(use.is_test for use in before),
+        validated=sum(not use.is_test for use in before),
+        first=FirstUse(study=before[0].study, time=before[0].time) if before else None,
+        studies=len(testing),
+        tests=sum(testing),
+    )
+
+
+def seal_reuse(folder: ResultsFolder, said: Mapping[str, Any]) -> None:
+    """Write and seal ledger.json."""
+    with folder.sealing(LEDGER):
+        write_json(folder.path / LEDGER, dict(said))
+
+
+def read_reuse(folder: ResultsFolder) -> Reuse | None:
+    """Return what the ledger said when the test part was opened; None where nobody asked it."""
+    if not folder.has_sealed(LEDGER):
+        return None
+    return Reuse.model_validate(read_json(folder.path / LEDGER))
+
+
+def _required() -> Path:
+    path = ledger_path()
+    if path is None:
+        raise ParibusError(
+            f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it"
+        )
+    return path
+
+
+def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
+    if not before:
+        return
+    first, digest = before[0], next(iter(parts)).digest
+    more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+    how = "opened" if first.is_test else "validated on"
+    raise ParibusError(
+        f"the test text (SHA-256 {digest[:12]}) was {how} by '{first.study}' on {first.time[:10]}"
+        f"{more} (`paribus ledger` lists them); seal other text, or declare the reuse: "
+        "data.test_reuse = 'declare'"
+    )
+
+
+def _tell(why: str) -> None:
+    if why not in _told and ledger_path() is not None:  # who turned it off knows
+        _told.add(why)
+        logging.getLogger("paribus").warning("not recorded in a ledger: %s", why)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

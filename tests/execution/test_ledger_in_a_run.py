@@ -1,0 +1,169 @@
+"""Sealed parts of one text, in studies that split it at other places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import paribus
+from paribus.engine.data import load_dataset
+from paribus.engine.execution.trial import heldout_part
+from paribus.errors import ParibusError
+from paribus.ledger import Chain, Opened, events_in
+from paribus.report.tables import both_texts
+from paribus.results import Results, ResultsFolder, opened_texts
+from paribus.study import Study, parse_study
+
+from ..conftest import SMALL, studies_in
+
+Maker = Callable[..., Study]
+TABLES: dict[str, Any] = {
+    "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
+    "tasks": {"names": []},
+    "seeds": [1, 2, 3, 4, 5],
+    # Enough to learn something: what diverges leaves too few pairs to test.
+    "training": SMALL["training"] | {"optimizer": {"learning_rate": 1e-2}},
+}
+
+
+def split(share: float, **more: object) -> dict[str, Any]:
+    return {"data": SMALL["data"] | {"test_fraction": share} | more}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Results]]]:
+    """A ledger, and studies of one text: without a test part, and with a tenth and 11% of it."""
+    folder = tmp_path_factory.mktemp("three")
+    make, path = studies_in(folder), folder / "ledger.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_LEDGER", str(path))
+        tables = {"plain": split(0.0), "tenth": split(0.1), "more": split(0.11)}
+        tables["plain"]["seeds"] = [1]
+        yield (
+            path,
+            [
+                paribus.run(make(**TABLES | table, name=name), folder / name, device="cpu")
+                for name, table in tables.items()
+            ],
+        )
+
+
+def test_another_split_of_the_same_text_counts(three: tuple[Path, list[Results]]) -> None:
+    path, results = three
+    assert Chain(path).verify() == []
+    said = [opened_texts.read_reuse(ResultsFolder(one.path)) for one in results]
+    assert said[0] is None
+    assert said[1] is not None and said[2] is not None
+    # The test part of a study without one is its validation text: tests are made on that.
+    assert (said[1].opened_for, said[1].validated, said[1].studies, said[1].tests) == (1, 1, 2, 2)
+    assert (said[2].opened_for, said[2].validated, said[2].studies, said[2].tests) == (2, 1, 3, 3)
+    assert said[2].first is not None and said[2].first.study == "plain"
+    verdicts = [paribus.decide(paribus.analyse(one)) for one in results]
+    codes = [[caution.code for caution in of[0].cautions] for of in verdicts]
+    assert [("reused" in of) for of in codes] == [False, True, True]
+    for (verdict,), studies in zip(verdicts[1:], (2, 3), strict=True):
+        assert verdict.adjusted_p is not None
+        assert verdict.p_over_studies == min(1, studies * verdict.adjusted_p)
+    assert verdicts[0][0].p_over_studies is None
+
+
+def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> None:
+    path, results = three
+    text = (results[0].path.parent / "text.txt").read_bytes()
+    for event in events_in(path):
+        if isinstance(event, Opened):
+            part = event.text
+            cut = text[part.start : part.stop]
+            sizes = {r.study.name: r.study for r in results}[event.study]
+            test = int(len(text) * (1 - sizes.data.test_fraction))
+            assert part.stop in (None, test, len(text))
+            found = load_dataset(sizes.data, sizes.folder)
+            wanted = found.held_out if found.test is None or part.role != "test" else found.test
+            assert len(cut) == wanted.n_bytes
+            decoded = found.tokenizer.decode(found.validation[:]).encode()
+            assert part.role == "test" or cut == decoded
+
+
+def test_both_texts_are_compared_seed_by_seed(three: tuple[Path, list[Results]]) -> None:
+    """Against scipy, from the scores of each text."""
+    _, results = three
+    assert paribus.analyse(results[0]).both_texts == ()
+    analysis = paribus.analyse(results[2])
+    (both,) = analysis.both_texts
+
+    def change(of: Results) -> np.ndarray:
+        rows = {(r["arm"], r["seed"]): r["validation_loss"] for r in of.scores.to_pylist()}
+        return np.array([rows["layernorm", s] - rows["baseline", s] for s in both.seeds])
+
+    validation, test = change(results[2]), change(results[2].judged)
+    for found, deltas in (
+        (both.validation, validation),
+        (both.test, test),
+        (both.difference, test - validation),
+    ):
+        expected: Any = stats.ttest_1samp(deltas, 0.0)
+        interval = expected.confidence_interval(0.95)
+        assert found.mean == pytest.approx(deltas.mean())
+        assert found.p == pytest.approx(expected.pvalue, rel=1e-6)
+        assert (found.interval.low, found.interval.high) == pytest.approx(tuple(interval))
+    (table,) = both_texts(analysis)
+    assert len(table.rows) == 1 and len(table.rows[0]) == len(table.head)
+
+
+def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
+    small_study: Maker, tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One opening, and the same words of it."""
+    study = small_study(**TABLES | split(0.1) | {"seeds": [1]})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(heldout_part, "seal_reuse", killed)
+        with pytest.raises(KeyboardInterrupt):
+            paribus.run(study, tmp_path / "r", device="cpu")
+    before = [event for event in events_in(ledger) if isinstance(event, Opened)]
+    assert [event.text.role for event in before] == ["validation", "test"]
+    assert not (tmp_path / "r" / "ledger.json").exists()
+    results = paribus.run(study, tmp_path / "r", device="cpu")
+    after = [event for event in events_in(ledger) if isinstance(event, Opened)]
+    assert after == before
+    said = json.loads((results.path / "ledger.json").read_text())
+    assert said["recorded"] and said["opened_for"] == 1 and said["first"] is None
+
+
+def test_a_split_that_overlaps_is_refused_where_that_is_forbidden(
+    three: tuple[Path, list[Results]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, results = three
+    monkeypatch.setenv("PARIBUS_LEDGER", str(path))
+    make = studies_in(results[0].path.parent)
+    for verb in (paribus.run, paribus.register):
+        with pytest.raises(ParibusError, match=r"'forbid'.*validated on by 'plain'.*and 2 more"):
+            verb(make(**TABLES | split(0.2, test_reuse="forbid")), tmp_path / "r", device="cpu")
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_key_changes_no_study_that_does_not_set_it(small_study: Maker) -> None:
+    study = small_study(**split(0.1))
+    assert "test_reuse" not in study.model_dump_json()
+    declared = small_study({"data.test_reuse": "declare"}, **split(0.1))
+    assert declared.digest == study.digest and declared.is_same(study)
+    forbids = small_study({"data.test_reuse": "forbid"}, **split(0.1))
+    assert forbids.digest != study.digest
+    again = parse_study(forbids.model_dump(), folder=forbids.folder)
+    assert again.data.test_reuse == "forbid" and again.digest == forbids.digest
+    with pytest.raises(ParibusError, match="no effect without a test part"):
+        small_study({"data.test_reuse": "forbid"})
+    forbidding = {"set": {"data.test_reuse": "forbid"}}
+    with pytest.raises(ParibusError, match="is of the whole study"):
+        small_study(**split(0.1), arms={"baseline": {}, "a": forbidding})
+    with pytest.raises(ParibusError, match=r"data.test_reuse"):
+        small_study({"data.test_reuse": "never"}, **split(0.1))

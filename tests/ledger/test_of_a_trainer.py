@@ -1,0 +1,298 @@
+"""What a run tells the ledger and what it asks of it: with a trainer that takes no time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.ledger import Chain, Decided, Event, Looked, Opened, Registered, events_in, plain
+from paribus.results import ResultsFolder, extend, opened_texts
+from paribus.study import Study, load_study
+
+TEXT = "c" * 64
+TOY = """
+from paribus.extend import Declaration, Metric, TestText, TrialRecord
+from paribus.rng import stream
+
+class Toy:
+    def declare(self, study):
+        return Declaration(
+            (Metric("loss", "toy loss", "nats", "lower", "evaluation"),), test=TEST
+        )
+
+    def run(self, study, trials):
+        for arm, seed in trials:
+            shift, noise = study.setting(arm).toy["shift"], stream(seed, arm).standard_normal()
+            yield (arm, seed), TrialRecord({"loss": 2.0 - shift + 0.01 * noise})
+"""
+STUDY = """
+name = "NAME"
+trainer = "toy.py:Toy"
+seeds = [1, 2, 3, 4, 5]
+endpoints = [{ metric = "loss", primary = true, margin = 0.02 }]
+toy = { shift = 0.0 }
+[arms.baseline]
+[arms.shifted]
+set."toy.shift" = 0.012
+[arms.more]
+set."toy.shift" = 0.02
+"""
+
+Make = Callable[..., Study]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """`make("a", "TestText(...)")`: a study of that name, whose trainer declares that text."""
+    monkeypatch.setattr(opened_texts, "_told", set())
+
+    def made(name: str, test: str = f"TestText('{TEXT}')", text: str = STUDY) -> Study:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "toy.py").write_text(TOY.replace("test=TEST", f"test={test}"))
+        (folder / "study.toml").write_text(text.replace("NAME", name))
+        return load_study(folder / "study.toml")
+
+    return made
+
+
+def run(study: Study) -> Path:
+    return paribus.run(study, study.folder / "r").path
+
+
+def verdict(results: Path) -> list[dict[str, Any]]:
+    assert main(["decide", str(results)]) == 0
+    return json.loads((results / "verdict.json").read_text())["verdicts"]
+
+
+def reused(results: Path) -> list[str]:
+    cautions = [one["cautions"] for one in verdict(results)]
+    return [c["text"] for of in cautions for c in of if c["code"] == "reused"]
+
+
+def kinds(events: list[Event]) -> list[tuple[str, type[Event]]]:
+    return [(event.study, type(event)) for event in events]
+
+
+def test_a_second_study_of_a_text_says_so(make: Make, ledger: Path) -> None:
+    first, second = run(make("a")), run(make("b"))
+    assert reused(first) == []
+    told = reused(second)
+    assert len(told) == 2 and len(set(told)) == 1  # an arm each
+    assert "2nd study" in told[0] and "'a'" in told[0] and "4 primary tests" in told[0]
+    for one in verdict(first):
+        assert one["p_over_studies"] == one["adjusted_p"]
+    for one in verdict(second):
+        assert one["p_over_studies"] == min(1, 2 * one["adjusted_p"])
+    # The registered decision is that of the registered p.
+    plain_p = [(v["word"], v["row"]) for v in verdict(second)]
+    assert plain_p == [(v.word, v.row) for v in paribus.decide(paribus.analyse(
+        paribus.load_results(second)))]  # fmt: skip
+    each = [Registered, Opened, Decided]
+    events = events_in(ledger)
+    assert sorted(kinds(events), key=str) == sorted(
+        [(name, kind) for name in "ab" for kind in each], key=str
+    )
+    assert Chain(ledger).verify() == []
+
+
+def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Make, ledger: Path) -> None:
+    study = make("a")
+    results = run(study)
+    verdict(results)
+    before = ledger.read_bytes()
+    run(study)
+    verdict(results)
+    assert main(["report", str(results), "--no-paper"]) == 0
+    moved = results.rename(results.with_name("moved"))
+    verdict(moved)
+    assert ledger.read_bytes() == before
+    third = run(make("b"))
+    assert ResultsFolder(third).has_sealed("ledger.json")
+    assert "2nd study" in reused(third)[0]
+
+
+def test_a_verdict_rests_on_the_folder_alone(
+    make: Make, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(make("a"))
+    second = run(make("b"))
+    before = verdict(second)
+    # On another machine, later, without the ledger, or with one that knows more.
+    ledger.unlink()
+    ledger.with_name(f".{ledger.name}.lock").unlink(missing_ok=True)
+    assert verdict(second) == before
+    # What is merely read is nobody's run.
+    assert not ledger.exists() and not ledger.with_name(f".{ledger.name}.lock").is_file()
+    monkeypatch.setenv("PARIBUS_LEDGER", "")
+    assert verdict(second) == before
+    assert paribus.verify(second).findings == ()
+    (second / "ledger.json").write_text("{}")
+    assert any("ledger.json" in line for line in paribus.verify(second).findings)
+
+
+def test_reuse_can_be_forbidden(
+    make: Make, ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forbids = f"TestText('{TEXT}', reuse='forbid')"
+    run(make("fresh", forbids))
+    study = make("late", forbids)
+    with pytest.raises(ParibusError, match=r"'forbid'.*opened by 'fresh' on \d{4}-\d\d-\d\d"):
+        run(study)
+    assert not (study.folder / "r").exists()
+    for verb in (["run"], ["register"], ["check"]):
+        where = [] if verb == ["check"] else ["--results", str(study.folder / "r")]
+        assert main([*verb, str(study.folder / "study.toml"), *where]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and "'fresh'" in err
+    run(make("other", f"TestText('{'d' * 64}', reuse='forbid')"))
+    # Where nothing can be asked, nothing can be forbidden.
+    monkeypatch.setenv("PARIBUS_LEDGER", "")
+    with pytest.raises(ParibusError, match="no ledger to ask"):
+        run(make("unasked", f"TestText('{'e' * 64}', reuse='forbid')"))
+    # What it forbids is another study's opening, not its own.
+    monkeypatch.setenv("PARIBUS_LEDGER", str(ledger))
+    run(make("fresh", forbids))
+
+
+def test_places_in_one_corpus_are_compared(make: Make) -> None:
+    def text(digest: str, start: int, stop: int) -> str:
+        return f"TestText('{digest * 64}', corpus='{'f' * 64}', start={start}, stop={stop})"
+
+    assert reused(run(make("a", text("1", 90, 100)))) == []
+    assert reused(run(make("b", text("2", 80, 90)))) == []
+    assert "3rd study" in reused(run(make("c", text("3", 89, 100))))[0]
+
+
+def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Make, ledger: Path) -> None:
+    for name in "ab":
+        results = run(make(name, "None"))
+        assert reused(results) == [] and not (results / "ledger.json").exists()
+        assert {one["p_over_studies"] for one in verdict(results)} == {None}
+        registered = json.loads((results / "registration.json").read_text())
+        assert "test" not in registered["trainer"]
+    assert not any(isinstance(event, Opened) for event in events_in(ledger))
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("'abc'", "give a paribus.extend.TestText"),
+        ("TestText('abc')", "test.digest = 'abc'"),
+        ("TestText('" + TEXT + "', start=-1)", "test.start = -1"),
+        ("TestText('" + TEXT + "', reuse='never')", "'declare' or 'forbid'"),
+    ],
+)
+def test_mistakes_of_a_declaration_are_one_line(make: Make, test: str, words: str) -> None:
+    study = make("a", test)
+    with pytest.raises(ParibusError, match=words):
+        run(study)
+    assert not (study.folder / "r").exists()
+
+
+def test_a_ledger_that_cannot_be_written_is_said_once(
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PARIBUS_LEDGER", str(tmp_path / "file" / "ledger.jsonl"))
+    results = run(make("a"))
+    verdict(results)
+    told = [r.getMessage() for r in caplog.records if "ledger" in r.getMessage()]
+    assert len(told) == 1 and "not recorded" in told[0]
+    said = json.loads((results / "ledger.json").read_text())
+    assert said["recorded"] is False and "cannot write" in said["why"]
+    assert {one["p_over_studies"] for one in verdict(results)} == {None}
+    with pytest.raises(ParibusError, match="'forbid': cannot"):
+        run(make("b", f"TestText('{TEXT}', reuse='forbid')"))
+
+
+def test_turned_off_nothing_is_written_or_warned_of(
+    make: Make,
+    ledger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PARIBUS_LEDGER", "")
+    said = json.loads((run(make("a")) / "ledger.json").read_text())
+    assert said["recorded"] is False and "PARIBUS_LEDGER is empty" in said["why"]
+    assert not [record for record in caplog.records if "ledger" in record.getMessage()]
+    assert not ledger.exists()
+    assert main(["ledger"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_damaged_ledger_stops_no_run(
+    make: Make, ledger: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger.write_text("not ours\n")
+    said = json.loads((run(make("a")) / "ledger.json").read_text())
+    assert said["recorded"] is False and "line 1 is no line" in said["why"]
+    assert ledger.read_text() == "not ours\n"
+
+
+def test_looks_and_stages_are_of_one_study(make: Make, ledger: Path) -> None:
+    looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
+    results = run(make("a", text=looks))
+    taken = [event.look for event in events_in(ledger) if isinstance(event, Looked)]
+    assert taken and taken == sorted(taken)
+    stages = make("b")
+    run(stages)
+    extend(stages.folder / "r", 3)
+    run(stages)
+    openings = [e for e in events_in(ledger) if isinstance(e, Opened) and e.study == "b"]
+    assert len(openings) == 1
+    assert "3rd" not in str(reused(results)) + str(reused(stages.folder / "r"))
+    assert len({event.registration for event in events_in(ledger)}) == 2
+
+
+def test_a_check_leaves_nothing(make: Make, ledger: Path) -> None:
+    assert main(["check", str(make("a").folder / "study.toml")]) == 0
+    assert not ledger.exists()
+    assert main(["register", str(make("a").folder / "study.toml"), "--results",
+                 str(ledger.with_suffix(""))]) == 0  # fmt: skip
+    assert [type(event) for event in events_in(ledger)] == [Registered]
+
+
+def test_the_verbs(make: Make, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger"]) == 0
+    assert str(ledger) in capsys.readouterr().out.replace("\n", "")
+    verdict(run(make("a")))
+    run(make("b"))
+    capsys.readouterr()
+    assert main(["ledger", "list", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["entries"] == [plain(event) for event in events_in(ledger)]
+    (text,) = told["texts"]
+    assert text["text"]["digest"] == TEXT and text["tests"] == 4
+    assert [use["study"] for use in text["studies"]] == ["a", "b"]
+    assert main(["ledger", "list", str(ledger)]) == 0
+    shown = capsys.readouterr().out
+    assert TEXT[:8] in shown and all(len(line) <= 80 for line in shown.splitlines()[1:])
+    assert main(["ledger", "verify"]) == 0
+    results = [str(make(name).folder / "r") for name in "ab"]
+    assert main(["ledger", "verify", "--results", *results]) == 0
+    whole = ledger.read_bytes()
+    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))  # no chain shows it
+    assert Chain(ledger).verify() == []
+    assert main(["ledger", "verify", "--results", *results]) == 3
+    assert capsys.readouterr().out.count("does not agree") == 1
+    ledger.write_bytes(whole)
+    ledger.write_bytes(ledger.read_bytes().replace(b'"study":"a"', b'"study":"x"', 1))
+    assert main(["ledger", "verify", "--json"]) == 3
+    out = capsys.readouterr().out
+    findings = json.loads(out[out.index("{") :])["findings"]
+    assert findings[0].startswith("line 1 was edited")
+    for words in (["verify", "nowhere"], ["merge", "-o", "x"], ["merge", "nowhere", "-o", "x"]):
+        assert main(["ledger", *words]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

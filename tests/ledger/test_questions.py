@@ -1,0 +1,129 @@
+"""Which parts of texts have bytes in common, and who opened one before."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from paribus.errors import ParibusError
+from paribus.ledger import Decided, Opened, Registered, TextPart, overlap, plain, read, uses
+
+CORPUS, OTHER = "a" * 64, "b" * 64
+SIZE = 40
+
+
+def part(start: int, stop: int | None, **more: str) -> TextPart:
+    """Return a part of CORPUS, with a digest of its own for each place."""
+    about = {"role": "test", "corpus": CORPUS} | more
+    digest = hashlib.sha256(repr((start, stop, about)).encode()).hexdigest()
+    return TextPart.model_validate(about | {"digest": digest, "start": start, "stop": stop})
+
+
+def places() -> st.SearchStrategy[tuple[int, int | None]]:
+    ends = st.one_of(st.none(), st.integers(0, SIZE))
+    pairs = st.tuples(st.integers(0, SIZE), ends)
+    return pairs.filter(lambda pair: pair[1] is None or pair[0] <= pair[1])
+
+
+def bytes_of(place: tuple[int, int | None]) -> set[int]:
+    start, stop = place
+    return set(range(start, SIZE + 1 if stop is None else stop))
+
+
+@given(one=places(), other=places())
+def test_places_overlap_where_they_share_a_byte(
+    one: tuple[int, int | None], other: tuple[int, int | None]
+) -> None:
+    assume(one != other)
+    shared = bool(bytes_of(one) & bytes_of(other))
+    assert overlap(part(*one), part(*other)) == shared == overlap(part(*other), part(*one))
+    assert not overlap(part(*one), part(*other, corpus=OTHER))
+
+
+@given(total=st.integers(100, 10**7), share=st.integers(1, 98), more=st.integers(1, 50))
+def test_a_larger_share_of_the_same_end_overlaps(total: int, share: int, more: int) -> None:
+    """11% in place of 10%; what is trained on does not."""
+    begin, earlier = (
+        total * (100 - share) // 100,
+        total * (100 - min(share + more, 99)) // 100,
+    )
+    test, larger = part(begin, None), part(earlier, total)
+    assert overlap(test, larger)
+    assert earlier == begin or not overlap(test, part(0, earlier))
+
+
+@given(one=places(), other=places(), form=st.sampled_from(["exact", "near"]))
+def test_a_deduplicated_corpus_is_never_missed(
+    one: tuple[int, int | None], other: tuple[int, int | None], form: str
+) -> None:
+    """Its bytes lie no later than in the whole: only what ends before them is surely apart."""
+    found = overlap(part(*one), part(*other, form=form))
+    assert found == (one[1] is None or one[1] > other[0])
+    assert overlap(part(*one, form="near"), part(*other, form="exact"))
+
+
+def test_the_same_text_is_the_same_wherever_it_is_from() -> None:
+    one = TextPart(role="test", digest="c" * 64, corpus=CORPUS, start=0, stop=5)
+    assert overlap(one, TextPart(role="validation", digest="c" * 64, corpus=OTHER, start=9))
+    assert not overlap(one, TextPart(role="test", digest="d" * 64))
+    assert not overlap(one, TextPart(role="test", digest="d" * 64, corpus=CORPUS))  # place unknown
+
+
+def opened(name: str, text: TextPart, hour: int, tests: int = 0) -> Opened:
+    time = f"2026-01-01T{hour:02}:00:00+00:00"
+    id_ = hashlib.sha256(name.encode()).hexdigest()
+    return Opened(time=time, study=name, registration=id_, text=text, tests=tests)
+
+
+def test_studies_are_counted_once_and_in_order() -> None:
+    tenth, last = part(80, 90, role="validation"), part(90, 100)
+    pilot = part(90, 100, role="validation")
+    events = [
+        opened("late", last, 5, 3),
+        opened("late", tenth, 4),
+        opened("pilot", pilot, 1, 2),
+        opened("early", part(89, 100), 3, 1),
+        opened("early", part(70, 89, role="validation"), 2),
+        Registered(time="2026-01-01T00:00:00+00:00", study="x", registration="e" * 64),
+    ]
+    found = uses(events, [last])
+    assert [(use.study, use.is_test, use.tests) for use in found] == [
+        ("pilot", False, 2),
+        ("early", True, 1),
+        ("late", True, 3),
+    ]
+    assert found[1].time == "2026-01-01T03:00:00+00:00"
+    # The second role of a study on the same bytes is the same study.
+    assert [use.study for use in uses(events, [tenth])] == ["early", "late"]
+    assert [use.study for use in uses(events, [last], apart=events[0].registration)] == [
+        "pilot",
+        "early",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"schema_version": 2}, "has schema 2, and this paribus reads up to 1"),
+        ({"kind": "deed"}, "is no entry of a ledger"),
+        ({"time": "yesterday"}, "is no entry of a ledger: opening.time"),
+        ({"time": "2026-01-01T00:00:00+02:00"}, "is no time in UTC"),
+        ({"registration": "abc"}, "opening.registration"),
+        ({"tests": -1}, "opening.tests"),
+        ({"study": "a\x1b[31m"}, "opening.study"),
+    ],
+)
+def test_entries_are_read_as_they_were_written_or_refused(
+    change: dict[str, object], told: str
+) -> None:
+    event = opened("a", part(0, 5), 1, 2)
+    assert read(plain(event), "here") == event
+    verdict = Decided(
+        time=event.time, study="a", registration=event.registration, words={"loss": {"b": "SAME"}}
+    )
+    assert read(plain(verdict) | {"of_later": 1}, "here").model_extra == {"of_later": 1}
+    with pytest.raises(ParibusError, match=told):
+        read(plain(event) | change, "line 7")
