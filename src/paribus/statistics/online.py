@@ -35,7 +35,7 @@ SCALE = 0.07720838
 
 def gamma(n: int, sequence: Sequence = "power") -> Floats:
     """Return the first `n` shares of the level, [n]."""
-    j = np.arange(1, n + 1)
+    j = np.arange(1, n + 1, dtype=np.float64)
     if sequence == "power":
         return j**-1.6 / ZETA
     return SCALE * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
@@ -79,7 +79,7 @@ class Lord:
         return float(self.wealth * shares[n] + earned)
 
     def run(self, p_values: ArrayLike) -> OnlineTests:
-        """Return levels and findings of p-values in their order: (m,), or (N, m) for N sequences."""
+        """Return levels and findings of p-values in order: (m,), or (N, m) for N sequences."""
         p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
         if p.min() < 0 or p.max() > 1:
             raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
