@@ -121,6 +121,8 @@ def _taken_up(campaign: Campaign, name: str, arm: Mapping[str, Any] | None) -> I
     if not arm or not arm.get("set"):
         _known(campaign, name) if arm is None and ideas else None
         raise ParibusError(f"idea '{name}' sets nothing; give --set key=value or --arm FILE")
+    if name == campaign.study.baseline:
+        raise ParibusError(f"'{name}' is the baseline; give the idea another name")
     same = [one.name for one in ideas.values() if one.arm["set"] == arm["set"]]
     if same:
         raise ParibusError(f"idea '{same[0]}' was tried with the same; it is not tested twice")

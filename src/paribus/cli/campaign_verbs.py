@@ -117,7 +117,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
     """Show what stands so far."""
     from paribus.campaign import open_campaign
 
-    _tell(open_campaign(folder), None, json=json)
+    _tell(open_campaign(folder), None, json=json, draw=False)
 
 
 def end(
@@ -187,14 +187,15 @@ def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any
     return {"run": run, "register": register}
 
 
-def _tell(campaign: Campaign, idea: Idea | None, *, json: bool) -> None:
+def _tell(campaign: Campaign, idea: Idea | None, *, json: bool, draw: bool = True) -> None:
     from paribus.campaign import card, page
     from paribus.campaign import status as told
 
-    written = page(campaign)
+    written = page(campaign) if draw else None
     if json:
         print_json(told(campaign))
         return
     for line in card(campaign, idea):
         console.print(line, markup=False, highlight=False)
-    show_path(f"page: {written}")
+    if written:
+        show_path(f"page: {written}")
