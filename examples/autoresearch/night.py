@@ -2,7 +2,7 @@
 
     python night.py WORK --text my-text.txt --ideas 20 --budget 10m --agent "claude -p"
 
-WORK/agent is where the agent works: PROGRAM.md, history.json, and the idea.toml that it writes.
+WORK/agent has what the agent reads, PROGRAM.md and history.json; what it prints is its idea.
 WORK/vault holds text, campaign and models. What keeps the agent from reading it is printed:
 
 - `another user`: with --agent-user NAME, as root. The agent runs as NAME, and the vault is of mode
@@ -25,65 +25,60 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from subprocess import PIPE
 
 HERE = Path(__file__).parent
 STUB = [
-    ("hot", {"training.optimizer.learning_rate": 3e-3}),
-    ("wide", {"model.mlp.ratio": 8}),
-    ("rotary", {"model.positions.kind": "rotary"}),
-    ("rmsnorm", {"model.norm.kind": "rmsnorm"}),
-    ("swiglu", {"model.mlp.kind": "swiglu"}),
-    ("cold", {"training.optimizer.learning_rate": 3e-4}),
+    ("hot", "training.optimizer.learning_rate", 3e-3),
+    ("wide", "model.mlp.ratio", 8),
+    ("rotary", "model.positions.kind", "rotary"),
+    ("rmsnorm", "model.norm.kind", "rmsnorm"),
 ]
 ALLOWED = ("model.", "training.")
-KEPT, NOT_KEPT, BUDGET = 0, 10, 4  # exit codes of `paribus campaign try`
+CODES = {0: "kept", 10: "not kept", 4: "over budget"}  # of `paribus campaign try`
 
 
-def stub(agent: Path, seed: int) -> None:
-    """Write an idea of the list that was not tried yet; where you would call an agent."""
+def stub(agent: Path, seed: int) -> str:
+    """Return an idea of the list that was not tried yet; empty where none is left."""
     tried = {idea["name"] for idea in json.loads((agent / "history.json").read_text())["ideas"]}
     left = [one for one in STUB if one[0] not in tried]
-    if left:
-        name, changes = random.Random(seed).choice(left)
-        lines = [f"set.{json.dumps(key)} = {json.dumps(value)}" for key, value in changes.items()]
-        (agent / "idea.toml").write_text("\n".join([f'name = "{name}"', *lines, ""]))
+    if not left:
+        return ""
+    name, key, value = random.Random(seed).choice(left)
+    return f'name = "{name}"\nset."{key}" = {json.dumps(value)}'
 
 
-def ask(command: str | None, agent: Path, vault: Path, user: str | None, seed: int) -> dict | None:
-    """Return the next idea; None where there is none. The vault is closed meanwhile."""
-    (agent / "idea.toml").unlink(missing_ok=True)
+def ask(command: str | None, agent: Path, vault: Path, user: str | None, seed: int) -> str:
+    """Return what the agent says, with the vault closed to it: here an agent is called."""
+    if command is None:
+        return stub(agent, seed)
     vault.chmod(0o700 if user else 0o000)
     try:
-        if command is None:
-            stub(agent, seed)
-        else:
-            prompt = "Read PROGRAM.md and do what it says, once."
-            subprocess.run([*shlex.split(command), prompt], cwd=agent, check=False, **other(user))
+        words = [*shlex.split(command), "Read PROGRAM.md and do what it says, once."]
+        return subprocess.run(words, cwd=agent, stdout=PIPE, text=True, **other(user)).stdout
     finally:
         vault.chmod(0o700)
-    file = agent / "idea.toml"
-    if not file.is_file() or file.is_symlink():
+
+
+def idea_of(said: str) -> dict | None:
+    """Return the idea in what an agent said; None where it is none that is allowed."""
+    fenced = re.search(r"```(?:toml)?\n(.*?)```", said, re.DOTALL)
+    try:
+        idea = tomllib.loads(fenced[1] if fenced else said)
+    except tomllib.TOMLDecodeError:
         return None
-    idea = tomllib.loads(file.read_text())
-    wrong = [key for key in idea.get("set", {}) if not key.startswith(ALLOWED)]
-    wrong += [value for value in idea.get("set", {}).values() if ":" in str(value)]
-    if (
-        wrong
-        or not idea.get("set")
-        or not re.fullmatch(r"[A-Za-z0-9-]{1,40}", str(idea.get("name")))
-    ):
-        print(f"refused: {wrong or idea.get('name')}; see PROGRAM.md", file=sys.stderr)
-        return {}
-    return idea
+    changes, name = idea.get("set"), str(idea.get("name"))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", name) or not isinstance(changes, dict):
+        return None
+    plain = all(isinstance(v, (int, float, str)) and ":" not in str(v) for v in changes.values())
+    return idea if changes and plain and all(key.startswith(ALLOWED) for key in changes) else None
 
 
 def paribus(vault: Path, *words: str) -> tuple[int, dict]:
     """Run `paribus campaign`; returns its exit code, and what it says as JSON."""
     command = [sys.executable, "-m", "paribus", "campaign", *words, "--json"]
-    told = subprocess.run(
-        command, cwd=vault, stdout=subprocess.PIPE, text=True, check=False,
-        env=os.environ | {"PARIBUS_CACHE": str(vault / "cache")},
-    )  # fmt: skip
+    env = os.environ | {"PARIBUS_CACHE": str(vault / "cache")}  # of the text, too
+    told = subprocess.run(command, cwd=vault, stdout=PIPE, text=True, env=env)
     return told.returncode, json.loads(told.stdout) if told.stdout.strip() else {}
 
 
@@ -91,19 +86,16 @@ def other(user: str | None) -> dict:
     """Return the arguments of subprocess.run by which a command runs as `user`."""
     if not user:
         return {}
-    try:
-        return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
-    except KeyError:
-        sys.exit(f"--agent-user {user}: there is no such user")
+    if os.geteuid() or user not in {one.pw_name for one in pwd.getpwall()}:
+        sys.exit(f"--agent-user {user} needs root, and a user of that name")
+    known = pwd.getpwnam(user)
+    env = os.environ | {"HOME": known.pw_dir}
+    return {"user": user, "group": known.pw_gid, "extra_groups": [], "env": env}
 
 
 def require_closed(vault: Path, user: str) -> None:
-    """End the night where `user` can read the vault, or nothing can run as `user`."""
-    try:
-        tried = subprocess.run(["ls", vault], capture_output=True, check=False, **other(user))
-    except PermissionError:
-        sys.exit("--agent-user needs root; leave it out, or begin the night as root")
-    if tried.returncode == 0:
+    """End the night where `user` can read the vault."""
+    if subprocess.run(["ls", vault], capture_output=True, **other(user)).returncode == 0:
         sys.exit(f"{user} can read {vault}; give --agent-user another name")
 
 
@@ -117,15 +109,14 @@ def main() -> int:
     option("--ideas", type=int, default=6)
     option("--budget", default="10m", help="of one idea")
     option("--agent", help="a command; without it, a stub")
-    option("--agent-user", help="whom the agent runs as; needs root")
+    option("--agent-user", metavar="NAME", help="whom the agent runs as; needs root")
     given = parser.parse_args()
     vault, agent = (given.work.resolve() / name for name in ("vault", "agent"))
-    agent.mkdir(parents=True, exist_ok=True)
-    vault.mkdir(mode=0o700, exist_ok=True)
+    for folder in (agent, vault):
+        folder.mkdir(parents=True, exist_ok=True)
     vault.chmod(0o700)
     if given.agent_user:
         require_closed(vault, given.agent_user)
-        shutil.chown(agent, given.agent_user)
     alone = "nothing: root reads all; give --agent-user" if os.geteuid() == 0 else "file mode"
     print("what keeps the agent from the text:", "another user" if given.agent_user else alone)
     shutil.copy(HERE / "PROGRAM.md", agent)
@@ -138,20 +129,20 @@ def main() -> int:
             return 2
     for number in range(given.ideas):
         (agent / "history.json").write_text(json.dumps(paribus(vault, "status", "night")[1]))
-        idea = ask(given.agent, agent, vault, given.agent_user, number)
-        if idea is None:
+        said = ask(given.agent, agent, vault, given.agent_user, number)
+        if not said.strip():
             break
-        if not idea:
+        if (idea := idea_of(said)) is None:
+            print(f"refused, see PROGRAM.md: {said[:200]!r}", file=sys.stderr)
             continue
-        arm = "".join(f"set.{json.dumps(k)} = {json.dumps(v)}\n" for k, v in idea["set"].items())
-        (vault / "idea.toml").write_text(arm)
-        words = ("try", "night", idea["name"], "--arm", "idea.toml", "--budget", given.budget)
-        code, _ = paribus(vault, *words)
-        if code == BUDGET:
-            paribus(vault, "give-up", "night", idea["name"])
-        print(idea["name"], {KEPT: "kept", NOT_KEPT: "not kept", BUDGET: "over budget"}.get(code))
+        changes = [f"--set={key}={json.dumps(value)}" for key, value in idea["set"].items()]
+        name = idea["name"]
+        code, _ = paribus(vault, "try", "night", name, *changes, "--budget", given.budget)
+        if CODES.get(code) == "over budget":
+            paribus(vault, "give-up", "night", name)
+        print(name, CODES.get(code, "failed"))
     code, told = paribus(vault, "end", "night")
-    print(json.dumps(told["ended"], indent=2) if told else "not ended")
+    print(json.dumps(told.get("ended"), indent=2))
     return code
 
 

@@ -70,7 +70,8 @@ def test_levels_follow_the_rule_and_only_tests_have_one(campaign) -> None:
     # By the rule alone, from the p-values.
     p = [one.confirm["p"] for one in (first, second, third)]
     told = Lord(0.05, 0.025).run(p)
-    np.testing.assert_allclose([one.level for one in (first, second, third)], told.levels)
+    levels = np.array([one.level for one in (first, second, third)], float)
+    np.testing.assert_allclose(levels, told.levels)
     assert told.found.tolist() == [True, False, True]
     assert campaign.next_level == pytest.approx(Lord().next_level([True, False, True]))
     # The p is that of the study's own registered test.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from paribus.cli.limits import Limits, Spent
+from paribus.engine.execution.following import Progress
 from paribus.errors import ParibusError
 
 
@@ -33,8 +33,8 @@ def test_the_clock_rings_and_is_put_back() -> None:
     assert signal.getsignal(signal.SIGALRM) == before
 
 
-def progress(n_finished: int, n_trials: int = 6) -> SimpleNamespace:
-    return SimpleNamespace(n_finished=n_finished, n_trials=n_trials)
+def progress(n_finished: int, n_trials: int = 6) -> Progress:
+    return Progress(n_trials, n_finished, 0, 0, 0)
 
 
 def test_trials_are_counted_from_the_first_word() -> None:
