@@ -28,6 +28,8 @@ from paribus.engine.setting import Setting
 from paribus.study import Study
 
 ROOT = Path(__file__).parent.parent
+GROUPS = {"tokenizer": ("train",), "campaign": ("new", "try", "give-up", "status", "end")}
+NAMES = [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -65,13 +67,13 @@ def home() -> str:
 def help_of(verb: str) -> str:
     """Return what `paribus VERB --help` prints at 100 columns."""
     shown = io.StringIO()
-    app.help_print([verb], console=Console(file=shown, width=100, no_color=True))
+    app.help_print(verb.split(), console=Console(file=shown, width=100, no_color=True))
     return shown.getvalue().rstrip()
 
 
 def verbs() -> str:
     """Return the page of the command line."""
-    told = [f"## {verb}\n\n```text\n{help_of(verb)}\n```" for verb in (*VERBS, "tokenizer")]
+    told = [f"## {verb}\n\n```text\n{help_of(verb)}\n```" for verb in NAMES]
     codes = "\n".join(
         f"| {of.exit_code} | with `--exit-verdict`: the answer is {word} |"
         for word, of in WORDS.items()
@@ -81,6 +83,7 @@ def verbs() -> str:
         "# Verbs\n\nWhat `paribus VERB --help` prints. `--json` gives the answer as JSON.\n\n"
         "| exit code | says |\n| --- | --- |\n| 0 | done |\n| 1 | failed, or `paper --check` found "
         "something |\n| 2 | bad input, said in one line |\n| 3 | done, and an arm is INVALID |\n"
+        "| 4 | `--budget` or `--max-trials` is used up |\n| 10 | `campaign try`: not kept |\n"
         f"{codes}\n| 130 | interrupted |\n\n" + "\n\n".join(told) + "\n"
     )
 

@@ -27,14 +27,13 @@ import tomllib
 from pathlib import Path
 from subprocess import PIPE
 
-HERE = Path(__file__).parent
 STUB = [
     ("hot", "training.optimizer.learning_rate", 3e-3),
     ("wide", "model.mlp.ratio", 8),
     ("rotary", "model.positions.kind", "rotary"),
     ("rmsnorm", "model.norm.kind", "rmsnorm"),
 ]
-ALLOWED = ("model.", "training.")
+ALLOWED = r"(model|training)\."
 CODES = {0: "kept", 10: "not kept", 4: "over budget"}  # of `paribus campaign try`
 
 
@@ -71,7 +70,7 @@ def idea_of(said: str) -> dict | None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", name) or not isinstance(changes, dict):
         return None
     plain = all(isinstance(v, (int, float, str)) and ":" not in str(v) for v in changes.values())
-    return idea if changes and plain and all(key.startswith(ALLOWED) for key in changes) else None
+    return idea if changes and plain and all(map(re.compile(ALLOWED).match, changes)) else None
 
 
 def paribus(vault: Path, *words: str) -> tuple[int, dict]:
@@ -102,10 +101,10 @@ def require_closed(vault: Path, user: str) -> None:
 def main() -> int:
     """Run the night; returns 0."""
     parser = argparse.ArgumentParser(description="A night of ideas.")
-    parser.add_argument("work", type=Path)
     option = parser.add_argument
+    option("work", type=Path)
     option("--text", type=Path, help="of the first call: the text to train on")
-    option("--baseline", type=Path, default=HERE / "baseline.toml")
+    option("--baseline", type=Path, default=Path(__file__).parent / "baseline.toml")
     option("--ideas", type=int, default=6)
     option("--budget", default="10m", help="of one idea")
     option("--agent", help="a command; without it, a stub")
@@ -119,7 +118,7 @@ def main() -> int:
         require_closed(vault, given.agent_user)
     alone = "nothing: root reads all; give --agent-user" if os.geteuid() == 0 else "file mode"
     print("what keeps the agent from the text:", "another user" if given.agent_user else alone)
-    shutil.copy(HERE / "PROGRAM.md", agent)
+    shutil.copy(Path(__file__).parent / "PROGRAM.md", agent)
     if not (vault / "night").exists():
         if given.text is None:
             parser.error("--text FILE is needed to begin")
