@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.markup import escape
 
 from paribus.cli.limits import Limits
 from paribus.cli.options import (
@@ -17,6 +18,7 @@ from paribus.cli.options import (
     Workers,
     console,
     print_json,
+    show,
     show_path,
 )
 from paribus.errors import ParibusError
@@ -196,6 +198,6 @@ def _tell(campaign: Campaign, idea: Idea | None, *, json: bool, draw: bool = Tru
         print_json(told(campaign))
         return
     for line in card(campaign, idea):
-        console.print(line, markup=False, highlight=False)
+        show(escape(line))
     if written:
         show_path(f"page: {written}")
