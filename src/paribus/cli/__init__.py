@@ -24,7 +24,9 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import commands, folder_verbs, ledger_verbs
+from paribus.cli import campaign_verbs, commands, folder_verbs, ledger_verbs
+from paribus.cli.limits import EXIT, Spent
+from paribus.cli.options import console
 from paribus.cli.plain_output import plain_output
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
@@ -90,15 +92,26 @@ ledger.command(ledger_verbs.show_ledger, name="list")
 ledger.command(ledger_verbs.verify_ledger, name="verify")
 ledger.command(ledger_verbs.merge_ledgers, name="merge")
 app.command(ledger)
+campaign = App(
+    name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS) + 2
+)
+campaign.command(campaign_verbs.new, name="new")
+campaign.command(campaign_verbs.try_, name="try")
+campaign.command(campaign_verbs.give_up, name="give-up")
+campaign.command(campaign_verbs.status, name="status")
+campaign.command(campaign_verbs.end, name="end")
+app.command(campaign)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
-    cannot be judged; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
+    cannot be judged; 4: `--budget` or `--max-trials` is used up; 10: `campaign try` did not keep
+    the idea; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
+    console.stderr = False  # as an earlier command of this process may have left it
     try:
         with _stopped_like_interrupted(), plain_output():
             code = app(
@@ -139,6 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         print(f"paribus: {one_line(_told(error))}", file=sys.stderr)
         return 2
+    except Spent as error:
+        print(f"paribus: {error}; run the same command again to continue", file=sys.stderr)
+        return EXIT
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130

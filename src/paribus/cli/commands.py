@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from paribus.cli.limits import Limits
 from paribus.cli.options import (
     HERE,
     PLAIN,
@@ -206,6 +207,7 @@ def run(
         Parameter(negative=(), help="A tracker to write to as well: tensorboard."),
     ] = None,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
@@ -218,7 +220,14 @@ def run(
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*printed.design(staged, {}, warnings=True)]
-    done = _train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
+    limits = limits or Limits()
+    with limits.clock():
+        done = _train(
+            *(loaded, results, workers, where, stack, log or []),
+            eager=eager,
+            before=warnings,
+            limits=limits,
+        )
     return _finish(done, answer, paper=paper)
 
 
@@ -364,6 +373,7 @@ def _train(
     *,
     eager: bool = False,
     before: Iterable[RenderableType] = (),
+    limits: Limits | None = None,
 ) -> Results:
     """Run a study; `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
@@ -372,6 +382,11 @@ def _train(
 
     _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
+        if limits and limits.max_trials is not None:
+            raise ParibusError(
+                f"'{study.name}' is run by trainer '{study.trainer}', which counts its own trials; "
+                "leave --max-trials out"
+            )
         for part in before:
             console.print(part)
         return run_study(study, results)
@@ -383,7 +398,7 @@ def _train(
             **where.chosen(),
             stack=stack,
             eager=eager,
-            watch=watch,
+            watch=limits.counting(watch) if limits else watch,
             log=log,
         )
 

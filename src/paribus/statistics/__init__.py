@@ -13,6 +13,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | ... and is there none worth having? | `decided`, of any test |
 | how large is it, in SDs? | `effect_size` |
 | which of several effects stand? | `holm` |
+| ... of ideas that arrive one after the other? | `Lord` |
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
 | may one look at the data while they grow? | `Looks`, `AtLook`, `predictive_power` |
 | what does a plan of looks cost and find? | `characteristics`, `detectable_effect` |
@@ -50,6 +51,7 @@ from .crossed import crossed_bootstrap, crossed_components, item_deltas, seed_me
 from .deciding import CROSSED, Decided, DecidingTest, decided, seed_test
 from .distributions import noncentral_t_cdf
 from .multiplicity import holm, sign_flip
+from .online import Lord, OnlineTests
 from .paired import PairedT, correlation, effect_size, paired_deltas, paired_t
 from .power import minimum_detectable_effect, paired_t_power, power_error, required_pairs
 from .proportions import PairedRates, clopper_pearson, granularity, mcnemar, paired_event_rates
@@ -87,8 +89,10 @@ __all__ = [
     "Interval",
     "InverseNormal",
     "Looks",
+    "Lord",
     "MacroContrast",
     "OneLook",
+    "OnlineTests",
     "PairedContrast",
     "PairedRates",
     "PairedT",

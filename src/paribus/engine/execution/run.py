@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paribus.engine.data import Dataset
@@ -56,6 +56,7 @@ def run(
     watch: Watch | None = None,
     log: Sequence[str] = (),
     backend: str | Backend = "local",
+    open_test: bool = True,
 ) -> Results:
     """Train, evaluate and record every trial of `study` that is not finished yet.
 
@@ -75,6 +76,8 @@ def run(
         log: trackers that follow the run, by name (see `paribus.engine.execution.following`).
         backend: where workers run: a name, your own by its import path (docs/how-to/cluster.md), or
             what `find_backend` gives.
+        open_test: evaluate on the sealed test part, where there is one, once all is trained; a
+            later call may.
 
     A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
     a later device has to emulate it, one warning of the logger "paribus" says so.
@@ -86,6 +89,7 @@ def run(
     backend = find_backend(backend)
     known_sinks(log)
     options = RunOptions(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
+    options = replace(options, open_test=open_test)
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
@@ -118,6 +122,7 @@ class RunOptions:
     watch: Watch | None = None
     log: Sequence[str] = ()
     backend: str | Backend = "local"
+    open_test: bool = True
     tried: Tried = field(default_factory=set)
 
     def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
@@ -160,7 +165,8 @@ def _train(
             else:
                 described = aside.submit(_describe_data, folder, study, datasets)
                 trials.train(stacks)
-                trials.judge(datasets[study.data])
+                if options.open_test:
+                    trials.judge(datasets[study.data])
                 trials.time()
                 described.result()
     keep_stacks(folder.path, [])

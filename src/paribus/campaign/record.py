@@ -1,0 +1,338 @@
+"""What a campaign has on disk: what was registered, and every idea in the order of arrival.
+
+<campaign>/
+  campaign.json                 rule, seeds and screen, registered before the first idea
+  study.json, sources/          the baseline as registered, and the files that it names
+  ideas.jsonl                   a line for each thing that happened; lines are added, never changed
+  campaign.html                 all ideas, tried and dropped
+  ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
+  ideas/<name>/confirm/         a results folder: the fresh seeds
+  final/                        a results folder: those that stand, on the sealed test part
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from paribus.digests import canonical_json, digest
+from paribus.errors import ParibusError
+from paribus.explain import explain
+from paribus.files import write_bytes
+from paribus.migrations import upgraded
+from paribus.results import ResultsFolder
+from paribus.results.formats import write_json, write_study
+from paribus.results.registration import keep_sources
+from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
+from paribus.study import Study, load_study
+from paribus.study.base import Spec
+from paribus.study.load import parse_study
+from paribus.study.null_study import shortened
+from paribus.study.study import override
+from paribus.study.trust import require_trust
+from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_json, read_text
+
+FILE, IDEAS, LOCK = "campaign.json", "ideas.jsonl", ".lock"
+ITERATIONS = "training.iterations"
+
+# The states of an idea.
+State = Literal["screening", "confirming", "kept", "not kept", "dropped", "failed", "given up"]
+OPEN = ("screening", "confirming")
+
+
+class Registered(Spec):
+    """campaign.json: what is fixed before the first idea."""
+
+    name: str
+    folder: str
+    """Where relative paths of the study start: the folder of its file."""
+    study: str
+    """The digest of study.json."""
+    alpha: float
+    wealth: float
+    sequence: Literal["power", "slow"] = "power"
+    screen_seeds: tuple[int, ...]
+    screen_iterations: int | None
+    """Iterations of the screen's trials; None where they are as long as those that confirm."""
+    confirm_seeds: tuple[int, ...]
+    registered_at: str
+
+
+@dataclass
+class Idea:
+    """An idea: what it sets, how far it is, and what was found.
+
+    `screen` and `confirm` are what was measured there; `level` is that of its test, once it passed
+    the screen; `shared` and `trained` count trials that it took from others, and its own.
+    """
+
+    number: int
+    name: str
+    arm: dict[str, Any]
+    digest: str
+    state: State = "screening"
+    why: str = ""
+    screen: dict[str, Any] = field(default_factory=dict)
+    confirm: dict[str, Any] = field(default_factory=dict)
+    level: float | None = None
+    shared: int = 0
+    trained: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither kept nor anything else yet."""
+        return self.state in OPEN
+
+
+@dataclass
+class Campaign:
+    """A campaign as its folder has it."""
+
+    path: Path
+    registered: Registered
+
+    @cached_property
+    def study(self) -> Study:
+        """The baseline's study, without any idea."""
+        folder = ResultsFolder(self.path)
+        table = parse_json(read_text(self.path / "study.json", RECORD_BYTES), "study.json")
+        table, _ = upgraded("study.json", table, str(folder.path / "study.json"))
+        found = parse_study(table, folder=Path(self.registered.folder), label="study.json")
+        if digest(table) != self.registered.study:
+            raise ParibusError(
+                f"{self.path / 'study.json'} was changed after it was registered; restore it"
+            )
+        require_trust(found)
+        return found
+
+    @property
+    def rule(self) -> Lord:
+        """The rule that gives each test its level."""
+        one = self.registered
+        return Lord(one.alpha, one.wealth, one.sequence)
+
+    def study_of(
+        self, name: str, arms: Mapping[str, Mapping[str, Any]], *, screen: bool = False
+    ) -> Study:
+        """Return the study of the baseline and `arms`, on the seeds of a stage."""
+        one, base = self.registered, self.study
+        table = base.model_dump()
+        table["arms"] = {base.baseline: table["arms"][base.baseline], **arms}
+        table["seeds"] = list(one.screen_seeds if screen else one.confirm_seeds)
+        table["name"] = shortened(f"{one.name}-{name}", "")
+        if screen and one.screen_iterations is not None:
+            override(table, ITERATIONS, one.screen_iterations, base.format)
+        return parse_study(table, folder=base.folder, label=name)
+
+    def home(self, idea: str) -> Path:
+        """Return where the results folders of an idea are."""
+        return self.path / "ideas" / idea
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Every line of ideas.jsonl. Raises ParibusError where one was changed."""
+        path = self.path / IDEAS
+        if not is_regular(path):
+            return []
+        before, found = "", []
+        for number, line in enumerate(read_text(path, RECORD_BYTES).splitlines(), start=1):
+            where = f"{path}, line {number}"
+            event = parse_json(line, where, "restore it")
+            if not isinstance(event, dict) or event.get("before") != _seal(before):
+                raise ParibusError(f"{where} does not follow from the line before it; restore it")
+            found.append(event)
+            before = line
+        return found
+
+    def add(self, event: str, **about: Any) -> None:
+        """Add a line to ideas.jsonl, on disk when this returns."""
+        path = self.path / IDEAS
+        text = read_text(path, RECORD_BYTES) if is_regular(path) else ""
+        lines = text.splitlines()
+        line = {"event": event, "at": now(), "before": _seal(lines[-1] if lines else ""), **about}
+        write_bytes(path, f"{text}{json.dumps(line, ensure_ascii=False)}\n".encode())
+
+    @property
+    def ideas(self) -> dict[str, Idea]:
+        """Every idea in the order of arrival, by name."""
+        found: dict[str, Idea] = {}
+        for event in self.events:
+            name = str(event.get("idea"))
+            if event["event"] == "begun":
+                found[name] = Idea(len(found) + 1, name, event["arm"], event["digest"])
+            elif name in found:
+                values = {key: event[key] for key in event.keys() & Idea.__dataclass_fields__}
+                found[name].__dict__.update(values)
+        return found
+
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        """What the end found; None before it."""
+        return next((one for one in self.events if one["event"] == "ended"), None)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no idea can be tried any more."""
+        return any(one["event"] in ("ending", "ended") for one in self.events)
+
+    @property
+    def tested(self) -> list[Idea]:
+        """Those that came to a test, in their order: each has a place in the rule."""
+        return [one for one in self.ideas.values() if one.level is not None]
+
+    @property
+    def correlation(self) -> float | None:
+        """The mean correlation, over seeds, of the changes of two tested ideas; None where fewer
+        than two have a change at every seed."""
+        found = [one.confirm.get("deltas", ()) for one in self.tested]
+        full = [one for one in found if len(one) == len(self.registered.confirm_seeds)]
+        rows = np.array([one for one in full if np.ptp(one) > 0])
+        if len(rows) < 2:
+            return None
+        return float(np.corrcoef(rows)[np.triu_indices(len(rows), 1)].mean())
+
+    @property
+    def next_level(self) -> float:
+        """The level at which the next idea that passes the screen is tested."""
+        return self.rule.next_level(one.state == "kept" for one in self.tested)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep every other process from adding to the campaign."""
+        lock = FileLock(self.path / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ParibusError(f"another idea is being tried in {self.path}; wait for it") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def now() -> str:
+    """Return the time in UTC, to a second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _seal(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest() if line else ""
+
+
+def begin(
+    path: Path,
+    baseline: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    alpha: float = 0.05,
+    wealth: float | None = None,
+    screen_seeds: tuple[int, ...] | None = None,
+    screen_iterations: int | None = None,
+    confirm_seeds: tuple[int, ...] | None = None,
+) -> Campaign:
+    """Register a campaign in a new folder; returns it. Raises ParibusError on bad input.
+
+    Args:
+        path: a folder that is not there, or empty.
+        baseline: a study: its baseline is that of all ideas, and its other arms are left out.
+        overrides: dotted keys of the study.
+        alpha: the false discovery rate of the ideas that are kept.
+        wealth: of LORD++ at the first test; half of `alpha` by default.
+        screen_seeds: two by default, that follow on those of the study.
+        screen_iterations: of the screen's trials; as many as the study has by default.
+        confirm_seeds: those of the study by default.
+    """
+    if path.exists() and not path.is_dir():
+        raise ParibusError(f"{path} is a file; choose a new folder")
+    if path.is_dir() and any(path.iterdir()):
+        raise ParibusError(f"{path} is not empty; choose a new folder for a campaign")
+    study = load_study(baseline, overrides)
+    require_trust(study)
+    _require_fit(study)
+    confirm = confirm_seeds or study.seeds
+    screen = screen_seeds or (max(confirm) + 1, max(confirm) + 2)
+    if both := sorted(set(screen) & set(confirm)):
+        raise ParibusError(f"seed {both[0]} screens and confirms; a confirmation needs fresh seeds")
+    if len(confirm) < DESCRIPTIVE_BELOW:
+        raise ParibusError(
+            f"{len(confirm)} seeds confirm, and fewer than {DESCRIPTIVE_BELOW} are described, not "
+            "tested; give more in `seeds` of the study, or with --confirm-seeds"
+        )
+    try:
+        rule = Lord(alpha, alpha / 2 if wealth is None else wealth)
+    except StatisticsError as error:
+        raise ParibusError(str(error)) from None
+    table = study.model_dump() | {"hypotheses": (), "claims": None, "seeds": list(confirm)}
+    table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
+    base = parse_study(table, folder=study.folder, label=study.name)
+    name = path.resolve().name
+    written = ResultsFolder(path).path / "study.json"
+    registered = Registered(
+        name=name,
+        folder=str(study.folder.resolve()),
+        study="",
+        alpha=rule.alpha,
+        wealth=rule.wealth,
+        sequence=rule.sequence,
+        screen_seeds=tuple(screen),
+        screen_iterations=screen_iterations,
+        confirm_seeds=tuple(confirm),
+        registered_at=now(),
+    )
+    made = Campaign(path, registered)
+    made.__dict__["study"] = base
+    # What no study could be made of is refused before anything is written.
+    made.study_of("screen", {}, screen=True)
+    path.mkdir(parents=True, exist_ok=True)
+    write_study(written, base)
+    keep_sources(base, path)
+    table, _ = upgraded("study.json", read_json(written), str(written))
+    made.registered = registered.model_copy(update={"study": digest(table)})
+    write_json(path / FILE, made.registered.model_dump(mode="json"))
+    return made
+
+
+def _require_fit(study: Study) -> None:
+    if study.tuning is not None:
+        raise ParibusError(
+            f"'{study.name}' tunes its arms, and the ideas of a campaign are tried as they are; "
+            "leave [tuning] out, and let an idea set its own learning rate"
+        )
+    if study.plan is not None:
+        raise ParibusError(
+            f"'{study.name}' has looks; a campaign has two stages of its own: list the seeds"
+        )
+    if len(study.judged) > 1:
+        named = ", ".join(f"'{one.metric}'" for one in study.judged)
+        raise ParibusError(f"{named} are primary; a campaign is judged on one: mark one as primary")
+
+
+def open_campaign(path: Path) -> Campaign:
+    """Return the campaign that a folder holds. Raises ParibusError where it holds none."""
+    if not is_regular(path / FILE):
+        raise ParibusError(
+            f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one"
+        )
+    table, _ = upgraded(FILE, read_json(path / FILE), str(path / FILE))
+    if isinstance(table, dict):  # lists of JSON, where a specification has tuples
+        table = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    try:
+        return Campaign(path, Registered.model_validate(table))
+    except ValidationError as error:
+        raise ParibusError(f"{path / FILE}: {explain(error, Registered)}; restore it") from None
+
+
+def digest_of(arm: Mapping[str, Any]) -> str:
+    """Return the digest of what an idea sets."""
+    return digest(json.loads(canonical_json(dict(arm))))

@@ -1,0 +1,237 @@
+"""Campaigns: what is counted, what is shared, and what becomes of an idea that is interrupted."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.campaign import begin, card, end, give_up, open_campaign, page, status, try_idea
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.results import load_results
+from paribus.statistics import Lord
+
+STUDY = """
+name = "toy"
+trainer = "trainer.py:Toy"
+question = "Which change lowers the loss?"
+seeds = [1, 2, 3, 4, 5, 6]
+endpoints = [{ metric = "loss", primary = true, margin = 0.02 }]
+
+[toy]
+gain = 0.0
+noise = 0.01
+fails = false
+stops = false
+diverges = false
+
+[arms.baseline]
+
+[arms.else]
+set."toy.gain" = 9.0
+"""
+GOOD, BAD = {"set": {"toy.gain": 0.1}}, {"set": {"toy.gain": -0.1}}
+# Better at the two seeds of the screen, and not told apart at six others.
+SLIGHT = {"set": {"toy.gain": 0.006}}
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).with_name("trainer.py"), tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return begin(tmp_path / "night", "study.toml")
+
+
+def trained(folder: Path) -> list[str]:
+    return (folder.parent / "trained.txt").read_text().splitlines()
+
+
+def verb(*words: object) -> tuple[int, str, str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main(["campaign", *map(str, words)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_levels_follow_the_rule_and_only_tests_have_one(campaign) -> None:
+    assert try_idea(campaign, "bad", BAD).state == "dropped"
+    assert campaign.tested == []
+    first = try_idea(campaign, "good", GOOD)
+    second = try_idea(campaign, "slight", SLIGHT)
+    third = try_idea(campaign, "better", {"set": {"toy.gain": 0.2}})
+    assert [one.state for one in (first, second, third)] == ["kept", "not kept", "kept"]
+    # By the rule alone, from the p-values.
+    p = [one.confirm["p"] for one in (first, second, third)]
+    told = Lord(0.05, 0.025).run(p)
+    levels = np.array([one.level for one in (first, second, third)], float)
+    np.testing.assert_allclose(levels, told.levels)
+    assert told.found.tolist() == [True, False, True]
+    assert campaign.next_level == pytest.approx(Lord().next_level([True, False, True]))
+    # The p is that of the study's own registered test.
+    from paribus.analysis import analyse
+
+    confirmed = analyse(load_results(campaign.home("good") / "confirm", trust=True))
+    assert confirmed.contrast("good").p == first.confirm["p"]
+    assert set(confirmed.study.seeds).isdisjoint(campaign.registered.screen_seeds)
+
+
+def test_the_baseline_is_trained_once(campaign) -> None:
+    for name, gain in {"a": 0.1, "b": 0.2, "c": 0.3}.items():
+        try_idea(campaign, name, {"set": {"toy.gain": gain}})
+    lines = trained(campaign.path)
+    assert len(lines) == len(set(lines)) == 4 * (2 + 6)  # three ideas and the baseline
+    assert [one.shared for one in campaign.ideas.values()] == [0, 8, 8]
+    assert [one.trained for one in campaign.ideas.values()] == [16, 8, 8]
+    assert campaign.correlation is not None
+    deltas = np.array([one.confirm["deltas"] for one in campaign.tested])
+    expected = np.corrcoef(deltas)[np.triu_indices(3, 1)].mean()
+    assert campaign.correlation == pytest.approx(expected)
+
+
+def test_a_failed_idea_is_counted_and_so_is_one_that_was_given_up(campaign) -> None:
+    with pytest.raises(ParibusError, match="it fails"):
+        try_idea(campaign, "broken", {"set": {"toy.fails": True}})
+    assert campaign.ideas["broken"].state == "failed"
+    Path("stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        try_idea(campaign, "killed", {"set": {"toy.stops": True}})
+    with pytest.raises(ParibusError, match="not finished"):
+        try_idea(campaign, "good", GOOD)
+    assert give_up(campaign, "killed").state == "given up"
+    assert try_idea(campaign, "good", GOOD).state == "kept"
+    assert list(campaign.ideas) == ["broken", "killed", "good"]
+    with pytest.raises(ParibusError, match="closed"):
+        give_up(campaign, "good")
+
+
+def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path) -> None:
+    arm = {"set": {"toy.gain": 0.1, "toy.stops": True}}
+    Path("stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        try_idea(campaign, "x", arm)
+    Path("stop").unlink()
+    again = try_idea(open_campaign(campaign.path), "x")
+    straight = try_idea(begin(tmp_path / "other", "study.toml"), "x", arm)
+    assert again.state == straight.state == "kept"
+    assert again.confirm == straight.confirm
+    lines = trained(campaign.path)
+    assert len(lines) == 2 * 16
+    # An idea that came to its test and is given up keeps its place.
+    third = begin(tmp_path / "third", "study.toml")
+    Path("stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        try_idea(third, "x", arm)
+    third.add("screened", idea="x", state="confirming", level=third.next_level)
+    give_up(third, "x")
+    assert third.next_level == pytest.approx(Lord().next_level([False]))
+
+
+def test_an_idea_that_diverges_is_not_kept(campaign) -> None:
+    found = try_idea(campaign, "wild", {"set": {"toy.gain": 0.1, "toy.diverges": True}})
+    assert found.state == "not kept"
+    assert "diverged at 1 of 6 seeds" in found.why
+
+
+def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
+    try_idea(campaign, "bad", BAD)
+    try_idea(campaign, "good", GOOD)
+    before = trained(campaign.path)
+    found = end(campaign)
+    assert list(found["verdicts"]) == ["good"]
+    assert found["verdicts"]["good"]["word"] == "BETTER"
+    assert not found["opened"]  # this trainer seals no text
+    assert trained(campaign.path) == before
+    assert end(campaign) == found
+    assert [one["event"] for one in campaign.events].count("ended") == 1
+    with pytest.raises(ParibusError, match="has ended"):
+        try_idea(campaign, "late", GOOD)
+
+
+def test_an_end_without_anything_kept(campaign) -> None:
+    try_idea(campaign, "bad", BAD)
+    assert end(campaign)["verdicts"] == {}
+    assert not (campaign.path / "final").exists()
+
+
+def test_what_is_refused_is_not_counted(campaign) -> None:
+    try_idea(campaign, "good", GOOD)
+    for name, arm in {
+        "good": BAD,  # another idea of the same name
+        "same": GOOD,  # the same idea by another name
+        "none": {},
+        "unknown": {"set": {"toy.gian": 1.0}},
+        "no/name": {"set": {"toy.gain": 1.0}},
+        "baseline": {"set": {"toy.gain": 1.0}},
+    }.items():
+        with pytest.raises(ParibusError):
+            try_idea(campaign, name, arm)
+    assert list(campaign.ideas) == ["good"]
+
+
+def test_a_line_that_was_changed_is_noticed(campaign) -> None:
+    try_idea(campaign, "bad", BAD)
+    path = campaign.path / "ideas.jsonl"
+    path.write_text(path.read_text().replace("toy.gain", "toy.gaiN", 1))
+    with pytest.raises(ParibusError, match="line 2"):
+        _ = campaign.ideas
+    study = campaign.path / "study.json"
+    study.write_text(study.read_text().replace('"noise": 0.01', '"noise": 0.02'))
+    with pytest.raises(ParibusError, match="changed"):
+        _ = open_campaign(campaign.path).study
+
+
+def test_the_page_lists_all_and_the_card_fits(campaign) -> None:
+    try_idea(campaign, "bad", BAD)
+    try_idea(campaign, "good", {"set": {"toy.gain": 0.1}, "title": "<b>"})
+    text = page(campaign).read_text()
+    assert len(re.findall(r"<tr", text)) == 3
+    assert "<b>" not in text
+    lines = card(campaign, campaign.ideas["good"])
+    assert max(map(len, lines)) <= 80
+    json.dumps(status(campaign), allow_nan=False)
+
+
+def test_the_verbs(campaign) -> None:
+    night = campaign.path
+    assert verb("try", night, "good", "--set", "toy.gain=0.1")[0] == 0
+    Path("arm.toml").write_text('set."toy.gain" = -0.1\n')
+    code, out, _ = verb("try", night, "bad", "--arm", "arm.toml", "--json")
+    assert code == 10
+    assert json.loads(out)["states"] == {"kept": 1, "dropped": 1}
+    assert verb("status", night)[0] == 0
+    assert verb("end", night)[0] == 0
+    told = json.loads(verb("status", night, "--json")[1])
+    assert told["ended"]["verdicts"]["good"]["word"] == "BETTER"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("new", "night", "--baseline", "study.toml"),
+        ("new", "d", "--baseline", "study.toml", "--confirm-seeds", "1", "2"),
+        ("new", "d", "--baseline", "study.toml", "--screen-seeds", "1"),
+        ("new", "d", "--baseline", "study.toml", "--alpha", "2"),
+        ("new", "d", "--baseline", "study.toml", "--wealth", "0.9"),
+        ("new", "d", "--baseline", "study.toml", "--screen-iterations", "10"),
+        ("new", "d", "--baseline", "quickstart"),
+        ("status", "nowhere"),
+        ("give-up", "night", "nothing"),
+        ("try", "night", "x"),
+        ("try", "night", "x", "--arm", "none.toml"),
+        ("try", "night", "x", "--set", "toy.gain=1.0", "--budget", "soon"),
+        ("try", "night", "x", "--set", "toy.gain=1.0", "--max-trials", "0"),
+    ],
+)
+def test_bad_input_is_a_line_and_leaves_nothing(campaign, words) -> None:
+    code, out, err = verb(*words)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert not Path("d").exists()
+    assert not campaign.ideas

@@ -1,0 +1,55 @@
+"""A campaign of our own trainer: the sealed part is opened at the end alone, and limits stop it."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from paribus.cli import main
+
+STUDY = """
+name = "tiny"
+seeds = [1, 2, 3, 4, 5]
+endpoints = [{ metric = "validation_loss", primary = true, margin = 0.02 }]
+data = { corpus = "pydoc", seq_len = 32, validation_tokens = 2048, test_fraction = 0.1 }
+model = { n_layer = 1, n_head = 2, d_model = 32 }
+training = { iterations = 60, batch_size = 8, precision = "float32", schedule = { warmup = 5 } }
+tasks = { names = [] }
+[arms.baseline]
+"""
+HOT = ("--set", "training.optimizer.learning_rate=3e-3")
+
+
+def verb(*words: object) -> tuple[int, str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
+        code = main(["campaign", *map(str, words)])
+    return code, out.getvalue()
+
+
+@pytest.mark.slow
+def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(STUDY)
+    assert verb("new", "night", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
+    # It stops in the screen, then in the confirmation, and comes to the same as in one go.
+    assert verb("try", "night", "hot", *HOT, "--max-trials", 1)[0] == 4
+    assert verb("try", "night", "hot", "--max-trials", 6)[0] == 4
+    code, out = verb("try", "night", "hot", "--json")
+    assert code == 0
+    stopped = json.loads(out)["ideas"][0]
+    assert verb("new", "again", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
+    straight = json.loads(verb("try", "again", "hot", *HOT, "--json")[1])["ideas"][0]
+    assert stopped["confirm"] == straight["confirm"]
+    assert (stopped["trained"], stopped["shared"]) == (14, 0)
+    code, out = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
+    assert code == 10
+    assert not list(Path("night").rglob("test_part.json"))
+    told = json.loads(verb("end", "night", "--json")[1])
+    assert told["ended"]["opened"]
+    assert list(Path("night").rglob("test_part.json")) == [Path("night/final/test_part.json")]
+    assert told["ended"]["verdicts"]["hot"]["word"] == "BETTER"
+    assert told["ended"]["verdicts"]["hot"]["effect"] != stopped["confirm"]["effect"]

@@ -1,0 +1,98 @@
+"""LORD++ against the documented example of the R package onlineFDR, and its properties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import zeta
+
+from paribus.statistics import Lord, StatisticsError
+from paribus.statistics.online import gamma
+
+# The example of `?LORD` in onlineFDR (dsrobertson/onlineFDR), with its printed levels.
+P = [
+    *(2.90e-08, 0.06743, 0.01514, 0.08174, 0.00171, 3.60e-05, 0.79149, 0.27201, 0.28295),
+    *(7.59e-08, 0.69274, 0.30443, 0.00136, 0.72342, 0.54757),
+]
+LEVELS = [
+    *(0.0002675839, 0.0024664457, 0.0005732818, 0.0004872805, 0.0004059066, 0.0003447286),
+    *(0.0029745013, 0.0008450114, 0.0007305648, 0.0006243143, 0.0032185913, 0.0010617227),
+    *(0.0009256825, 0.0008019657, 0.0007059610),
+]
+FOUND = [0, 5, 9]
+# The same with alpha = .1 and w0 = .05, in the order that the R code has drawn.
+P_B = [
+    *(2.90e-08, 0.06743, 0.01514, 0.08174, 0.00171, 0.27201, 3.60e-05, 0.79149, 7.59e-08),
+    *(0.28295, 0.69274, 0.72342, 0.30443, 0.54757, 0.00136),
+]
+LEVELS_B = [
+    *(0.0026758385, 0.0032577488, 0.0010775352, 0.0009078052, 0.0007616238, 0.0006517385),
+    *(0.0005682672, 0.0058549106, 0.0016151293, 0.0067518870, 0.0023619734, 0.0020342733),
+    *(0.0017477495, 0.0015277362, 0.0013569121),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "p", "levels", "places"),
+    [
+        (Lord(0.05, 0.005, "slow"), P, LEVELS, FOUND),
+        (Lord(0.1, 0.05, "slow"), P_B, LEVELS_B, [0, 6, 8]),
+    ],
+)
+def test_levels_are_those_of_the_r_package(rule, p, levels, places):
+    told = rule.run(p)
+    np.testing.assert_allclose(told.levels, levels, atol=6e-11)
+    assert np.flatnonzero(told.found).tolist() == places
+
+
+def test_shares_fall_and_sum_to_at_most_one():
+    for sequence in ("power", "slow"):
+        shares = gamma(1_000_000, sequence)
+        assert (np.diff(shares) <= 0).all()
+        assert 0.5 < shares.sum() < 1
+    assert gamma(50).sum() == pytest.approx(1 - 50.5**-0.6 / 0.6 / zeta(1.6), abs=1e-4)
+
+
+def test_one_by_one_is_the_same_as_all_at_once():
+    rng = np.random.default_rng(3)
+    p = rng.uniform(size=(200, 40)) ** 4
+    rule = Lord(0.1, 0.03)
+    told = rule.run(p)
+    for row in range(len(p)):
+        for t in range(p.shape[1]):
+            level = rule.next_level(told.found[row, :t].tolist())
+            assert level == pytest.approx(told.levels[row, t], rel=1e-12)
+    # What comes later changes no earlier level.
+    np.testing.assert_array_equal(rule.run(p[:, :10]).levels, told.levels[:, :10])
+
+
+def test_a_smaller_p_never_finds_less():
+    rng = np.random.default_rng(4)
+    p = rng.uniform(size=(500, 30)) ** 3
+    lower = p * rng.uniform(size=p.shape)
+    rule = Lord()
+    assert (rule.run(lower).found >= rule.run(p).found).all()
+
+
+def test_false_discovery_rate_of_independent_p_values():
+    """Half of the tests are null: the share of false findings stays below alpha."""
+    rng = np.random.default_rng(5)
+    p = rng.uniform(size=(20_000, 40))
+    real = rng.uniform(size=p.shape) < 0.5
+    p[real] *= 1e-4
+    found = Lord(0.05, 0.025).run(p).found
+    share = (found & ~real).sum(1) / np.maximum(found.sum(1), 1)
+    assert share.mean() + 3 * share.std() / len(p) ** 0.5 < 0.05
+    assert share.mean() > 0.002  # it does find falsely: the bound is used
+
+
+@pytest.mark.parametrize(("alpha", "wealth"), [(0.05, 0.06), (0.05, 0.0), (1.5, 0.01)])
+def test_what_is_no_rule(alpha, wealth):
+    with pytest.raises(StatisticsError):
+        Lord(alpha, wealth)
+
+
+@pytest.mark.parametrize("p", [[0.5, 1.2], [float("nan")], []])
+def test_what_is_no_p_value(p):
+    with pytest.raises(StatisticsError):
+        Lord().run(p)
