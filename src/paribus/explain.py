@@ -59,7 +59,10 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
         most, there = problem["ctx"]["max_length"], len(value)
         return f"{key} may have {most:,} characters and has {there:,}; shorten it"
     if kind in TYPES:
-        return f"{key} = {value!r} must be {TYPES[kind]}"
+        # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
+        meant = [one for one in ("kind", "name", "rule") if one in _keys_at(model, location)]
+        way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
+        return f"{key} = {value!r} must be {TYPES[kind]}{way_out}"
     rule = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     return f"{key} = {value!r} must be {rule}"
 

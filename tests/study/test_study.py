@@ -134,6 +134,7 @@ def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
     ("text", "message"),
     [
         ("nme = 'x'", "unknown key 'nme': did you mean 'name'?"),
+        (f"decision = 'superiority'\n{MINIMAL}", "did you mean decision.rule?"),
         (MINIMAL.replace("[1]", "[1, 1]"), "name one twice"),
         (MINIMAL.replace("[1]", "[]"), "not empty"),
         (MINIMAL.replace("[1]", "[-1]"), "seeds.0 = -1"),
