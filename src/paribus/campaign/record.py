@@ -294,7 +294,6 @@ def begin(
     made.__dict__["study"] = base
     # What no study could be made of is refused before anything is written.
     made.study_of("screen", {}, screen=True)
-    path.mkdir(parents=True, exist_ok=True)
     write_study(written, base)
     keep_sources(base, path)
     table, _ = upgraded("study.json", read_json(written), str(written))
