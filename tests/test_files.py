@@ -142,11 +142,11 @@ def test_everything_is_written_in_one_place() -> None:
     # one that of the compiled kernels, for their user alone; and two unpack a kept study into a
     # folder that nobody else knows yet.
     assert sorted(found) == [
+        "chain.py: self.path.parent.mkdir(parents=True, exist_ok=True)",
         "engine/data/cache.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "engine/data/deduplicate.py: folder.mkdir(parents=True, exist_ok=True)",
         'engine/ops/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
         "engine/ops/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
-        "ledger/chain.py: self.path.parent.mkdir(parents=True, exist_ok=True)",
         "results/keeping.py: (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))",
         "results/keeping.py: target.parent.mkdir(parents=True, exist_ok=True)",
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",

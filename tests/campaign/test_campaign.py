@@ -179,7 +179,7 @@ def test_a_line_that_was_changed_is_noticed(campaign) -> None:
     try_idea(campaign, "bad", BAD)
     path = campaign.path / "ideas.jsonl"
     path.write_text(path.read_text().replace("toy.gain", "toy.gaiN", 1))
-    with pytest.raises(ParibusError, match="line 2"):
+    with pytest.raises(ParibusError, match="line 1"):
         _ = campaign.ideas
     study = campaign.path / "study.json"
     study.write_text(study.read_text().replace('"noise": 0.01', '"noise": 0.02'))

@@ -13,8 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,10 +24,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from paribus.digests import canonical_json, digest
+from paribus.chain import Chain
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.files import write_bytes
 from paribus.migrations import upgraded
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_json, write_study
@@ -142,26 +140,18 @@ class Campaign:
     @property
     def events(self) -> list[dict[str, Any]]:
         """Every line of ideas.jsonl. Raises ParibusError where one was changed."""
-        path = self.path / IDEAS
-        if not is_regular(path):
-            return []
-        before, found = "", []
-        for number, line in enumerate(read_text(path, RECORD_BYTES).splitlines(), start=1):
-            where = f"{path}, line {number}"
-            event = parse_json(line, where, "restore it")
-            if not isinstance(event, dict) or event.get("before") != _seal(before):
-                raise ParibusError(f"{where} does not follow from the line before it; restore it")
-            found.append(event)
-            before = line
-        return found
+        if found := self._chain.verify(torn=False):
+            raise ParibusError(f"{self._chain.path}: {found[0]}; restore it")
+        return self._chain.entries()
 
     def add(self, event: str, **about: Any) -> None:
         """Add a line to ideas.jsonl, on disk when this returns."""
-        path = self.path / IDEAS
-        text = read_text(path, RECORD_BYTES) if is_regular(path) else ""
-        lines = text.splitlines()
-        line = {"event": event, "at": now(), "before": _seal(lines[-1] if lines else ""), **about}
-        write_bytes(path, f"{text}{json.dumps(line, ensure_ascii=False)}\n".encode())
+        with self._chain.adding() as ideas:
+            ideas.append({"event": event, "at": now(), **about})
+
+    @property
+    def _chain(self) -> Chain:
+        return Chain(self.path / IDEAS, "campaign", "make its folder writable")
 
     @property
     def ideas(self) -> dict[str, Idea]:
@@ -224,10 +214,6 @@ class Campaign:
 def now() -> str:
     """Return the time in UTC, to a second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _seal(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest() if line else ""
 
 
 def begin(
@@ -334,4 +320,4 @@ def open_campaign(path: Path) -> Campaign:
 
 def digest_of(arm: Mapping[str, Any]) -> str:
     """Return the digest of what an idea sets."""
-    return digest(json.loads(canonical_json(dict(arm))))
+    return digest(dict(arm))

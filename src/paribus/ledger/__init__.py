@@ -1,8 +1,7 @@
 """The ledger: which texts were opened, when, and by which studies.
 
 One file for a machine, or for a folder that several share: `PARIBUS_LEDGER`, or else one in the
-user's data folder. `chain` is the file, `events` what is recorded in it, `questions` who opened a
-text before.
+user's data folder. `events` is what is recorded in it, `questions` who opened a text before.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
+from paribus.chain import Chain, Entry, entry_digest, merged
 from paribus.files import data_folder
-from paribus.ledger.chain import Chain, Entry, entry_digest, merged
 from paribus.ledger.events import (
     Decided,
     Event,

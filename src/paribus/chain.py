@@ -28,7 +28,7 @@ from paribus.files import write_bytes
 from paribus.untrusted_io import read_bytes
 
 FIRST = "0" * 64  # what the first line has for the digest of the line before
-MOST_BYTES = 2**30  # of a ledger
+MOST_BYTES = 2**30  # of a file
 PATIENCE_SECONDS = 30.0  # a writer holds the lock for some milliseconds
 
 Entry = dict[str, Any]
@@ -36,9 +36,17 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chain:
-    """The lines of the file at `path`, which need not exist yet."""
+    """The lines of the file at `path`, which need not exist yet.
+
+    Args:
+        path: the file.
+        name: what errors call the file.
+        way_out: what they say to do where it cannot be written, or a line is none of ours.
+    """
 
     path: Path
+    name: str = "ledger"
+    way_out: str = "name another file in PARIBUS_LEDGER"
 
     def entries(self) -> list[Entry]:
         """Return what was written, in its order; what a kill has cut off at the end is not.
@@ -48,15 +56,18 @@ class Chain:
         lines, _ = self._lines()
         return [self._entry(number, line) for number, line in enumerate(lines, start=1)]
 
-    def verify(self) -> list[str]:
-        """Return what is wrong, with the number of the line; empty where nothing is."""
+    def verify(self, *, torn: bool = True) -> list[str]:
+        """Return what is wrong, with the number of the line; empty where nothing is.
+
+        A line that a kill has cut off at the end is told of where `torn`.
+        """
         findings, before = [], FIRST
-        lines, torn = self._lines()
+        lines, rest = self._lines()
         for number, line in enumerate(lines, start=1):
             try:
                 whole = _parsed(line)
             except ValueError as error:
-                findings.append(f"line {number} is no line of a ledger ({error})")
+                findings.append(f"line {number} is no line of a {self.name} ({error})")
             else:
                 if whole["sha256"] != _own_digest(whole["before"], whole["entry"]):
                     findings.append(f"line {number} was edited")
@@ -66,7 +77,7 @@ class Chain:
                     why = "does not follow the line before it"
                     findings.append(f"line {number} {why}: one was edited, deleted, added or moved")
             before = hashlib.sha256(line).hexdigest()
-        if torn:
+        if rest and torn:
             number = len(lines) + 1
             findings.append(f"line {number} is cut off, as by a kill; the next writer drops it")
         return findings
@@ -83,7 +94,7 @@ class Chain:
             if torn:
                 lines, found = self._healed(lines, found, torn)
             last = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST
-            yield Writer(self.path, found, last)
+            yield Writer(self, found, last)
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write these lines in the place of all that are there."""
@@ -102,11 +113,11 @@ class Chain:
             lock.acquire(timeout=PATIENCE_SECONDS)
         except Timeout:
             raise ParibusError(
-                f"another process has been writing to the ledger {self.path} for "
+                f"another process has been writing to the {self.name} {self.path} for "
                 f"{PATIENCE_SECONDS:g} s; wait for it"
             ) from None
         except (OSError, NotImplementedError) as error:
-            raise _unwritable(self.path, error) from None
+            raise self.unwritable(error) from None
         try:
             yield
         finally:
@@ -124,9 +135,14 @@ class Chain:
             return _parsed(line)["entry"]
         except ValueError as error:
             raise ParibusError(
-                f"{self.path}: line {number} is no line of a ledger ({error}); restore it, or name "
-                "another file in PARIBUS_LEDGER"
+                f"{self.path}: line {number} is no line of a {self.name} ({error}); restore it, or "
+                f"{self.way_out}"
             ) from None
+
+    def unwritable(self, error: Exception) -> ParibusError:
+        """Return the error of a file that cannot be written."""
+        why = error.strerror or error if isinstance(error, OSError) else error
+        return ParibusError(f"cannot write the {self.name} {self.path}: {why}; {self.way_out}")
 
     def _healed(
         self, lines: list[bytes], found: list[Entry], torn: bytes
@@ -146,12 +162,13 @@ class Chain:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise _unwritable(self.path, error) from None
+            raise self.unwritable(error) from None
         if whole is not None:
             return [*lines, torn], [*found, whole["entry"]]
         logging.getLogger("paribus").warning(
-            "the ledger %s ended in a part of a line (%d bytes), as a killed process leaves it: "
+            "the %s %s ended in a part of a line (%d bytes), as a killed process leaves it: "
             "it was dropped",
+            self.name,
             self.path,
             len(torn),
         )
@@ -159,25 +176,26 @@ class Chain:
 
 
 class Writer:
-    """What adds lines to a ledger whose lock is held; `entries` are those that are there."""
+    """What adds lines to a file whose lock is held; `entries` are those that are there."""
 
-    def __init__(self, path: Path, entries: list[Entry], last: str) -> None:
-        self._path, self._last = path, last
+    def __init__(self, chain: Chain, entries: list[Entry], last: str) -> None:
+        self._chain, self._last = chain, last
         self.entries = entries
 
     def append(self, entry: Entry) -> None:
         """Add a line, and bring it to the disk."""
         line = _line(self._last, entry)
         try:
-            if not os.path.lexists(self._path):
-                write_bytes(self._path, line)
+            path = self._chain.path
+            if not os.path.lexists(path):
+                write_bytes(path, line)
             else:
-                with self._path.open("ab") as file:
+                with path.open("ab") as file:
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
         except OSError as error:
-            raise _unwritable(self._path, error) from None
+            raise self._chain.unwritable(error) from None
         self._last = hashlib.sha256(line[:-1]).hexdigest()
         self.entries.append(entry)
 
@@ -220,10 +238,3 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(whole["entry"], dict) or not isinstance(whole["before"], str):
         raise ValueError("its entry is no table")
     return whole
-
-
-def _unwritable(path: Path, error: Exception) -> ParibusError:
-    why = error.strerror or error if isinstance(error, OSError) else error
-    return ParibusError(
-        f"cannot write the ledger {path}: {why}; name a file that can be written in PARIBUS_LEDGER"
-    )
