@@ -206,6 +206,8 @@ def test_a_front_matter_that_is_none(
         ("```\n1 2 3\n```\n", []),
         ('{{ change("one", "layernorm", digits=3) }}{% set x = 4 %}', []),
         ("The year 20201 and 2020.5 are others.", ["20201", "2020.5"]),
+        ("It was x61 on an H100", ["x61"]),
+        ('{{ table("one", digits=3, caption="By\n0.4 of 7") }}', ["0.4", "7"]),
     ],
 )
 def test_every_literal_number_is_found(
@@ -219,6 +221,11 @@ def test_every_literal_number_is_found(
 def test_braces_are_no_way_around_the_check(paper: Callable[..., Wrote]) -> None:
     assert check(paper("It is {{ 0.05 }}.").path)
     assert check(paper("---\n\n{{ seeds('one') }}").path) == []
+
+
+def test_the_title_is_checked(paper: Callable[..., Wrote]) -> None:
+    told = list(literals(read_source(paper("Text.", HEAD.replace("title: ", "title: 12% ")).path)))
+    assert ["title: 12%" in one for one in told] == [True]
 
 
 def test_the_abstract_is_checked_and_filled_too(paper: Callable[..., Wrote]) -> None:

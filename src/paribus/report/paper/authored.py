@@ -51,7 +51,9 @@ UNSTATED = re.compile(
     r"|https?://\S+|^[ \t]*\d+[.)][ \t]|\[\^[^\]\n]*\]",
     re.DOTALL | re.MULTILINE,
 )
-NUMBER = re.compile(r"(?<![A-Za-z_\d.])[-+−]?(?:\d+|\.\d+)(?:[.,]\d+)*(?:[eE][-+]?\d+)?%?")  # noqa: RUF001
+CAPTION = re.compile(r"caption\s*=\s*(?P<quote>[\"'])(?P<text>.*?)(?P=quote)", re.DOTALL)
+# An x in front says times, as in x61; other letters make a name, as in H100.
+NUMBER = re.compile(r"(?<![A-Za-z_\d.])x?[-+−]?(?:\d+|\.\d+)(?:[.,]\d+)*(?:[eE][-+]?\d+)?%?")  # noqa: RUF001
 CITATION = re.compile(r"(?<![\w\\])-?@([A-Za-z0-9_][\w:.#$%&+?<>~/-]*)")
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 ABSTRACT = re.compile(r"\A\s*# Abstract[^\n]*\n(.*?)(?=^# |\Z)", re.DOTALL | re.MULTILINE)
@@ -240,17 +242,28 @@ def _cited_at(source: Source, key: str) -> str:
 
 def literals(source: Source) -> Iterator[str]:
     """Yield every number of the text that is bound to nothing, with its line and its neighbours."""
-    for part, offset in ((source.body, 0), (source.abstract, None)):
-        text = UNSTATED.sub(lambda found: re.sub(r"[^\n]", "\x00", found[0]), part)
+    parts = {"": source.body, ": title": source.title, ": abstract": source.abstract}
+    for name, part in parts.items():
+        text = UNSTATED.sub(_without_captions, part)
         for literal in sorted(map(str, source.literal), key=len, reverse=True):
             marked = rf"(?<![\w.]){re.escape(literal)}(?![\w]|[.,]\d)"
             text = re.sub(marked, "\x00" * len(literal), text)
         for number in NUMBER.finditer(text):
             line = number.string.count("\n", 0, number.start()) + 1
-            where = f"{source.path}:{line}" if offset == 0 else f"{source.path}: abstract"
+            where = f"{source.path}{name or f':{line}'}"
             start, end = max(0, number.start() - CONTEXT), number.end() + CONTEXT
             around = " ".join(part[start:end].split())
             yield f"{where}: {number[0]} is bound to nothing: ... {around} ..."
+
+
+def _without_captions(found: re.Match[str]) -> str:
+    """Return what holds no statement blanked, but for the captions in it: the author wrote them."""
+    blank = list(re.sub(r"[^\n]", "\x00", found[0]))
+    if found[0].startswith("{{"):
+        for caption in CAPTION.finditer(found[0]):
+            start, stop = caption.span("text")
+            blank[start:stop] = caption["text"]
+    return "".join(blank)
 
 
 def changed(source: Source, values: dict[str, str]) -> Iterator[str]:
