@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paribus.engine.data import corpus
     from paribus.engine.evaluation import Predictions, measure
     from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
-    from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part
+    from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
     from paribus.engine.training import Options, Update, loss, optimizer
@@ -54,6 +54,7 @@ _HOMES = {
     "optimizer": "paribus.engine.training",
     "part": "paribus.engine.model",
     "probe": "paribus.engine.probes",
+    "study_positions": "paribus.engine.model",
     "task": "paribus.engine.tasks",
 }
 
@@ -87,6 +88,7 @@ __all__ = [
     "optimizer",
     "part",
     "probe",
+    "study_positions",
     "task",
 ]
 

@@ -73,6 +73,10 @@ def card(
         own = ", ".join(f"`{path}`" for path in setting.model.modules.named.values())
         code = "The model is a Transformer whose code is in `modeling_paribus.py`"
         code += f", with parts of its author's own ({own})." if own else "."
+        if own:
+            code += " Each new token reads the whole text again: such parts are given no cache"
+            looks = setting.model.modules.named.keys() & {"embedding", "positions", "attention"}
+            code += "." if looks else " unless they say `cached = True`."
     facts = _facts(results, trial)
     if step is not None or average_last != 1:
         steps = [one or facts["steps"] for one in trial.require_weights(step, average_last)]

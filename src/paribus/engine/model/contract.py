@@ -70,7 +70,7 @@ def unused_positions(model: GPT, setting: Setting) -> list[str]:
     own = ", ".join(f"model.modules.{site} = '{named[site]}'" for site in others)
     return [
         f"{where} = '{what}' has no effect: {own} does not build it (see "
-        "paribus.engine.model.study_positions)"
+        "paribus.extend.study_positions)"
     ]
 
 

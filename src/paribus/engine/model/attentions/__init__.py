@@ -3,7 +3,7 @@
 Each maps [B, T, D] to [B, T, D] and never looks ahead. It is built as `Attention(model, turn)`,
 where `turn` are the study's positions if they stand in the attention, else None (`positions`). A
 new one is a file here, or a module of the user's own at `attention`, which is built as
-`Attention(model)` and builds its positions itself (`paribus.engine.model.study_positions`).
+`Attention(model)` and builds its positions itself (`paribus.extend.study_positions`).
 
 One that can read a text piece by piece says `cached=True` in `part`, or in a class of the user's
 own `cached = True`. It is then called with a `KeyValueCache` as second argument: what it is given
