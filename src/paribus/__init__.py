@@ -85,6 +85,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "figures":
+        return importlib.import_module("paribus.figures")
     if name not in _HOMES:
         raise AttributeError(f"module 'paribus' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -32,7 +32,7 @@ MODULES = (
     "lm_eval.tasks",
     "paribus.cli.commands",
     "paribus.cli.folder_verbs",
-    "paribus.cli.progress",
+    "paribus.engine.execution.progress",
     "paribus.cli.printed",
     "paribus.engine.execution.run",
     "paribus.engine.execution.evaluate",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from paribus import numbers
 from paribus.analysis.along import Along
 from paribus.analysis.choice import Choice
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
@@ -16,6 +17,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.results.records import Reuse
+from paribus.shown import Shown
 from paribus.statistics import (
     Decided,
     DecidingTest,
@@ -195,6 +197,15 @@ class Contrast(Result):
     censored: tuple[int, int] = (0, 0)
     choice: Choice | None = None
 
+    def __repr__(self) -> str:
+        says, digits = self.decided, self.declared.change_digits
+        found = self.why_not
+        if says:
+            low, high = says.interval.low, says.interval.high
+            found = f"{numbers.delta(says.mean, low, high, digits)}, n = {says.n}"
+            found += f", p {numbers.p_value(self.p)}" if self.tested else ""
+        return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {found})"
+
     @property
     def choice_error(self) -> float:
         """SD from the choice of tuned values, as far as the test includes it."""
@@ -351,7 +362,7 @@ class BothTexts(Result):
 
 
 @dataclass(frozen=True)
-class Analysis(Result):
+class Analysis(Shown, Result):
     """All that is inferred from a study's records.
 
     Attributes:
@@ -405,6 +416,11 @@ class Analysis(Result):
     def primary(self) -> Metric:
         """The metric of the first primary endpoint."""
         return self.metrics[self.study.primary.metric]
+
+    def __repr__(self) -> str:
+        of = numbers.plural(len(self.contrasts), "contrast")
+        state = f", {len(self.missing)} trials not finished" if self.missing else ""
+        return f"Analysis('{self.study.name}': {of}{state})"
 
     def contrast(self, arm: str, metric: str | None = None) -> Contrast:
         """Return the contrast of `arm` with its reference on an endpoint; the first primary one,

@@ -164,7 +164,7 @@ def _arm(overrides: list[str] | None, file: Path | None) -> dict[str, Any] | Non
 
 
 def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any]:
-    from paribus.cli.progress import watching
+    from paribus.engine.execution.progress import watching
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
     from paribus.trainers import run as run_study

@@ -204,7 +204,7 @@ def run(
     eager: Eager = False,
     log: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="A tracker to write to as well: tensorboard."),
+        Parameter(negative=(), help="A tracker to write to as well: tensorboard, wandb."),
     ] = None,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     limits: Limits | None = None,
@@ -376,7 +376,7 @@ def _train(
     limits: Limits | None = None,
 ) -> Results:
     """Run a study; `before` is printed once nothing refuses it any more."""
-    from paribus.cli.progress import watching
+    from paribus.engine.execution.progress import watching
     from paribus.study.trainer import STACKED
     from paribus.trainers import run as run_study
 
@@ -473,7 +473,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
 def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
     """Analyse, decide, write page and paper, print the card; returns the exit code."""
     from paribus.cli import printed
-    from paribus.cli.progress import doing
+    from paribus.engine.execution.progress import doing
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables

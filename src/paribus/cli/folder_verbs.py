@@ -299,8 +299,8 @@ def tokenizer_train(
     revision: Annotated[str | None, Parameter(help="The commit of a data set.")] = None,
 ) -> None:
     """Make a byte-level BPE tokenizer of a corpus."""
-    from paribus.cli.progress import show_reading
     from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
+    from paribus.engine.execution.progress import show_reading
 
     data = data_of(corpus, column=column, name=name, revision=revision)
     with show_reading():

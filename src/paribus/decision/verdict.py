@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from paribus.decision.reach import pairs_needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
+from paribus.shown import Shown
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, Decided
 from paribus.statistics.outliers import outlier
 from paribus.study import Study, at_rates
@@ -117,6 +118,10 @@ class Verdict:
     tie_breaks: tuple[str, ...] = ()
     p_over_studies: float | None = None
 
+    def __repr__(self) -> str:
+        """Return the sentence that answers, without what it depends on."""
+        return f"<Verdict {self.arm}, {self.metric}: {self.badge}. {self.answer}>"
+
     @property
     def caveats(self) -> tuple[str, ...]:
         """The sentences of `cautions` that the answer does not say already."""
@@ -133,14 +138,23 @@ class Verdict:
         return f"{self.word} ({self.cost})" if self.cost else self.word
 
 
-def decide(analysis: Analysis) -> list[Verdict]:
+class Verdicts(Shown, list[Verdict]):
+    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
+
+    def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
+        super().__init__(verdicts)
+        self.analysis = analysis
+
+
+def decide(analysis: Analysis) -> Verdicts:
     """Decide every contrast of the study on every primary endpoint, by its rule."""
     rule = rule_of(analysis)
-    return [
+    found = [
         _verdict(analysis, rule, analysis.contrast(arm, endpoint.metric))
         for endpoint in analysis.study.judged
         for arm, _ in analysis.study.contrasts
     ]
+    return Verdicts(analysis, found)
 
 
 def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -116,6 +116,17 @@ def render(
 
 def page(template: str, drawn: list[Figure], **values: Any) -> str:
     """Return a template with figures, the scripts that show them, and `values`."""
+    return filled(
+        template,
+        **values,
+        # Inside a <script> element "</" would end it, whatever the quotes say.
+        figure_data=_script_json([_packed(figure) for figure in drawn]),
+        javascript=prepare().result(),
+    )
+
+
+def filled(template: str, **values: Any) -> str:
+    """Return a template with `values`, which are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("paribus.report"),
         autoescape=True,
@@ -123,12 +134,7 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template(template).render(
-        **values,
-        # Inside a <script> element "</" would end it, whatever the quotes say.
-        figure_data=_script_json([_packed(figure) for figure in drawn]),
-        javascript=prepare().result(),
-    )
+    return environment.get_template(template).render(**values)
 
 
 def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from paribus.results.trial_records import (
     require_own,
 )
 from paribus.results.views import has_read, of_seeds, shared_property, standing
+from paribus.shown import Shown
 from paribus.study import Plan, Study
 
 # The tidy tables of `Results`: those that are small, and those that are written trial by trial.
@@ -56,7 +58,7 @@ READINGS = 5  # of a folder that changes meanwhile, before that is said
 
 
 @dataclass(frozen=True, repr=False)
-class Results:
+class Results(Shown):
     """A results folder: the study, and the records of its finished trials.
 
     Attributes:
@@ -107,6 +109,13 @@ class Results:
     def __repr__(self) -> str:
         done, total = len(self.finished), self.n_trials
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
+
+    def plot(self, name: str = "forest") -> Any:
+        """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has.
+
+        Raises ParibusError for one that there is not (`paribus.figures.names` lists them).
+        """
+        return import_module("paribus.figures").plot(self, name)
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
         """Return a view of these seeds alone, under this plan; nothing is read again."""

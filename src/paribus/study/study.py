@@ -19,6 +19,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST
 from paribus.migrations import GATE, SCHEMA, stamped
+from paribus.shown import Shown
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.base import Spec
 from paribus.study.bounds import (
@@ -97,7 +98,7 @@ class _Settings:
     by_arm: dict[str, Any] = field(default_factory=dict)
 
 
-class Study(Spec):
+class Study(Shown, Spec):
     """A whole study: arms, seeds, endpoints, hypotheses, rule, and its trainer's own sections.
 
     The sections that only the trainer reads (`data`, `model` and `training` of the one that ships)
@@ -143,6 +144,12 @@ class Study(Spec):
     _is_foreign: bool = PrivateAttr(default=False)
 
     _sealed: Sealed | None = PrivateAttr(default=None)
+
+    def __repr__(self) -> str:
+        arms = "1 arm" if len(self.arms) == 1 else f"{len(self.arms)} arms"
+        return f"Study('{self.name}': {arms}, seeds {list(self.seeds)})"
+
+    __str__ = __repr__
 
     @property
     def sealed(self) -> Sealed | None:

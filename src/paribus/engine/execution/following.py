@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -103,8 +104,9 @@ def read_live(folder: Path) -> dict[str, Any] | None:
 class Sink(Protocol):
     """A tracker that follows a run; it changes nothing and keeps nothing that counts.
 
-    TensorBoard ships; others attach by the entry point group `paribus.sinks`: a name for a class or
-    function that is called with (study, results folder's path) and gives a `Sink`.
+    TensorBoard and Weights & Biases ship; others attach by the entry point group `paribus.sinks`: a
+    name for a class or function that is called with (study, results folder's path) and gives a
+    `Sink`, such as an `EachTrial`.
     """
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
@@ -118,6 +120,52 @@ class Sink(Protocol):
     def close(self) -> None:
         """Hear that the run is over, or was interrupted."""
         ...
+
+
+class EachTrial(ABC):
+    """A sink that has a run of its own for every trial: live loss, then every step and score."""
+
+    def __init__(self, study: Study, results: Path) -> None:
+        self.study, self.results = study, results
+        self._open: dict[tuple[str, int], Any] = {}
+
+    @abstractmethod
+    def begin(self, arm: str, seed: int) -> Any:
+        """Return what `write` and `end` are given: the tracker's run of one trial."""
+
+    @abstractmethod
+    def write(self, run: Any, step: int, values: dict[str, float]) -> None:
+        """Write finite numbers of one step by name; a step may come again, with other names."""
+
+    @abstractmethod
+    def end(self, run: Any) -> None:
+        """End a run."""
+
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Write the loss of the last step, in nats/token, under `live/`."""
+        self._write(arm, seed, t, {"live/train_loss": loss})
+
+    def finished(self, trial: TrialFolder) -> None:
+        """Write every step, probe and score of a trial, and end its run."""
+        arm, seed = trial.arm, trial.seed
+        steps, probes = (trial.read_columns(f"{name}.parquet") for name in ("steps", "probes"))
+        for row in (*steps.to_pylist(), *probes.to_pylist()):
+            self._write(arm, seed, row.pop("step"), row)
+        scores = trial.read_json("evaluation.json")
+        self._write(arm, seed, len(steps), {f"evaluation/{k}": v for k, v in scores.items()})
+        self.end(self._open.pop((arm, seed)))
+
+    def close(self) -> None:
+        """End what is open."""
+        while self._open:
+            self.end(self._open.popitem()[1])
+
+    def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
+        if (arm, seed) not in self._open:
+            self._open[arm, seed] = self.begin(arm, seed)
+        known = {name: value for name, value in values.items() if value is not None}
+        if known:
+            self.write(self._open[arm, seed], step, known)
 
 
 def known_sinks(names: Sequence[str]) -> list[Callable[[Study, Path], Sink]]:

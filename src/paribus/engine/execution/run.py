@@ -57,6 +57,7 @@ def run(
     log: Sequence[str] = (),
     backend: str | Backend = "local",
     open_test: bool = True,
+    progress: bool | None = None,
 ) -> Results:
     """Train, evaluate and record every trial of `study` that is not finished yet.
 
@@ -78,6 +79,7 @@ def run(
             what `find_backend` gives.
         open_test: evaluate on the sealed test part, where there is one, once all is trained; a
             later call may.
+        progress: show a bar, if no `watch` is given; by default in a terminal or a notebook.
 
     A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
     a later device has to emulate it, one warning of the logger "paribus" says so.
@@ -85,15 +87,17 @@ def run(
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
     """
+    from paribus.engine.execution.progress import bar
+
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     known_sinks(log)
     options = RunOptions(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
-    options = replace(options, open_test=open_test)
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
-    with folder.lock() as held:
+    with folder.lock() as held, bar(progress if watch is None else False) as shown:
+        options = replace(options, open_test=open_test, watch=watch or shown)
         study, datasets = _opened(study, folder, options)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():

@@ -123,6 +123,13 @@ class Figure:
         """Return Vega-Lite without the data, which the page keeps in another form."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
+    def with_data(self) -> Any:
+        """Return the chart with the look of ours and the data that it reads."""
+        made = self.chart.copy(deep=False)
+        made["config"], made["datasets"] = CONFIG, {self.name: self.rows}
+        made["description"] = self.caption
+        return made
+
     def printed(self, width: int) -> dict[str, Any]:
         """Return Vega-Lite with its data, `width` pixels wide in all, in black on white."""
         text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)

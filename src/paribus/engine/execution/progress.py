@@ -1,4 +1,4 @@
-"""Live progress: a bar and the trials under way; plain lines where there is no terminal."""
+"""Live progress: a bar and the trials under way, in a terminal or a notebook; else plain lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,8 +19,19 @@ from paribus import numbers
 from paribus.engine.data.reading_progress import Listener, listening
 from paribus.engine.execution.following import Progress, Watch
 
-PLAIN_SECONDS = 15.0
+PLAIN_SECONDS, NOTEBOOK_SECONDS = 15.0, 0.5
 MOST_TRIALS_SHOWN = 12
+
+
+@contextmanager
+def bar(wanted: bool | None) -> Iterator[Watch | None]:
+    """Yield what shows progress if it is `wanted`: by default, in a terminal or a notebook."""
+    console = Console()
+    if not (console.is_terminal or console.is_jupyter if wanted is None else wanted):
+        yield None
+    else:
+        with watching(console) as watch:
+            yield watch
 
 
 @contextmanager
@@ -36,6 +48,9 @@ def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterato
 
         return heard
 
+    if console.is_jupyter:
+        yield after(_in_notebook())
+        return
     if not console.is_terminal:
         with listening(_plain_reading(console)):
             yield after(_plain(console))
@@ -83,6 +98,26 @@ def doing(console: Console, what: str) -> Iterator[None]:
         return
     console.print(what)
     yield
+
+
+def _in_notebook() -> Watch:
+    """Return what writes one output anew; rich's own live display needs ipywidgets for that."""
+    from IPython.display import display  # pyright: ignore[reportMissingImports]
+
+    handle: Any = display({"text/plain": "starting"}, raw=True, display_id=True)
+    last = -PLAIN_SECONDS
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        over = progress.n_finished == progress.n_trials
+        if over or time.monotonic() - last >= NOTEBOOK_SECONDS:
+            last = time.monotonic()
+            console = Console(width=80, force_jupyter=False, color_system=None)
+            with console.capture() as drawn:
+                console.print(_picture(progress))
+            handle.update({"text/plain": drawn.get()}, raw=True)
+
+    return watch
 
 
 def _plain(console: Console) -> Watch:

@@ -1,0 +1,59 @@
+"""Figures of finished studies for notebooks: `paribus.figures.forest(results)`.
+
+Each gives an Altair chart. Any figure of the page goes by its name, with `_` for other signs;
+`paribus.figures.names(results)` lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from paribus.analysis import analyse
+from paribus.errors import ParibusError, nearest
+from paribus.report.figures import Figure, draw
+from paribus.results import Results
+
+
+def names(results: Results) -> list[str]:
+    """Return the figures that the records have data for, in the order of the page."""
+    return list(_drawn(results))
+
+
+def plot(results: Results, name: str = "forest") -> Any:
+    """Return a figure as an Altair chart: by its name, by the first part of it, or of a metric.
+
+    `loss` is the first that begins so, the curves of held-out loss; `validation_loss`, an endpoint,
+    is each seed's. Raises ParibusError for one that there is not.
+    """
+    drawn, wanted = _drawn(results), _identifier(name)
+    begun = [one for one in drawn if one.startswith(wanted)]
+    found = next((one for one in (wanted, f"pairs_{wanted}", *begun) if one in drawn), None)
+    if found is None or not wanted:
+        raise ParibusError(f"there is no figure '{name}': {nearest(wanted, drawn)}")
+    return drawn[found].with_data()
+
+
+def _drawn(results: Results) -> dict[str, Figure]:
+    judged = results.standing.judged
+    return {_identifier(one.name): one for one in draw(judged, analyse(results))}
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+def __getattr__(name: str) -> Callable[[Results], Any]:
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def figure(results: Results) -> Any:
+        """Return this figure as an Altair chart."""
+        drawn = _drawn(results)
+        if name not in drawn:
+            raise ParibusError(f"there is no figure '{name}': {nearest(name, drawn)}")
+        return drawn[name].with_data()
+
+    figure.__name__ = figure.__qualname__ = name
+    return figure

@@ -1,0 +1,101 @@
+"""What a notebook shows of a study, results, an analysis and verdicts: a card, a figure, a table.
+
+Styles hold within what is shown, and a notebook that drops them shows plain tables.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import cache, singledispatch
+from importlib.resources import files
+from typing import Any
+
+import vl_convert
+from markupsafe import Markup
+
+from paribus import numbers
+from paribus.analysis import Analysis, analyse
+from paribus.decision import WORDS, Verdicts, decide
+from paribus.report import tables
+from paribus.report.card import card
+from paribus.report.figures import colours, forest
+from paribus.report.page import filled
+from paribus.report.words import missing_in_words, names
+from paribus.results import Results
+from paribus.study import Study
+
+WIDTH, ROOM = 480, 14  # pixels of the figure, and around it
+
+
+@singledispatch
+def html(shown: Any) -> str:
+    """Return `shown` as HTML: a study, results, an analysis, or verdicts."""
+    raise TypeError(f"{type(shown).__name__} is shown by nothing")
+
+
+@html.register
+def _(shown: Study) -> str:
+    arms, seeds = len(shown.arms), len(shown.seeds)
+    about = f"{numbers.plural(arms, 'arm')} at {numbers.plural(seeds, 'seed')}"
+    primary = " and ".join(endpoint.metric for endpoint in shown.judged)
+    return _filled(
+        shown,
+        title=shown.question or shown.title or shown.name,
+        tables=[tables.arms(shown)],
+        note=f"{about}; judged on {primary} by the rule {shown.decision.rule}.",
+    )
+
+
+@html.register
+def _(shown: Results) -> str:
+    return html(decide(analyse(shown))) if shown.finished else html(shown.study)
+
+
+@html.register
+def _(shown: Analysis) -> str:
+    return _filled(
+        shown.study,
+        card=card(shown, decide(shown), titles=True),
+        tables=tables.primary(shown),
+        **_picture(shown),
+    )
+
+
+@html.register
+def _(shown: Verdicts) -> str:
+    analysis = shown.analysis
+    return _filled(
+        analysis.study,
+        card=card(analysis, shown, titles=True),
+        note=missing_in_words(analysis),
+        **_picture(analysis),
+    )
+
+
+def _picture(analysis: Analysis) -> dict[str, str]:
+    """Return the forest plot of the first primary endpoint; nothing where there is none."""
+    figure = forest(analysis, analysis.study.primary)
+    if figure is None:
+        return {}
+    # Room for labels that the reader's font makes wider than ours.
+    drawn = vl_convert.vegalite_to_svg(figure.printed(WIDTH) | {"padding": ROOM})
+    return {"picture": base64.b64encode(drawn.encode()).decode(), "alt": figure.caption}
+
+
+def _filled(study: Study, **values: Any) -> str:
+    known = {"title": "", "card": None, "picture": "", "alt": "", "tables": [], "note": ""}
+    called, palette = names(study), colours(study)
+    return filled(
+        "notebook.html",
+        **known | values,
+        style=_style(),
+        styles={word: says.style for word, says in WORDS.items()},
+        colours={called[arm]: palette[arm] for arm in study.arms},
+    )
+
+
+@cache
+def _style() -> Markup:
+    """Return the page's style sheet, to stand nested in a rule of its own."""
+    text = files("paribus.report").joinpath("templates/page.css").read_text("utf-8")
+    return Markup(text.replace(":root", "&").replace("body {", "& {"))

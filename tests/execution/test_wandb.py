@@ -1,0 +1,64 @@
+"""Weights & Biases, offline and for real, where it is installed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Trained
+
+pytest.importorskip("wandb")
+
+BLOCK = 32768
+
+
+def logged_in(file: Path) -> Iterator[bytes]:
+    """The records of a log of LevelDB: blocks of 32 KiB, and pieces with 7 bytes before each."""
+    content, at, whole = file.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        if (room := BLOCK - at % BLOCK) < 7:
+            at += room
+            continue
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        whole += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # the whole, or its last piece
+            yield whole
+            whole = b""
+
+
+def test_a_trial_is_written_to_a_run_of_its_own(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wandb.proto import wandb_internal_pb2
+
+    from paribus.engine.execution.wandb import WeightsAndBiases
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    trial = trained.results.finished[0]
+    sink = WeightsAndBiases(trained.study, tmp_path)
+    sink.progress(trial.arm, trial.seed, 2, 3.5)
+    sink.finished(trial)
+    sink.close()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    rows, config, run = [], {}, None
+    for data in logged_in(file):
+        record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
+        record.ParseFromString(data)
+        if record.HasField("run"):
+            run = record.run
+            config |= {item.key: json.loads(item.value_json) for item in run.config.update}
+        if record.HasField("history"):
+            items = record.history.item
+            rows.append({"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items})
+    assert run is not None and run.run_group == trial.arm
+    assert (config["arm"], config["seed"]) == (trial.arm, trial.seed)
+    assert rows[0]["live/train_loss"] == 3.5
+    steps = trained.results.trial_steps[trial.arm, trial.seed].to_pylist()
+    logged = {row["step"]: row["train_loss"] for row in rows if "train_loss" in row}
+    assert logged == {row["step"]: row["train_loss"] for row in steps}
+    assert any("evaluation/validation_loss" in row for row in rows)

@@ -1,0 +1,104 @@
+"""What a notebook shows: every object as HTML, short texts, and figures by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.results import Results
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+Fabricate = Callable[..., Results]
+GAIN = {"baseline": 2.5, "layernorm": 2.4, "rmsnorm": 2.45}
+
+
+@pytest.fixture(name="results")
+def finished(small_study: Maker, fabricate: Fabricate) -> Results:
+    study = small_study(seeds=[1, 2, 3, 4, 5], title="<i>1 & 2</i>", question="<b>why</b>?")
+    return fabricate(study, lambda arm, seed: GAIN[arm] + 0.001 * (seed * 7 % 5))
+
+
+class Tags(HTMLParser):
+    """The tags that are open, and every text outside the style sheet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in ("img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style" and data.strip():
+            self.texts.append(data.strip())
+
+
+def test_every_object_shows_itself(results: Results) -> None:
+    analysis = paribus.analyse(results)
+    verdicts = paribus.decide(analysis)
+    for shown in (results.study, results, analysis, verdicts):
+        tags = Tags()
+        tags.feed(shown._repr_html_())
+        assert not tags.open
+        assert "b" not in tags.open and "i" not in tags.open
+        if shown is results.study:
+            assert "<b>why</b>?" in tags.texts  # as text, not as a tag
+        else:
+            assert {"BETTER", verdicts[0].badge} & set(tags.texts)
+            assert "data:image/svg+xml" in shown._repr_html_()
+
+
+def test_nothing_finished_shows_the_study(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study(seeds=[1, 2])
+    skip = [(arm, seed) for arm in study.arms for seed in study.seeds]
+    empty = fabricate(study, lambda arm, seed: 2.0, skip=skip)
+    assert empty._repr_html_() == study._repr_html_()
+
+
+def test_texts_are_short(results: Results) -> None:
+    analysis = paribus.analyse(results)
+    contrast = analysis.contrast("layernorm")
+    for one in (results.study, results, analysis, contrast):
+        assert len(repr(one)) < 200
+    assert contrast.decided is not None
+    assert f"{contrast.decided.mean:+.4f}" in repr(contrast)
+    assert all(len(repr(verdict)) < 500 for verdict in paribus.decide(analysis))
+
+
+def test_figures_go_by_name(results: Results) -> None:
+    names = paribus.figures.names(results)
+    assert "forest" in names
+    chart = results.plot().to_dict()
+    assert chart == paribus.figures.forest(results).to_dict()
+    assert {row["arm"] for row in chart["datasets"]["forest"]} >= {"layernorm", "rmsnorm"}
+    primary = results.study.primary.metric
+    assert results.plot(primary).to_dict()["datasets"].keys() == {f"pairs-{primary}"}
+    for wrong in ("forrest", ""):
+        with pytest.raises(paribus.ParibusError, match="no figure"):
+            results.plot(wrong)
+    with pytest.raises(paribus.ParibusError, match="forest"):
+        paribus.figures.forrest(results)
+
+
+def test_tables_are_read_without_a_copy(results: Results) -> None:
+    assert hasattr(results.scores, "__arrow_c_stream__")
+
+
+def test_it_needs_no_torch(results: Results) -> None:
+    code = (
+        "import sys, paribus; r = paribus.load_results(sys.argv[1]); r._repr_html_(); r.plot();"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(results.path)], check=True)
