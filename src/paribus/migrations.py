@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 5  # of what is written now
+SCHEMA = 6  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -195,6 +195,14 @@ def _without_idle_costs(value: Any) -> Any:
     return value
 
 
+def _independent_windows(value: Any) -> Any:
+    """Say of claims about new items that windows of one text were taken as independent."""
+    for inference in _tables(value, ["inference"]):
+        if inference.get("target") == "new items":
+            inference.setdefault("windows", "independent")
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -252,6 +260,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),
     Migration(3, "verdict.json", _without_idle_costs),
+    Migration(6, "study.json", _independent_windows, of_records=True),
+    Migration(6, "registration.json", _independent_windows),
 )
 
 

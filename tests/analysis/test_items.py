@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.contrasts import block_scores, linearised
+from paribus.analysis.contrasts import block_scores, contrast_of, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.engine.evaluation import all_measures
@@ -39,6 +40,8 @@ def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> Non
     scores = trial.read_json("evaluation.json")
     scores["validation_accuracy"] = float(hits.sum() / sizes.sum())
     trial.write_json("evaluation.json", scores)
+    blocks = {"kind": "window", "items": len(sizes), "blocks": len(sizes)}
+    trial.write_json("trial.json", trial.read_json("trial.json") | {"blocks": blocks})
     trial.finish()
 
 
@@ -52,7 +55,7 @@ def test_a_short_last_window_weighs_by_its_tokens(
     for trial in made.finished:
         ours = trial.arm == "arm"
         correct = [8 - ours, 8 - ours * (trial.seed % 2), 8, 8, 12 * ours]
-        windows(trial, correct, [16, 16, 16, 16, 12])
+        windows(trial, 8 * correct, 8 * [16, 16, 16, 16, 12])
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_accuracy")
     means = [analysis.summary(arm, "validation_accuracy").mean for arm in ("arm", "baseline")]
@@ -73,9 +76,9 @@ def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
     )
     for trial in made.finished:
         if trial.arm == "arm":
-            windows(trial, [2 + trial.seed % 3] * 40, [8] * 40)
+            windows(trial, [2 + trial.seed % 3] * 160, [8] * 160)
         else:
-            windows(trial, [6] * 20, [16] * 20)
+            windows(trial, [6] * 80, [16] * 80)
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_accuracy")
     assert contrast.items is None
@@ -219,16 +222,54 @@ def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
     assert "perplexity is no ratio of sums over items: the paired t on seed" in verdict.sentence
 
 
-def test_a_single_window_is_no_sample_of_new_text(
-    small_study: Study_, fabricate: Fabricate
+@pytest.mark.parametrize("n", [1, 39])
+def test_a_few_windows_are_no_sample_of_other_text(
+    small_study: Study_, fabricate: Fabricate, n: int
 ) -> None:
-    """It was judged as new text: 93% of two equal models were found to differ."""
+    """A single one was judged as new text: 93% of two equal models were found to differ."""
     study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
     made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
-        windows(trial, [70 + trial.seed], [100])
+        windows(trial, n * [70 + trial.seed], n * [100])
     (verdict,) = decide(analyse(load_results(made.path)))
-    assert "a single item says nothing of others: the paired t on seed" in verdict.sentence
+    assert "is too short for 5 blocks of 8: the paired t on seed" in verdict.sentence
+
+
+def test_windows_of_one_text_are_judged_by_contiguous_blocks(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Of a difference that stays for some forty windows, single windows see a sixth of the error.
+
+    A folder from before goes on as it was judged: by its windows.
+    """
+    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
+    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    rng = np.random.default_rng(5)
+    stretches = np.repeat(rng.integers(-9, 10, size=10), 40)
+    for trial in made.finished:
+        noise = np.random.default_rng(trial.seed).integers(0, 3, size=400)
+        hits = 50 + noise + (trial.arm == "arm") * (stretches + trial.seed % 2)
+        windows(trial, hits.tolist(), [100] * 400)
+    contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
+    assert contrast.items is not None
+    assert contrast.items_about == "10 contiguous blocks of text"
+    # All blocks differ alike at every seed: the error of the text is that of ten numbers.
+    expected = stretches[::40].std(ddof=1) / 100 / np.sqrt(10)
+    assert contrast.items.crossed.item_error == pytest.approx(expected)
+    before = small_study(
+        seeds=SEEDS,
+        arms=TWO_ARMS,
+        endpoints=[ACCURACY],
+        inference=NEW["inference"] | {"windows": "independent"},
+    )
+    table = Table.of(load_results(made.path))
+    old = replace(table.results, study=before)
+    by_window, _ = contrast_of(
+        replace(table, results=old), "arm", "baseline", before.endpoints[0], None
+    )
+    assert by_window.items is not None and by_window.items_about == "400 windows"
+    ratio = contrast.items.crossed.item_error / by_window.items.crossed.item_error
+    assert ratio == pytest.approx(np.sqrt(399 / 9), rel=0.02)
 
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2_000, marks=pytest.mark.slow)])

@@ -2,12 +2,14 @@
 
 A pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
 broken is not analysed. Looks and the analysis ask the same. What is claimed of new text or new
-questions is claimed of new items, so these are resampled with the seeds.
+questions is claimed of new items, so these are samples as the seeds are: documents, questions, or
+contiguous blocks where the text is one document.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,26 +22,37 @@ from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
 from paribus.metric import ItemSums
+from paribus.numbers import plural
 from paribus.results import Results
 from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.results.record_format import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    LEAST_IN_BLOCK,
     MacroContrast,
     PairedContrast,
+    contiguous_blocks,
     holm,
+    joined,
     macro_contrast,
     paired_contrast,
 )
 from paribus.study import Endpoint
 
 
-def block_scores(table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...]) -> np.ndarray:
-    """[S, I] the score of every block at every seed, such that their mean is that of the text."""
+def block_scores(
+    table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...], n_blocks: int | None = None
+) -> np.ndarray:
+    """[S, I] the score of every block at every seed, such that their mean is that of the text.
+
+    Blocks are as recorded, or so many contiguous ones of these.
+    """
     totals, counts = (
         np.stack([_column(table, arm, seed, name) for seed in seeds])
         for name in (items.total, items.count)
     )
+    if n_blocks is not None:
+        totals, counts = joined(totals, n_blocks), joined(counts, n_blocks)
     return items.scale * linearised(totals, counts)
 
 
@@ -289,8 +302,9 @@ def _items(
     """Return the endpoint paired by seed and by item, where claims are about new items: it then
     decides.
 
-    Items are questions of tasks, or documents or windows of the validation split. Where the arms do
-    not share them, or the metric is no mean over them, the second entry says so.
+    Items are questions of tasks, documents of the held-out text, or contiguous blocks of its
+    windows. Where the arms do not share them, or the metric is no mean over them, the second entry
+    says so.
     """
     study, over = table.results.study, contrast.declared.items
     if not study.inference.of_new_items(contrast.declared):
@@ -306,7 +320,15 @@ def _items(
         arms = contrast.reference, contrast.arm
         if why := why_other_blocks(table, *arms, contrast.seeds[0]):
             return None, why
-        baseline, treatment = ([block_scores(table, over, arm, contrast.seeds)] for arm in arms)
+        n_blocks = _contiguous(table, contrast)
+        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+            told = plural(_blocks(table, contrast)["blocks"], "window")
+            return None, (
+                f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+            )
+        baseline, treatment = (
+            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
+        )
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None, "the arms were not asked the same questions"
     if all(task.shape[1] < 2 for task in baseline):
@@ -325,12 +347,29 @@ def _items(
     return items, ""
 
 
+def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
+    """Return what is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
+    return table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+
+
+def _contiguous(table: Table, contrast: Contrast) -> int | None:
+    """Return to how many contiguous blocks the items of one text are joined; None where items are
+    independent of each other, or the study takes them to be."""
+    of = _blocks(table, contrast)
+    if of["kind"] != "window" or table.results.study.inference.windows == "independent":
+        return None
+    return contiguous_blocks(of["blocks"])
+
+
 def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
-    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 windows`."""
+    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
+    text`."""
     n = sum(items.crossed.n_items)
     if isinstance(contrast.declared.items, str):
         return f"{n:,} questions"
-    of = table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    if _contiguous(table, contrast) is not None:
+        return f"{n:,} contiguous blocks of text"
+    of = _blocks(table, contrast)
     counted = f"{of['items']:,} {of['kind']}s"
     return counted if of["items"] == n else f"{n:,} blocks of {counted}"
 

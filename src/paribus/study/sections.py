@@ -65,10 +65,15 @@ class Inference(Spec):
     """The population of claims, besides new seeds. Of "this item set" (these questions and this
     held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, a test
     with the errors of both seeds and questions; of "new items" also, for what is measured on
-    held-out text, of seeds and documents (or windows, where these are fewer than five)."""
+    held-out text, of seeds and documents, or of seeds and contiguous blocks of a text that has
+    fewer than five documents."""
     crossed: Literal["components", "bootstrap"] = "components"
     """How the error of seeds and items is found, where claims are about new items: from variance
     components, or by a bootstrap of both, which counts their interaction three times."""
+    windows: Literal["blocks", "independent"] = "blocks"
+    """Of "new items" in a text of fewer than five documents: whether its windows, which are
+    neighbours, are joined to contiguous blocks; or taken as independent, as records before schema 6
+    took them: their error is then too small, in the kept studies up to 4.5 times."""
     choice: Literal["propagated", "fixed"] = "propagated"
     """Of tuned studies: whether errors include the choice of each arm's values, or take it as
     given. If included, the value of a single numeric axis is the vertex of a parabola through the
