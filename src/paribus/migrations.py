@@ -196,10 +196,13 @@ def _without_idle_costs(value: Any) -> Any:
 
 
 def _independent_windows(value: Any) -> Any:
-    """Say of claims about new items that windows of one text were taken as independent."""
+    """Say that windows of one text were taken as independent, where claims are about new items.
+
+    Where they are not, nothing asks; what a study leaves out is the same there, old or new.
+    """
     for inference in _tables(value, ["inference"]):
-        if inference.get("target") == "new items":
-            inference.setdefault("windows", "independent")
+        of_new = inference.get("target") == "new items"
+        inference.setdefault("windows", "independent" if of_new else "blocks")
     return value
 
 
@@ -295,6 +298,7 @@ _CHANGED = {
             *("n", "p", "word"),
         },
         5: {"p_over_studies"},
+        6: {"target"},
     },
 }
 

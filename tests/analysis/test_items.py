@@ -13,11 +13,12 @@ from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.analysis.contrasts import block_scores, contrast_of, linearised
 from paribus.analysis.table import Table
-from paribus.decision import decide
+from paribus.decision import decide, verdict_record
 from paribus.engine.evaluation import all_measures
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.metric import ItemSums, Metric
 from paribus.report import tables
+from paribus.report.card import card
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
@@ -86,7 +87,7 @@ def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
     assert contrast.decided.test == "paired_t"
     (verdict,) = decide(analysis)
     assert "windows of other lengths: the paired t on seed means decides" in verdict.sentence
-    assert "not about new items as registered" in verdict.sentence
+    assert "the claim is about this text, not about new items as registered" in verdict.sentence
     assert "these_items" in [caution.code for caution in verdict.cautions]
 
 
@@ -195,6 +196,10 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     assert says.p_value == contrast.p == contrast.items.crossed.p_value() > contrast.paired.t_p
     (verdict,) = decide(analysis)
     assert "n = 6 seeds and 12 documents" in verdict.sentence
+    assert verdict.target == "new text of this kind (12 documents)"
+    (heading,) = card(analysis, [verdict]).blocks
+    assert heading.endswith(", on new text of this kind (12 documents)")
+    assert verdict_record(analysis.study, [verdict])["verdicts"][0]["target"] == verdict.target
     told = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
     assert f"p {numbers.p_equals(says.p_value)}" in told
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
@@ -207,9 +212,13 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(
     assert study.inference.target == "new questions"
     made = fabricate(study, lambda *_: 2.0)
     with_documents(made)
-    contrast = analyse(load_results(made.path)).contrast("arm", "validation_loss")
+    analysis = analyse(load_results(made.path))
+    contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.decided is not None and contrast.decided.test == "paired_t"
     assert (contrast.items, contrast.items_why_not) == (None, "")
+    verdicts = decide(analysis)
+    assert [verdict.target for verdict in verdicts] == ["this text"]
+    assert [one.partition(", on ")[2] for one in card(analysis, verdicts).blocks] == ["this text"]
 
 
 def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
@@ -253,6 +262,7 @@ def test_windows_of_one_text_are_judged_by_contiguous_blocks(
     contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
     assert contrast.items is not None
     assert contrast.items_about == "10 contiguous blocks of text"
+    assert contrast.target == "this text, with the error of 10 contiguous blocks of text"
     # All blocks differ alike at every seed: the error of the text is that of ten numbers.
     expected = stretches[::40].std(ddof=1) / 100 / np.sqrt(10)
     assert contrast.items.crossed.item_error == pytest.approx(expected)

@@ -21,7 +21,7 @@ from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
-from paribus.metric import ItemSums
+from paribus.metric import QUESTIONS, ItemSums
 from paribus.numbers import plural
 from paribus.results import Results
 from paribus.results.curve_metrics import Needed, needed, target_axis
@@ -38,6 +38,8 @@ from paribus.statistics import (
     paired_contrast,
 )
 from paribus.study import Endpoint
+from paribus.study.sections import HELD_OUT
+from paribus.study.trainer import STACKED
 
 
 def block_scores(
@@ -239,12 +241,14 @@ def contrast_of(
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
+        about = _about(table, contrast, items) if items else ""
         contrast = replace(
             contrast,
             paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
             items=items,
-            items_about=_about(table, contrast, items) if items else "",
+            items_about=about,
             items_why_not=items_why_not,
+            target=_target(table, contrast, about),
         )
     capped_ours, capped_theirs = (
         table.capped(name, metric, sampled.seeds) for name in (arm, reference)
@@ -372,6 +376,25 @@ def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
     of = _blocks(table, contrast)
     counted = f"{of['items']:,} {of['kind']}s"
     return counted if of["items"] == n else f"{n:,} blocks of {counted}"
+
+
+def _target(table: Table, contrast: Contrast, about: str) -> str:
+    """Return what is claimed of besides new seeds, where `about` are the items that are samples
+    too: `this text`, `new text of this kind (40 documents)`; empty of no held-out text or tasks.
+    """
+    metric = contrast.declared
+    if metric.items == QUESTIONS:
+        n = about.partition(" ")[0]
+        return f"new questions of this kind ({n})" if about else "these questions"
+    if metric.record not in HELD_OUT:
+        return ""
+    if table.results.study.trainer != STACKED:  # which may hold out what is no text
+        return f"new items of this kind ({about})" if about else "this held-out data"
+    if not about:
+        return "this text"
+    if _contiguous(table, contrast) is not None:
+        return f"this text, with the error of {about}"
+    return f"new text of this kind ({about})"
 
 
 def _resolution(table: Table, metric: str) -> float | None:

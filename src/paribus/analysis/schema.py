@@ -164,6 +164,7 @@ class Contrast(Result):
         checks: what other tests say.
         items: where claims are about new items: paired by seed and by question, document or window.
         items_about: which items these are, `40 documents`; empty without.
+        target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
@@ -190,6 +191,7 @@ class Contrast(Result):
     items: MacroContrast | None = None
     items_about: str = ""
     items_why_not: str = ""
+    target: str = field(default="", repr=False)
     capped: PairedContrast | None = None
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)

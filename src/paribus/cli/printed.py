@@ -111,11 +111,10 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     """Yield the card: a line for each arm, how to read it, and what to be careful of."""
     shown = report_card(analysis, verdicts)
     yield f"[bold]{escape(shown.question)}[/]"
-    several = len(shown.blocks) > 1
     rows = [row for block in shown.blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
     for metric, block in shown.blocks.items():
-        yield dim(f"  {metric}") if several else ""
+        yield dim(f"  {metric}")
         for row in block:
             cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
             style = STYLES[WORDS[row.word].style]

@@ -74,6 +74,8 @@ class Verdict:
             a ratio, in logarithms), and its interval of level 1 - alpha by the test that decides.
         p, adjusted_p: of that test, and by Holm's method over the family; None where untested.
         n: seed pairs that the effect is over.
+        target: what the claim is about besides new seeds: `this text`, or `new text of this kind
+            (40 documents)`; empty for nothing else.
         margin: the registered one, within which a change is too small to matter.
         action: what the study's rule says to do, in words.
         rule: the registered one, whose row fired.
@@ -102,6 +104,7 @@ class Verdict:
     p: float | None
     adjusted_p: float | None
     n: int
+    target: str
     margin: float | None
     action: str
     rule: str
@@ -188,6 +191,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         adjusted_p=contrast.tested_p,
         p_over_studies=_over_studies(analysis, contrast),
         n=says.n if says else 0,
+        target=contrast.target,
         margin=contrast.margin,
         action=action,
         rule=analysis.study.decision.rule,
@@ -541,7 +545,8 @@ def fixed_items(contrast: Contrast) -> list[str]:
         return []
     return [
         f"Items cannot be paired, as {contrast.items_why_not}: the {TESTS[says.test]} on seed "
-        "means decides, and the claim is about this item set, not about new items as registered."
+        f"means decides, and the claim is about {contrast.target}, not about new items as "
+        "registered."
     ]
 
 
