@@ -19,7 +19,7 @@ from paribus.errors import ParibusError
 from paribus.migrations import KEY, upgraded
 from paribus.report.page import render
 from paribus.results import Results
-from paribus.study import Study, null_study
+from paribus.study import Study, load_study, null_study
 from paribus.study.tuning_study import tuning_study
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
@@ -101,6 +101,12 @@ def test_one_that_no_verdict_can_bear_on_is_refused(small_study: Maker) -> None:
         find_rule(study_with(small_study, WORSE, arms={"baseline": {}}))
     with pytest.raises(ParibusError, match="by nothing"):
         find_rule(study_with(small_study, WORSE | {"supported_by": []}))
+
+
+def test_a_list_of_no_arms_is_refused_from_the_command_line_too() -> None:
+    overrides = {"hypotheses": [WORSE | {"arms": []}]}
+    with pytest.raises(ParibusError, match=r"arms = \[\], which is none; name some"):
+        load_study("quickstart", overrides)
 
 
 def test_each_has_a_name_of_its_own(small_study: Maker) -> None:
