@@ -28,11 +28,10 @@ from paribus.decision import (
     Calibration,
     Rule,
     Verdict,
-    find_rule,
     judge,
-    out_of_reach,
     rule_of,
     shared_caveats,
+    unreachable,
 )
 from paribus.digests import flatten
 from paribus.engine.setting import is_open
@@ -501,14 +500,11 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
-    """Yield that the rule can adopt nothing, and effects that the design cannot see, and why.
+    """Yield what the study names and cannot occur, and effects that the design cannot see, and why.
 
     Args: warnings: these alone, and not what is seen at which spread.
     """
-    rule = find_rule(study)
-    for out in out_of_reach(study):
-        if any(rule.all_rows[row].outcome == "ADOPT" for row in out.rows):
-            yield warning(f"{out.why}. So the rule {rule.name} can adopt nothing.")
+    yield from (warning(f"{line}.") for line in unreachable(study))
     unseen: dict[str, list[str]] = {}
     for sight in sights(study):
         metric = metrics.get(sight.metric)

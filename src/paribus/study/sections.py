@@ -133,6 +133,9 @@ class Decision(Spec):
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
     """The least that it must gain: in the endpoint's unit, or as a share of what is compared as
     a ratio (throughput, memory)."""
+    unreachable: Literal["refuse", "accept"] = "refuse"
+    """Whether a study is registered whose rule can adopt nothing, or whose hypotheses name outcomes
+    that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint."""
 
     @model_validator(mode="before")
     @classmethod
