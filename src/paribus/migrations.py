@@ -206,6 +206,15 @@ def _independent_windows(value: Any) -> Any:
     return value
 
 
+def _without_questions(value: Any) -> Any:
+    """Say of a trainer of the user's own, which asks no questions, that no claim is about them."""
+    if isinstance(value, dict) and isinstance(value.get("trainer"), dict):
+        for inference in _tables(value, ["inference"]):
+            if inference.get("target") == "new questions":
+                inference["target"] = "this item set"
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -265,6 +274,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "verdict.json", _without_idle_costs),
     Migration(6, "study.json", _independent_windows, of_records=True),
     Migration(6, "registration.json", _independent_windows),
+    Migration(6, "registration.json", _without_questions),
 )
 
 

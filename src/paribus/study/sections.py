@@ -63,10 +63,10 @@ class Inference(Spec):
     """Of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
     """The population of claims, besides new seeds. Of "this item set" (these questions and this
-    held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, a test
-    with the errors of both seeds and questions; of "new items" also, for what is measured on
-    held-out text, of seeds and documents, or of seeds and contiguous blocks of a text that has
-    fewer than five documents."""
+    held-out text; the default of a trainer of one's own, which asks none) `test` on seed means
+    decides; of "new questions", for accuracy on tasks, a test with the errors of both seeds and
+    questions; of "new items" also, for what is measured on held-out text, of seeds and documents,
+    or of seeds and contiguous blocks of a text that has fewer than five documents."""
     crossed: Literal["components", "bootstrap"] = "components"
     """How the error of seeds and items is found, where claims are about new items: from variance
     components, or by a bootstrap of both, which counts their interaction three times."""
