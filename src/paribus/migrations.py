@@ -300,6 +300,7 @@ _CHANGED = {
         3: {"best_of", "family"},
         4: {"choice", "chosen"},
         5: {"both_texts", "reuse"},
+        6: {"other_text"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
@@ -308,7 +309,7 @@ _CHANGED = {
             *("n", "p", "word"),
         },
         5: {"p_over_studies"},
-        6: {"target"},
+        6: {"target", "text_error"},
     },
 }
 

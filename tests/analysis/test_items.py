@@ -221,6 +221,34 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(
     assert [one.partition(", on ")[2] for one in card(analysis, verdicts).blocks] == ["this text"]
 
 
+@pytest.mark.parametrize(
+    ("effect", "margin", "word", "warned"),
+    [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
+)
+def test_what_other_text_may_not_show_is_said(
+    small_study: Study_, fabricate: Fabricate, effect: float, margin: float, word: str, warned: bool
+) -> None:
+    """The claim is of this text; beside it stands the error that one of new text would have."""
+    about = {"seeds": SEEDS, "arms": TWO_ARMS, "endpoints": [LOSS | {"margin": margin}]}
+    made = fabricate(small_study(**about), lambda *_: 2.0)
+    with_documents(made, effect)
+    analysis = analyse(load_results(made.path))
+    (verdict,) = decide(analysis)
+    assert (verdict.word, verdict.target) == (word, "this text")
+    assert ("other_text" in [caution.code for caution in verdict.cautions]) == warned
+    registered = fabricate(small_study(**about, **NEW), lambda *_: 2.0, folder="registered")
+    with_documents(registered, effect)
+    found = analyse(load_results(registered.path))
+    of_new = found.contrast("arm", "validation_loss")
+    assert of_new.items is not None and of_new.other_text is None
+    assert verdict.text_error == pytest.approx(of_new.items.crossed.item_error)
+    # The interval that is told is that of the claim about new text.
+    mine, interval = analysis.contrast("arm", "validation_loss"), of_new.decided.interval
+    told = mine.on_other_text(mine.decided.interval)
+    assert (told.low, told.high) == pytest.approx((interval.low, interval.high))
+    assert decide(found)[0].text_error is None
+
+
 def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
     small_study: Study_, fabricate: Fabricate
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from paribus.analysis.choice import choice_of
 from paribus.analysis.sampling import Sampling, registered
-from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
+from paribus.analysis.schema import Check, Contrast, LeftOut, OtherText, TaskContrast
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
@@ -32,7 +32,9 @@ from paribus.statistics import (
     MacroContrast,
     PairedContrast,
     contiguous_blocks,
+    crossed_components,
     holm,
+    item_deltas,
     joined,
     macro_contrast,
     paired_contrast,
@@ -241,7 +243,7 @@ def contrast_of(
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
-        about = _about(table, contrast, items) if items else ""
+        about = _about(table, contrast, sum(items.crossed.n_items)) if items else ""
         contrast = replace(
             contrast,
             paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
@@ -249,6 +251,7 @@ def contrast_of(
             items_about=about,
             items_why_not=items_why_not,
             target=_target(table, contrast, about),
+            other_text=_other_text(table, contrast),
         )
     capped_ours, capped_theirs = (
         table.capped(name, metric, sampled.seeds) for name in (arm, reference)
@@ -310,33 +313,13 @@ def _items(
     windows. Where the arms do not share them, or the metric is no mean over them, the second entry
     says so.
     """
-    study, over = table.results.study, contrast.declared.items
+    study = table.results.study
     if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    if not over:
-        return None, f"{contrast.declared.label} is no ratio of sums over items"
-    if isinstance(over, str):
-        baseline, treatment = (
-            question_scores(table, arm, contrast.seeds, contrast.declared.task)
-            for arm in (contrast.reference, contrast.arm)
-        )
-    else:
-        arms = contrast.reference, contrast.arm
-        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
-            return None, why
-        n_blocks = _contiguous(table, contrast)
-        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
-            told = plural(_blocks(table, contrast)["blocks"], "window")
-            return None, (
-                f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
-            )
-        baseline, treatment = (
-            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
-        )
-    if [task.shape for task in baseline] != [task.shape for task in treatment]:
-        return None, "the arms were not asked the same questions"
-    if all(task.shape[1] < 2 for task in baseline):
-        return None, "a single item says nothing of others"
+    scores = _item_scores(table, contrast)
+    if isinstance(scores, str):
+        return None, scores
+    baseline, treatment = scores
     items = macro_contrast(
         baseline,
         treatment,
@@ -351,9 +334,62 @@ def _items(
     return items, ""
 
 
+def _item_scores(
+    table: Table, contrast: Contrast
+) -> tuple[list[np.ndarray], list[np.ndarray]] | str:
+    """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
+    cannot be paired by item, in words."""
+    over = contrast.declared.items
+    if not over:
+        return f"{contrast.declared.label} is no ratio of sums over items"
+    if isinstance(over, str):
+        baseline, treatment = (
+            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            for arm in (contrast.reference, contrast.arm)
+        )
+    else:
+        arms = contrast.reference, contrast.arm
+        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+            return why
+        n_blocks = _contiguous(table, contrast)
+        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+            told = plural(_recorded(table, contrast), "window")
+            return (
+                f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+            )
+        baseline, treatment = (
+            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
+        )
+    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+        return "the arms were not asked the same questions"
+    if all(task.shape[1] < 2 for task in baseline):
+        return "a single item says nothing of others"
+    return baseline, treatment
+
+
+def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
+    """Return what the choice of held-out text would add to the error of a primary endpoint whose
+    claim is of this text; None where nothing is recorded by item."""
+    metric = contrast.declared
+    of_text = metric.record in HELD_OUT and isinstance(metric.items, ItemSums)
+    claimed = table.results.study.inference.of_new_items(metric)
+    if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
+        return None
+    scores = _item_scores(table, contrast)
+    if isinstance(scores, str):
+        return None
+    found = crossed_components(item_deltas(*scores))
+    return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
+
+
 def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
     """Return what is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
     return table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+
+
+def _recorded(table: Table, contrast: Contrast) -> int:
+    """Return how many blocks there are sums of: fewer than of the text, where these were kept."""
+    return len(table.results.trial_blocks[contrast.arm, contrast.seeds[0]])
 
 
 def _contiguous(table: Table, contrast: Contrast) -> int | None:
@@ -362,13 +398,12 @@ def _contiguous(table: Table, contrast: Contrast) -> int | None:
     of = _blocks(table, contrast)
     if of["kind"] != "window" or table.results.study.inference.windows == "independent":
         return None
-    return contiguous_blocks(of["blocks"])
+    return contiguous_blocks(_recorded(table, contrast))
 
 
-def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
+def _about(table: Table, contrast: Contrast, n: int) -> str:
     """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
     text`."""
-    n = sum(items.crossed.n_items)
     if isinstance(contrast.declared.items, str):
         return f"{n:,} questions"
     if _contiguous(table, contrast) is not None:

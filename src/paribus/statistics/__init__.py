@@ -45,6 +45,7 @@ from .choice import (
     parabola,
     redrawn_error,
     vertex_error,
+    widened,
 )
 from .contrast import MacroContrast, PairedContrast, macro_contrast, paired_contrast, slopes, trend
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
@@ -155,4 +156,5 @@ __all__ = [
     "trend",
     "vertex_error",
     "which_first",
+    "widened",
 ]
