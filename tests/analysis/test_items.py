@@ -290,7 +290,7 @@ def test_windows_of_one_text_are_judged_by_contiguous_blocks(
     contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
     assert contrast.items is not None
     assert contrast.items_about == "10 contiguous blocks of text"
-    assert contrast.target == "this text, with the error of 10 contiguous blocks of text"
+    assert contrast.target == "this text (error over 10 contiguous blocks)"
     # All blocks differ alike at every seed: the error of the text is that of ten numbers.
     expected = stretches[::40].std(ddof=1) / 100 / np.sqrt(10)
     assert contrast.items.crossed.item_error == pytest.approx(expected)

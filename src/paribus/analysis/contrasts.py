@@ -428,7 +428,7 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
     if not about:
         return "this text"
     if _contiguous(table, contrast) is not None:
-        return f"this text, with the error of {about}"
+        return f"this text (error over {about.removesuffix(' of text')})"
     return f"new text of this kind ({about})"
 
 
