@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import Analysis, analyse
+from paribus.cli.printed import design
 from paribus.cli.printed import verdicts as printed
 from paribus.decision import (
     Verdict,
@@ -152,7 +153,10 @@ def test_what_cannot_occur_is_refused_unless_it_is_accepted(
     decision = more.get("decision", {}) | {"unreachable": "accept"}
     accepted = study_with(small_study, hypothesis, **(more | {"decision": decision}))
     require_reachable(accepted)
-    assert unreachable(accepted) == unreachable(study)  # it is told all the same
+    told = unreachable(accepted)  # all the same, by `show` and `check` too
+    assert told == unreachable(study)
+    warned = [str(part) for part in design(accepted, {})]
+    assert all(any(line in part for part in warned) for line in told)
     assert accepted.digest == study.digest and accepted.is_same(study)
 
 
