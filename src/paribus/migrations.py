@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 5  # of what is written now
+SCHEMA = 6  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -195,6 +195,26 @@ def _without_idle_costs(value: Any) -> Any:
     return value
 
 
+def _independent_windows(value: Any) -> Any:
+    """Say that windows of one text were taken as independent, where claims are about new items.
+
+    Where they are not, nothing asks; what a study leaves out is the same there, old or new.
+    """
+    for inference in _tables(value, ["inference"]):
+        of_new = inference.get("target") == "new items"
+        inference.setdefault("windows", "independent" if of_new else "blocks")
+    return value
+
+
+def _without_questions(value: Any) -> Any:
+    """Say of a trainer of the user's own, which asks no questions, that no claim is about them."""
+    if isinstance(value, dict) and isinstance(value.get("trainer"), dict):
+        for inference in _tables(value, ["inference"]):
+            if inference.get("target") == "new questions":
+                inference["target"] = "this item set"
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -252,6 +272,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),
     Migration(3, "verdict.json", _without_idle_costs),
+    Migration(6, "study.json", _independent_windows, of_records=True),
+    Migration(6, "registration.json", _independent_windows),
+    Migration(6, "registration.json", _without_questions),
 )
 
 
@@ -277,6 +300,7 @@ _CHANGED = {
         3: {"best_of", "family"},
         4: {"choice", "chosen"},
         5: {"both_texts", "reuse"},
+        6: {"other_text"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
@@ -285,6 +309,7 @@ _CHANGED = {
             *("n", "p", "word"),
         },
         5: {"p_over_studies"},
+        6: {"target", "text_error"},
     },
 }
 

@@ -149,7 +149,7 @@ def test_tampered_records_are_no_results(small_study: Study_, fabricate: Fabrica
 def test_accuracy_is_paired_by_seed_and_by_window(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
-    study = small_study(seeds=SEEDS, inference={"target": "new items"})
+    study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
     assert items is not None

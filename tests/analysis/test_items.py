@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,14 @@ import pytest
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.contrasts import block_scores, linearised
+from paribus.analysis.contrasts import block_scores, contrast_of, linearised
 from paribus.analysis.table import Table
-from paribus.decision import decide
+from paribus.decision import decide, verdict_record
 from paribus.engine.evaluation import all_measures
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.metric import ItemSums, Metric
 from paribus.report import tables
+from paribus.report.card import card
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
@@ -39,6 +41,8 @@ def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> Non
     scores = trial.read_json("evaluation.json")
     scores["validation_accuracy"] = float(hits.sum() / sizes.sum())
     trial.write_json("evaluation.json", scores)
+    blocks = {"kind": "window", "items": len(sizes), "blocks": len(sizes)}
+    trial.write_json("trial.json", trial.read_json("trial.json") | {"blocks": blocks})
     trial.finish()
 
 
@@ -52,7 +56,7 @@ def test_a_short_last_window_weighs_by_its_tokens(
     for trial in made.finished:
         ours = trial.arm == "arm"
         correct = [8 - ours, 8 - ours * (trial.seed % 2), 8, 8, 12 * ours]
-        windows(trial, correct, [16, 16, 16, 16, 12])
+        windows(trial, 8 * correct, 8 * [16, 16, 16, 16, 12])
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_accuracy")
     means = [analysis.summary(arm, "validation_accuracy").mean for arm in ("arm", "baseline")]
@@ -73,9 +77,9 @@ def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
     )
     for trial in made.finished:
         if trial.arm == "arm":
-            windows(trial, [2 + trial.seed % 3] * 40, [8] * 40)
+            windows(trial, [2 + trial.seed % 3] * 160, [8] * 160)
         else:
-            windows(trial, [6] * 20, [16] * 20)
+            windows(trial, [6] * 80, [16] * 80)
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_accuracy")
     assert contrast.items is None
@@ -83,7 +87,7 @@ def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
     assert contrast.decided.test == "paired_t"
     (verdict,) = decide(analysis)
     assert "windows of other lengths: the paired t on seed means decides" in verdict.sentence
-    assert "not about new items as registered" in verdict.sentence
+    assert "the claim is about this text, not about new items as registered" in verdict.sentence
     assert "these_items" in [caution.code for caution in verdict.cautions]
 
 
@@ -192,6 +196,10 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     assert says.p_value == contrast.p == contrast.items.crossed.p_value() > contrast.paired.t_p
     (verdict,) = decide(analysis)
     assert "n = 6 seeds and 12 documents" in verdict.sentence
+    assert verdict.target == "new text of this kind (12 documents)"
+    (heading,) = card(analysis, [verdict]).blocks
+    assert heading.endswith(", on new text of this kind (12 documents)")
+    assert verdict_record(analysis.study, [verdict])["verdicts"][0]["target"] == verdict.target
     told = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
     assert f"p {numbers.p_equals(says.p_value)}" in told
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
@@ -204,9 +212,41 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(
     assert study.inference.target == "new questions"
     made = fabricate(study, lambda *_: 2.0)
     with_documents(made)
-    contrast = analyse(load_results(made.path)).contrast("arm", "validation_loss")
+    analysis = analyse(load_results(made.path))
+    contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.decided is not None and contrast.decided.test == "paired_t"
     assert (contrast.items, contrast.items_why_not) == (None, "")
+    verdicts = decide(analysis)
+    assert [verdict.target for verdict in verdicts] == ["this text"]
+    assert [one.partition(", on ")[2] for one in card(analysis, verdicts).blocks] == ["this text"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "margin", "word", "warned"),
+    [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
+)
+def test_what_other_text_may_not_show_is_said(
+    small_study: Study_, fabricate: Fabricate, effect: float, margin: float, word: str, warned: bool
+) -> None:
+    """The claim is of this text; beside it stands the error that one of new text would have."""
+    about = {"seeds": SEEDS, "arms": TWO_ARMS, "endpoints": [LOSS | {"margin": margin}]}
+    made = fabricate(small_study(**about), lambda *_: 2.0)
+    with_documents(made, effect)
+    analysis = analyse(load_results(made.path))
+    (verdict,) = decide(analysis)
+    assert (verdict.word, verdict.target) == (word, "this text")
+    assert ("other_text" in [caution.code for caution in verdict.cautions]) == warned
+    registered = fabricate(small_study(**about, **NEW), lambda *_: 2.0, folder="registered")
+    with_documents(registered, effect)
+    found = analyse(load_results(registered.path))
+    of_new = found.contrast("arm", "validation_loss")
+    assert of_new.items is not None and of_new.other_text is None
+    assert verdict.text_error == pytest.approx(of_new.items.crossed.item_error)
+    # The interval that is told is that of the claim about new text.
+    mine, interval = analysis.contrast("arm", "validation_loss"), of_new.decided.interval
+    told = mine.on_other_text(mine.decided.interval)
+    assert (told.low, told.high) == pytest.approx((interval.low, interval.high))
+    assert decide(found)[0].text_error is None
 
 
 def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
@@ -219,16 +259,55 @@ def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
     assert "perplexity is no ratio of sums over items: the paired t on seed" in verdict.sentence
 
 
-def test_a_single_window_is_no_sample_of_new_text(
-    small_study: Study_, fabricate: Fabricate
+@pytest.mark.parametrize("n", [1, 39])
+def test_a_few_windows_are_no_sample_of_other_text(
+    small_study: Study_, fabricate: Fabricate, n: int
 ) -> None:
-    """It was judged as new text: 93% of two equal models were found to differ."""
+    """A single one was judged as new text: 93% of two equal models were found to differ."""
     study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
     made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
-        windows(trial, [70 + trial.seed], [100])
+        windows(trial, n * [70 + trial.seed], n * [100])
     (verdict,) = decide(analyse(load_results(made.path)))
-    assert "a single item says nothing of others: the paired t on seed" in verdict.sentence
+    assert "is too short for 5 blocks of 8: the paired t on seed" in verdict.sentence
+
+
+def test_windows_of_one_text_are_judged_by_contiguous_blocks(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Of a difference that stays for some forty windows, single windows see a sixth of the error.
+
+    A folder from before goes on as it was judged: by its windows.
+    """
+    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
+    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    rng = np.random.default_rng(5)
+    stretches = np.repeat(rng.integers(-9, 10, size=10), 40)
+    for trial in made.finished:
+        noise = np.random.default_rng(trial.seed).integers(0, 3, size=400)
+        hits = 50 + noise + (trial.arm == "arm") * (stretches + trial.seed % 2)
+        windows(trial, hits.tolist(), [100] * 400)
+    contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
+    assert contrast.items is not None
+    assert contrast.items_about == "10 contiguous blocks of text"
+    assert contrast.target == "this text (error over 10 contiguous blocks)"
+    # All blocks differ alike at every seed: the error of the text is that of ten numbers.
+    expected = stretches[::40].std(ddof=1) / 100 / np.sqrt(10)
+    assert contrast.items.crossed.item_error == pytest.approx(expected)
+    before = small_study(
+        seeds=SEEDS,
+        arms=TWO_ARMS,
+        endpoints=[ACCURACY],
+        inference=NEW["inference"] | {"windows": "independent"},
+    )
+    table = Table.of(load_results(made.path))
+    old = replace(table.results, study=before)
+    by_window, _ = contrast_of(
+        replace(table, results=old), "arm", "baseline", before.endpoints[0], None
+    )
+    assert by_window.items is not None and by_window.items_about == "400 windows"
+    ratio = contrast.items.crossed.item_error / by_window.items.crossed.item_error
+    assert ratio == pytest.approx(np.sqrt(399 / 9), rel=0.02)
 
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2_000, marks=pytest.mark.slow)])

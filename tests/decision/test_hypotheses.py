@@ -12,15 +12,25 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import Analysis, analyse
+from paribus.cli.printed import design
 from paribus.cli.printed import verdicts as printed
-from paribus.decision import Verdict, decide, find_rule, judge, verdict_record
+from paribus.decision import (
+    Verdict,
+    decide,
+    find_rule,
+    judge,
+    require_reachable,
+    unreachable,
+    verdict_record,
+)
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.migrations import KEY, upgraded
 from paribus.report.page import render
 from paribus.results import Results
-from paribus.study import Study, null_study
+from paribus.study import Study, load_study, null_study
 from paribus.study.tuning_study import tuning_study
+from paribus.trainers import register
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
@@ -101,6 +111,82 @@ def test_one_that_no_verdict_can_bear_on_is_refused(small_study: Maker) -> None:
         find_rule(study_with(small_study, WORSE, arms={"baseline": {}}))
     with pytest.raises(ParibusError, match="by nothing"):
         find_rule(study_with(small_study, WORSE | {"supported_by": []}))
+
+
+GATE = {"decision": {"rule": "stability_gate"}}
+CURE = {"name": "H1b", "statement": "it cures", "supported_by": ["row 12"]}
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "more", "why"),
+    [
+        # Two contrasts: McNemar's least p is 2^(1 - n), and Holm doubles it.
+        (CURE, GATE | {"seeds": range(1, 7)}, "at least 0.0312, 0.0625 over 2 contrasts; 7 seeds"),
+        (CURE, GATE | {"seeds": range(1, 8)}, ""),
+        (CURE | {"supported_by": ["row 3"]}, {}, ""),
+        (WORSE | {"supported_by": ["row 2"]}, {}, "H1 cannot be supported: 6 seeds cannot show"),
+        (WORSE | {"supported_by": ["row 2", "row 3"]}, {}, ""),  # one of both can be
+        (WORSE | {"contradicted_by": ["row 2"]}, {}, "H1 cannot be contradicted: 6 seeds"),
+        (WORSE | {"supported_by": ["row 4"]}, {}, "cannot be supported: no cost is limited"),
+        (WORSE | {"supported_by": ["row 4"]}, {"decision": {"throughput_budget": 0.05}}, ""),
+        (WORSE | {"supported_by": ["row 3b"]}, {}, "no other endpoint is primary"),
+        (
+            WORSE | {"supported_by": ["ADOPT"]},
+            {"decision": {"rule": "equivalence"}},
+            "the rule equivalence has no such outcome",
+        ),
+        (WORSE, {"seeds": [1, 2, 3]}, ": 3 seeds: fewer than 5"),
+    ],
+)
+def test_what_cannot_occur_is_refused_unless_it_is_accepted(
+    small_study: Maker, hypothesis: dict[str, Any], more: dict[str, Any], why: str
+) -> None:
+    more = {key: list(of) if key == "seeds" else of for key, of in more.items()}
+    study = study_with(small_study, hypothesis, **more)
+    if not why:
+        require_reachable(study)
+        assert unreachable(study) == []
+        return
+    with pytest.raises(ParibusError) as error:
+        require_reachable(study)
+    assert why in str(error.value) and "\n" not in str(error.value)
+    decision = more.get("decision", {}) | {"unreachable": "accept"}
+    accepted = study_with(small_study, hypothesis, **(more | {"decision": decision}))
+    require_reachable(accepted)
+    told = unreachable(accepted)  # all the same, by `show` and `check` too
+    assert told == unreachable(study)
+    warned = [str(part) for part in design(accepted, {})]
+    assert all(any(line in part for part in warned) for line in told)
+    assert accepted.digest == study.digest and accepted.is_same(study)
+
+
+def test_a_rule_that_can_adopt_nothing_is_refused_where_something_is_tested(
+    small_study: Maker,
+) -> None:
+    with pytest.raises(ParibusError, match="the rule stability_gate can adopt nothing: 6 seeds"):
+        require_reachable(study_with(small_study, **GATE))
+    few = study_with(small_study, **(GATE | {"seeds": [1, 2, 3]}))
+    require_reachable(few)  # which describes
+    assert "can adopt nothing: 3 seeds" in unreachable(few)[0]
+
+
+def test_a_design_is_refused_before_anything_is_written_and_what_is_registered_goes_on(
+    small_study: Maker,
+) -> None:
+    study = study_with(small_study, **GATE)
+    folder = study.folder / "refused"
+    with pytest.raises(ParibusError, match="can adopt nothing"):
+        register(study, folder)
+    assert not folder.exists()
+    accepted = study_with(small_study, decision=GATE["decision"] | {"unreachable": "accept"})
+    registered = register(accepted, folder).read_bytes()
+    assert register(study, folder).read_bytes() == registered
+
+
+def test_a_list_of_no_arms_is_refused_from_the_command_line_too() -> None:
+    overrides = {"hypotheses": [WORSE | {"arms": []}]}
+    with pytest.raises(ParibusError, match=r"arms = \[\], which is none; name some"):
+        load_study("quickstart", overrides)
 
 
 def test_each_has_a_name_of_its_own(small_study: Maker) -> None:

@@ -118,7 +118,7 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     assert open_ not in verdict.answer and open_ not in headline(analysis, [verdict])
     assert any(open_ in line for line in verdict.caveats)
     assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
-    assert any("rests on 2 tuning seeds" in line for line in verdict.caveats)
+    assert any("2 tuning seeds cannot show it" in line for line in verdict.caveats)
     assert verdict.caveats[0].startswith("Where both arms have the same values, validation loss")
     assert verdict.caveats[0].endswith(": its sign depends on the value.")
     assert [caution.text for caution in verdict.cautions] == list(verdict.caveats)
@@ -130,7 +130,7 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
 
 
 def test_few_tuning_seeds_are_a_caveat_of_the_verdict(analysis: Analysis) -> None:
-    assert "rests on 2 tuning seeds" in decide(analysis)[0].sentence
+    assert "2 tuning seeds cannot show it" in decide(analysis)[0].sentence
 
 
 def test_the_page_shows_the_tuning_first(

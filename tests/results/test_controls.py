@@ -342,6 +342,9 @@ def test_text_with_near_duplicates_in_training_is_not_proven_to_be_held_out(
     found = next(c for c in controls if c.name == "held-out text")
     assert found.state == state
     assert ("26 of its 128 passages (20.3%)" in found.detail) == (leaked == 26)
+    # One text, whichever arms are compared: it is told in the same words, once.
+    of_text = [c for c in controls if c.name == "held-out text"]
+    assert len(of_text) > 1 and len({c.detail for c in of_text}) == 1
 
 
 def test_arms_whose_texts_repeat_held_out_text_unequally_are_told(small_study: Maker) -> None:

@@ -1,14 +1,16 @@
-"""The crossed bootstrap against its closed form, the paired t, and simulation."""
+"""Seeds and items against its closed form, the paired t, and simulation."""
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import signal, stats
 
 from paribus.statistics import (
     StatisticsError,
+    contiguous_blocks,
     crossed_bootstrap,
     crossed_components,
     item_deltas,
+    joined,
     macro_contrast,
     paired_t,
     seed_means,
@@ -198,3 +200,63 @@ def test_a_small_spread_is_a_spread() -> None:
 def test_a_power_that_no_number_of_seeds_has() -> None:
     result = crossed_bootstrap([np.random.default_rng(0).normal(size=(5, 20))], seed=0)
     assert result.pairs_needed(0.1, power=0.9, alpha=0.96) is None
+
+
+def neighbours(
+    rng: np.random.Generator, shape: tuple[int, int], correlation: float, share: float = 1.0
+) -> np.ndarray:
+    """Rows of an AR(1) of variance 1, with `share` of it, and the rest as white noise."""
+    innovations = rng.normal(size=(shape[0], shape[1] + 500))
+    series = signal.lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], innovations)
+    settled = np.asarray(series)[:, 500:]
+    return np.sqrt(share) * settled + np.sqrt(1 - share) * rng.normal(size=shape)
+
+
+def test_blocks_are_contiguous_and_lose_nothing() -> None:
+    assert [contiguous_blocks(n) for n in (1, 39, 40, 79, 80, 10_000)] == [0, 4, 5, 9, 10, 10]
+    np.testing.assert_array_equal(joined(np.arange(7), 3), [0 + 1 + 2, 3 + 4, 5 + 6])
+    rng = np.random.default_rng(2)
+    for n_items in (5, 23, 400):
+        values = rng.normal(size=(3, n_items))
+        for n_blocks in (1, 2, 5):
+            place = np.arange(n_items) * n_blocks // n_items  # as records join documents
+            one_by_one = [values[:, place == k].sum(1) for k in range(n_blocks)]
+            np.testing.assert_allclose(joined(values, n_blocks), np.stack(one_by_one, 1))
+        np.testing.assert_array_equal(joined(values, n_items), values)
+    with pytest.raises(StatisticsError, match="5 items make no 6 blocks"):
+        joined(np.ones(5), 6)
+
+
+def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series() -> None:
+    """Known answer: of an AR(1) the mean of n has the variance (n + 2 sum (n - k) r^k) / n^2."""
+    n, r, series = 800, 0.9, 600
+    lags = np.arange(1, n)
+    exact = (n + 2 * ((n - lags) * r**lags).sum()) / n**2
+    found = {n: 0.0, 10: 0.0}
+    for row in neighbours(np.random.default_rng(12), (series, n), r):
+        for n_blocks in found:
+            scores = joined(row, n_blocks) * n_blocks / n
+            # The same at each of two seeds: all error is of the text.
+            error = crossed_components([np.stack([scores, scores])]).item_error
+            found[n_blocks] += error**2 / series
+    # Ten blocks lose what reaches from one block into the next: 12% of the variance here.
+    assert found[10] == pytest.approx(exact, rel=0.2)
+    assert found[n] < 0.06 * exact
+
+
+@pytest.mark.parametrize("trials", [150, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_false_claims_over_windows_and_over_blocks(trials: int) -> None:
+    """Rows of the table at the head of `crossed`: 20 seeds, correlation .9 and .97."""
+    rng = np.random.default_rng(6)
+    for correlation, by_windows, by_blocks in ((0.9, 0.31, 0.064), (0.97, 0.54, 0.11)):
+        found = np.zeros(2)
+        for text in neighbours(rng, (trials, 872), correlation, share=0.2):
+            change = 0.03 * text + 0.03 * rng.normal(size=(20, 872))
+            change += 0.002 * rng.normal(size=(20, 1))
+            # The scores of blocks whose counts are equal, but for one window in 87.
+            blocks = joined(change, 10) / joined(np.ones(872), 10)
+            tests = (crossed_components([one]) for one in (change, blocks))
+            found += [test.p_value() <= 0.05 for test in tests]
+        for share, expected in zip(found / trials, (by_windows, by_blocks), strict=True):
+            margin = 4 * np.sqrt(expected * (1 - expected) / trials)
+            assert share == pytest.approx(expected, abs=margin)

@@ -10,9 +10,11 @@ from paribus.statistics import (
     Decided,
     clopper_pearson,
     correlation,
+    crossed_components,
     decided,
     effect_size,
     holm,
+    joined,
     mcnemar,
     paired_bootstrap,
     paired_t,
@@ -174,3 +176,16 @@ def test_pingouin_agrees() -> None:
     for d_z in (0.4, 0.8, 1.2):
         n = pg.power_ttest(d=d_z, power=0.8, contrast="paired")
         assert required_pairs(d_z) == int(np.ceil(n))
+
+
+def test_statsmodels_has_the_same_error_of_clusters() -> None:
+    """Of the mean of a series over ten contiguous blocks."""
+    pytest.importorskip("statsmodels")
+    from statsmodels.regression.linear_model import OLS
+
+    row = np.random.default_rng(4).normal(size=300).cumsum()
+    groups = {"groups": np.arange(300) // 30}
+    fit = OLS(row, np.ones(300)).fit(cov_type="cluster", cov_kwds=groups)
+    scores = joined(row, 10) / 30
+    ours = crossed_components([np.stack([scores, scores])]).item_error
+    assert ours == pytest.approx(float(fit.bse[0]), rel=1e-9)

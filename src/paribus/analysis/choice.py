@@ -10,6 +10,7 @@ import numpy as np
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried, place, tried_in, window
 from paribus.metric import Metric
+from paribus.numbers import plural
 from paribus.results.curve_metrics import target_axis
 from paribus.statistics import (
     LEAST_TUNING_SEEDS,
@@ -90,7 +91,7 @@ def choice_of(
 
 def _why_not(table: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:
     if n_seeds < LEAST_TUNING_SEEDS:
-        return f"it rests on {n_seeds} tuning seed{'s' if n_seeds > 1 else ''}"
+        return f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
     if declared.of_pair or target_axis(declared.name) is not None:
         return f"{declared.label} is of pairs of trials"
     if not _measured(table, declared.name) and (declared.unit, declared.scale) != (

@@ -2,12 +2,14 @@
 
 A pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
 broken is not analysed. Looks and the analysis ask the same. What is claimed of new text or new
-questions is claimed of new items, so these are resampled with the seeds.
+questions is claimed of new items, so these are samples as the seeds are: documents, questions, or
+contiguous blocks where the text is one document.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,31 +17,46 @@ import numpy as np
 
 from paribus.analysis.choice import choice_of
 from paribus.analysis.sampling import Sampling, registered
-from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
+from paribus.analysis.schema import Check, Contrast, LeftOut, OtherText, TaskContrast
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
-from paribus.metric import ItemSums
+from paribus.metric import QUESTIONS, ItemSums
+from paribus.numbers import plural
 from paribus.results import Results
 from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.results.record_format import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    LEAST_IN_BLOCK,
     MacroContrast,
     PairedContrast,
+    contiguous_blocks,
+    crossed_components,
     holm,
+    item_deltas,
+    joined,
     macro_contrast,
     paired_contrast,
 )
 from paribus.study import Endpoint
+from paribus.study.sections import HELD_OUT
+from paribus.study.trainer import STACKED
 
 
-def block_scores(table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...]) -> np.ndarray:
-    """[S, I] the score of every block at every seed, such that their mean is that of the text."""
+def block_scores(
+    table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...], n_blocks: int | None = None
+) -> np.ndarray:
+    """[S, I] the score of every block at every seed, such that their mean is that of the text.
+
+    Blocks are as recorded, or so many contiguous ones of these.
+    """
     totals, counts = (
         np.stack([_column(table, arm, seed, name) for seed in seeds])
         for name in (items.total, items.count)
     )
+    if n_blocks is not None:
+        totals, counts = joined(totals, n_blocks), joined(counts, n_blocks)
     return items.scale * linearised(totals, counts)
 
 
@@ -226,12 +243,15 @@ def contrast_of(
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
+        about = _about(table, contrast, sum(items.crossed.n_items)) if items else ""
         contrast = replace(
             contrast,
             paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
             items=items,
-            items_about=_about(table, contrast, items) if items else "",
+            items_about=about,
             items_why_not=items_why_not,
+            target=_target(table, contrast, about),
+            other_text=_other_text(table, contrast),
         )
     capped_ours, capped_theirs = (
         table.capped(name, metric, sampled.seeds) for name in (arm, reference)
@@ -289,28 +309,17 @@ def _items(
     """Return the endpoint paired by seed and by item, where claims are about new items: it then
     decides.
 
-    Items are questions of tasks, or documents or windows of the validation split. Where the arms do
-    not share them, or the metric is no mean over them, the second entry says so.
+    Items are questions of tasks, documents of the held-out text, or contiguous blocks of its
+    windows. Where the arms do not share them, or the metric is no mean over them, the second entry
+    says so.
     """
-    study, over = table.results.study, contrast.declared.items
+    study = table.results.study
     if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    if not over:
-        return None, f"{contrast.declared.label} is no ratio of sums over items"
-    if isinstance(over, str):
-        baseline, treatment = (
-            question_scores(table, arm, contrast.seeds, contrast.declared.task)
-            for arm in (contrast.reference, contrast.arm)
-        )
-    else:
-        arms = contrast.reference, contrast.arm
-        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
-            return None, why
-        baseline, treatment = ([block_scores(table, over, arm, contrast.seeds)] for arm in arms)
-    if [task.shape for task in baseline] != [task.shape for task in treatment]:
-        return None, "the arms were not asked the same questions"
-    if all(task.shape[1] < 2 for task in baseline):
-        return None, "a single item says nothing of others"
+    scores = _item_scores(table, contrast)
+    if isinstance(scores, str):
+        return None, scores
+    baseline, treatment = scores
     items = macro_contrast(
         baseline,
         treatment,
@@ -325,14 +334,102 @@ def _items(
     return items, ""
 
 
-def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
-    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 windows`."""
-    n = sum(items.crossed.n_items)
+def _item_scores(
+    table: Table, contrast: Contrast
+) -> tuple[list[np.ndarray], list[np.ndarray]] | str:
+    """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
+    cannot be paired by item, in words."""
+    over = contrast.declared.items
+    if not over:
+        return f"{contrast.declared.label} is no ratio of sums over items"
+    if isinstance(over, str):
+        baseline, treatment = (
+            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            for arm in (contrast.reference, contrast.arm)
+        )
+    else:
+        arms = contrast.reference, contrast.arm
+        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+            return why
+        n_blocks = _contiguous(table, contrast)
+        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+            told = plural(_recorded(table, contrast), "window")
+            return (
+                f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+            )
+        baseline, treatment = (
+            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
+        )
+    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+        return "the arms were not asked the same questions"
+    if all(task.shape[1] < 2 for task in baseline):
+        return "a single item says nothing of others"
+    return baseline, treatment
+
+
+def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
+    """Return what the choice of held-out text would add to the error of a primary endpoint whose
+    claim is of this text; None where nothing is recorded by item."""
+    metric = contrast.declared
+    of_text = metric.record in HELD_OUT and isinstance(metric.items, ItemSums)
+    claimed = table.results.study.inference.of_new_items(metric)
+    if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
+        return None
+    scores = _item_scores(table, contrast)
+    if isinstance(scores, str):
+        return None
+    found = crossed_components(item_deltas(*scores))
+    return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
+
+
+def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
+    """Return what is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
+    return table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+
+
+def _recorded(table: Table, contrast: Contrast) -> int:
+    """Return how many blocks there are sums of: fewer than of the text, where these were kept."""
+    return len(table.results.trial_blocks[contrast.arm, contrast.seeds[0]])
+
+
+def _contiguous(table: Table, contrast: Contrast) -> int | None:
+    """Return to how many contiguous blocks the items of one text are joined; None where items are
+    independent of each other, or the study takes them to be."""
+    of = _blocks(table, contrast)
+    if of["kind"] != "window" or table.results.study.inference.windows == "independent":
+        return None
+    return contiguous_blocks(_recorded(table, contrast))
+
+
+def _about(table: Table, contrast: Contrast, n: int) -> str:
+    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
+    text`."""
     if isinstance(contrast.declared.items, str):
         return f"{n:,} questions"
-    of = table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    if _contiguous(table, contrast) is not None:
+        return f"{n:,} contiguous blocks of text"
+    of = _blocks(table, contrast)
     counted = f"{of['items']:,} {of['kind']}s"
     return counted if of["items"] == n else f"{n:,} blocks of {counted}"
+
+
+def _target(table: Table, contrast: Contrast, about: str) -> str:
+    """Return what is claimed of besides new seeds, where `about` are the items that are samples
+    too: `this text`, `new text of this kind (40 documents)`; empty of no held-out text or tasks.
+    """
+    metric = contrast.declared
+    if metric.items == QUESTIONS:
+        n = about.partition(" ")[0]
+        return f"new questions of this kind ({n})" if about else "these questions"
+    if metric.record not in HELD_OUT:
+        return ""
+    if table.results.study.trainer != STACKED:  # which may hold out what is no text
+        return f"new items of this kind ({about})" if about else "this held-out data"
+    if not about:
+        return "this text"
+    if _contiguous(table, contrast) is not None:
+        return f"this text (error over {about.removesuffix(' of text')})"
+    return f"new text of this kind ({about})"
 
 
 def _resolution(table: Table, metric: str) -> float | None:

@@ -27,6 +27,7 @@ from paribus.statistics import (
     PairedRates,
     Result,
     StabilityEvents,
+    widened,
 )
 from paribus.study import Study
 
@@ -146,6 +147,19 @@ class Check(Result):
     disagrees: bool
 
 
+@dataclass(frozen=True)
+class OtherText(Result):
+    """What the choice of text adds to the error of a claim that is of this text alone.
+
+    Attributes:
+        error: standard error of the change over such items, at these seeds.
+        about: the items, `40 documents` or `10 contiguous blocks of text`.
+    """
+
+    error: float
+    about: str
+
+
 @dataclass(frozen=True, eq=False)
 class Contrast(Result):
     """One metric of an arm against its reference.
@@ -166,6 +180,8 @@ class Contrast(Result):
         checks: what other tests say.
         items: where claims are about new items: paired by seed and by question, document or window.
         items_about: which items these are, `40 documents`; empty without.
+        other_text: of a primary endpoint whose claim is of this text; None without.
+        target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
@@ -192,6 +208,8 @@ class Contrast(Result):
     items: MacroContrast | None = None
     items_about: str = ""
     items_why_not: str = ""
+    other_text: OtherText | None = None
+    target: str = field(default="", repr=False)
     capped: PairedContrast | None = None
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)
@@ -218,6 +236,15 @@ class Contrast(Result):
             return None
         error = self.paired.sd / math.sqrt(self.paired.n)
         return self.choice.share(self.items.crossed.standard_error if self.items else error)
+
+    def on_other_text(self, interval: Interval) -> Interval | None:
+        """Return about what an interval of the deciding test would be with the error of the text in
+        it; None where that is not known, or no error of seeds is."""
+        says, more = self.decided, self.other_text
+        if says is None or more is None or self.paired is None or self.paired.constant:
+            return None
+        error = math.hypot(self.paired.sd / math.sqrt(self.paired.n), self.choice_error)
+        return widened(interval, says.mean, math.hypot(error, more.error) / error)
 
     @property
     def decided(self) -> Decided | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.cli import printed
 from paribus.cli.options import print_json
+from paribus.decision import unreachable
 from paribus.migrations import stamped
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def studies(
 
 
 def show(study: Study, cost: Estimate) -> dict[str, Any]:
-    """Return what `show` says: every arm and what sets it apart, the cost, every key."""
+    """Return what `show` says: every arm and what sets it apart, the cost, what the study names and
+    cannot occur, every key."""
     arms = {
         arm: {
             "against": study.reference(arm),
@@ -85,6 +87,7 @@ def show(study: Study, cost: Estimate) -> dict[str, Any]:
     return _named(study) | {
         "arms": arms,
         "cost": _cost(cost),
+        "unreachable": unreachable(study),
         "study": study.model_dump(mode="json", exclude={"claims"}),
     }
 

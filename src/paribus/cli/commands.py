@@ -152,6 +152,7 @@ def check(
 
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
+    from paribus.decision import unreachable
     from paribus.ledger import unrecorded
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
@@ -162,7 +163,7 @@ def check(
         register_study(loaded, Path(folder) / "results", **options)
     if json:
         found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
-        tried = {"trained_a_step": loaded.trainer == STACKED}
+        tried = {"trained_a_step": loaded.trainer == STACKED, "unreachable": unreachable(loaded)}
         as_json.give("check", {"name": loaded.name} | found | tried)
         return
     show(*printed.design(loaded, {}))

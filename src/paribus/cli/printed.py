@@ -28,11 +28,10 @@ from paribus.decision import (
     Calibration,
     Rule,
     Verdict,
-    find_rule,
     judge,
-    out_of_reach,
     rule_of,
     shared_caveats,
+    unreachable,
 )
 from paribus.digests import flatten
 from paribus.engine.setting import is_open
@@ -111,11 +110,10 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     """Yield the card: a line for each arm, how to read it, and what to be careful of."""
     shown = report_card(analysis, verdicts)
     yield f"[bold]{escape(shown.question)}[/]"
-    several = len(shown.blocks) > 1
     rows = [row for block in shown.blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
     for metric, block in shown.blocks.items():
-        yield dim(f"  {metric}") if several else ""
+        yield dim(f"  {metric}")
         for row in block:
             cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
             style = STYLES[WORDS[row.word].style]
@@ -502,14 +500,11 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
-    """Yield that the rule can adopt nothing, and effects that the design cannot see, and why.
+    """Yield what the study names and cannot occur, and effects that the design cannot see, and why.
 
     Args: warnings: these alone, and not what is seen at which spread.
     """
-    rule = find_rule(study)
-    for out in out_of_reach(study):
-        if any(rule.all_rows[row].outcome == "ADOPT" for row in out.rows):
-            yield warning(f"{out.why}. So the rule {rule.name} can adopt nothing.")
+    yield from (warning(f"{line}.") for line in unreachable(study))
     unseen: dict[str, list[str]] = {}
     for sight in sights(study):
         metric = metrics.get(sight.metric)

@@ -3,7 +3,7 @@
 from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
 from paribus.decision.hypotheses import Judgement, judge
 from paribus.decision.null import Calibration, calibrate
-from paribus.decision.reach import out_of_reach
+from paribus.decision.reach import out_of_reach, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
@@ -45,9 +45,11 @@ __all__ = [
     "judge",
     "out_of_reach",
     "own_rule",
+    "require_reachable",
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "unreachable",
     "verdict_record",
     "word_of",
     "worse_elsewhere",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
-from paribus.decision.rule import Row
+from paribus.decision.evidence import State
+from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
+from paribus.errors import ParibusError
 from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, combined_mcnemar, mcnemar, stage_weights
 from paribus.study import Study
 
@@ -55,6 +58,84 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)
     return [OutOfReach(rows, why)] if rows else []
+
+
+def unreachable(study: Study) -> list[str]:
+    """Return what a study names that cannot occur, a line for each reason: hypotheses that no
+    verdict can support, or that name what would contradict them and cannot, and a rule that can
+    adopt nothing."""
+    rule = find_rule(study)
+    dead = _dead_rows(study, rule)
+    told: dict[str, dict[str, list[str]]] = {}  # who, by why and by what cannot be
+
+    def why(outcomes: Collection[str]) -> str:
+        rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
+        if not outcomes or any(row.id not in dead for row in rows):
+            return ""
+        reasons = dict.fromkeys(dead[row.id] for row in rows)
+        return "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
+
+    def say(reason: str, what: str, who: str) -> None:
+        told.setdefault(reason, {}).setdefault(what, []).append(who)
+
+    for one in study.hypotheses:
+        yes, no = why(one.supported_by), why(one.contradicted_by)
+        if yes and yes == no:
+            say(yes, "can be neither supported nor contradicted", one.name)
+            continue
+        if yes:
+            say(yes, "cannot be supported", one.name)
+        if no:
+            say(no, "cannot be contradicted", one.name)
+    adopts = any(row.outcome == "ADOPT" for row in rule.rows)
+    if adopts and (reason := why(["ADOPT"])):
+        say(reason, "can adopt nothing", f"the rule {rule.name}")
+    lines = {
+        reason: "; ".join(f"{', '.join(who)} {what}" for what, who in of.items())
+        for reason, of in told.items()
+    }
+    return [f"{what}: {reason}" for reason, what in lines.items()]
+
+
+def require_reachable(study: Study) -> None:
+    """Raise ParibusError where a study that is about to be registered names what cannot occur, and
+    does not say that it accepts that. One of fewer than five seeds describes, whatever its rule: it
+    is asked of its hypotheses alone."""
+    describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
+    if describes or study.decision.unreachable == "accept":
+        return
+    if found := unreachable(study):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ParibusError(
+            f"{found[0]}{more}; change the design, or register it all the same with "
+            'decision.unreachable = "accept"'
+        )
+
+
+def _dead_rows(study: Study, rule: Rule) -> dict[str, str]:
+    """Return the rows that cannot fire, by their ids, each with the first reason that leaves it no
+    state: the number of seeds, or what the study does not register."""
+    by_seeds = out_of_reach(study)
+    dead = {row: one.why for one in by_seeds for row in one.rows}
+    decision = study.decision
+    limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
+    reasons: list[tuple[bool, str, Callable[[State], bool]]] = [
+        (bool(by_seeds), "", lambda s: s.fix == "unshown"),
+        (not limited, "no cost is limited", lambda s: s.budget == "within"),
+        (decision.benefit is None, "no benefit is named", lambda s: s.benefit == "not shown"),
+        (
+            len(study.judged) == 1,
+            "no other endpoint is primary",
+            lambda s: s.elsewhere == "not worse",
+        ),
+    ]
+    left = rule.table
+    for applies, why, keeps in reasons:
+        if applies:
+            left = {state: row for state, row in left.items() if keeps(state)}
+            alive = {row.id for row in left.values()}
+            dead |= {row.id: why for row in rule.rows if row.id not in alive | dead.keys()}
+    return dead
 
 
 def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:

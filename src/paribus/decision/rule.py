@@ -29,8 +29,8 @@ ID = re.compile(r"[0-9A-Za-z-]{1,8}")
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a registered table
 # What `Rule.adopts` may name, in braces.
 REGISTERED = frozenset({"budgets", "calibration", "throughput", "benefit", "least"})
-# What a rule may weigh of `[decision]`: all but its own name.
-KEYS = tuple(key for key in Decision.model_fields if key != "rule")
+# What a rule may weigh of `[decision]`: all but its own name, and what is accepted of a design.
+KEYS = tuple(key for key in Decision.model_fields if key not in ("rule", "unreachable"))
 
 
 class Outcome(NamedTuple):

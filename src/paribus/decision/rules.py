@@ -16,7 +16,7 @@ from typing import Any
 from paribus.analysis import Analysis
 from paribus.decision.evidence import State
 from paribus.decision.hypotheses import require_hypotheses
-from paribus.decision.rule import Row, Rule, rule_from_record
+from paribus.decision.rule import KEYS, Row, Rule, rule_from_record
 from paribus.errors import ParibusError, nearest
 from paribus.migrations import GATE
 from paribus.study import Decision, Study
@@ -405,9 +405,9 @@ def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
     """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
     # The second is what records of earlier versions say where nothing was set.
     unset = (Decision(), Decision(rule=GATE))
-    for key in type(decision).model_fields:
+    for key in KEYS:
         value = getattr(decision, key)
-        if key == "rule" or key in rule.keys or any(value == getattr(one, key) for one in unset):
+        if key in rule.keys or any(value == getattr(one, key) for one in unset):
             continue
         weighed = ", ".join(rule.keys) or "no key"
         raise ParibusError(

@@ -75,6 +75,10 @@ class Verdict:
             a ratio, in logarithms), and its interval of level 1 - alpha by the test that decides.
         p, adjusted_p: of that test, and by Holm's method over the family; None where untested.
         n: seed pairs that the effect is over.
+        target: what the claim is about besides new seeds: `this text`, or `new text of this kind
+            (40 documents)`; empty for nothing else.
+        text_error: of a claim of this text: the standard error that the choice of text would add,
+            over documents or contiguous blocks; None where it is not known, or in the interval.
         margin: the registered one, within which a change is too small to matter.
         action: what the study's rule says to do, in words.
         rule: the registered one, whose row fired.
@@ -103,6 +107,8 @@ class Verdict:
     p: float | None
     adjusted_p: float | None
     n: int
+    target: str
+    text_error: float | None
     margin: float | None
     action: str
     rule: str
@@ -202,6 +208,8 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         adjusted_p=contrast.tested_p,
         p_over_studies=_over_studies(analysis, contrast),
         n=says.n if says else 0,
+        target=contrast.target,
+        text_error=contrast.other_text.error if contrast.other_text else None,
         margin=contrast.margin,
         action=action,
         rule=analysis.study.decision.rule,
@@ -421,6 +429,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
         found["choice"] = _of_choice(analysis.study, contrast)
         found["these_items"] = fixed_items(contrast)
+        found["other_text"] = _other_text(analysis, contrast)
         found["could_miss"] = missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found["two_stages"] = [extension_in_words(analysis.study)]
@@ -555,7 +564,28 @@ def fixed_items(contrast: Contrast) -> list[str]:
         return []
     return [
         f"Items cannot be paired, as {contrast.items_why_not}: the {TESTS[says.test]} on seed "
-        "means decides, and the claim is about this item set, not about new items as registered."
+        f"means decides, and the claim is about {contrast.target}, not about new items as "
+        "registered."
+    ]
+
+
+def _other_text(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say that other text may not show what was found on this text: a difference, or that it is
+    too small to matter."""
+    says, alpha = contrast.decided, analysis.study.inference.alpha
+    if says is None or contrast.other_text is None or not contrast.tested:
+        return []
+    is_same = contrast.equivalent(alpha)
+    wider = contrast.on_other_text(says.equivalence_interval if is_same else says.interval)
+    if wider is None or not (is_same or contrast.significant(alpha)):
+        return []
+    if wider.inside(contrast.margin or 0) if is_same else 0 not in wider:
+        return []
+    level = numbers.level(1 - wider.level)
+    ends = numbers.interval(wider.low, wider.high, contrast.declared.change_digits)
+    return [
+        f"Other text may not show this: with the error of {contrast.other_text.about} in it, the "
+        f"{level} interval would be about {ends}."
     ]
 
 

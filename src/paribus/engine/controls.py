@@ -171,17 +171,18 @@ def _held_out(own: StackedEvidence, other: StackedEvidence, declared: Declared) 
     differing = _other_held_out(own, other)
     if differing:
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
+    is_shared = own.trial["data"]["digests"] == other.trial["data"]["digests"]
     for one in (own, other):
+        text = "training text" if is_shared else f"training text of arm '{one.arm}'"
         if one.leaked is not None and one.leaked > MOST_LEAKED:
             return "not proven", (
-                f"{one.leaked:.1%} of its tokens lie in runs that the training text of arm "
-                f"'{one.arm}' has word for word"
+                f"{one.leaked:.1%} of its tokens lie in runs that the {text} has word for word"
             )
         if one.near is not None and (one.near_share or 0) > MOST_NEAR:
             kind, leaked, n = one.near
             return "not proven", (
                 f"{leaked:,} of its {n:,} {kind}s ({leaked / n:.1%}) have a near duplicate in the "
-                f"training text of arm '{one.arm}'"
+                f"{text}"
             )
     for words, ours, theirs in (
         (

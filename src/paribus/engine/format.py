@@ -57,6 +57,7 @@ class StackedFormat(TrainerFormat):
     """How studies and records of the trainer `stacked` are read."""
 
     loss = "validation_loss"
+    asks = True
     defaults = MappingProxyType(
         {
             "endpoints": (

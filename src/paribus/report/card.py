@@ -20,7 +20,8 @@ class CardRow:
     """An arm on one endpoint.
 
     Attributes:
-        note: what its cost is, and in how many seeds it diverged.
+        note: what its cost is, in how many seeds it diverged, and what the claim is about where
+            arms of one endpoint differ in that.
         p: of the test that decides; where too few pairs are left to test, how many there are.
     """
 
@@ -37,7 +38,7 @@ class Card:
 
     Attributes:
         question: what it asked.
-        blocks: by the endpoint, its arms: the best change first.
+        blocks: by the endpoint and what its claims are about, its arms: the best change first.
         reading: how to read the numbers, a line.
         caution: the most important thing that the answer depends on; empty for nothing.
         more: how many cautions there are besides.
@@ -64,7 +65,11 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         mine = [verdict for verdict in verdicts if verdict.metric == metric.name]
         sign = -1 if metric.better == "higher" else 1
         mine.sort(key=lambda v: (v.effect is None, sign * (v.effect or 0.0)))
-        blocks[metric.title] = [_row(analysis, one, called[one.arm]) for one in mine]
+        targets = {one.target for one in mine if one.target}
+        on = f", on {targets.pop()}" if len(targets) == 1 else ""
+        blocks[f"{metric.title}{on}"] = [
+            _row(analysis, one, called[one.arm], "" if on else one.target) for one in mine
+        ]
     cautions = list(dict.fromkeys(c.text for v in verdicts for c in v.cautions))
     invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
     if missing := missing_in_words(analysis):
@@ -86,11 +91,12 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     )
 
 
-def _row(analysis: Analysis, verdict: Verdict, called: str) -> CardRow:
+def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> CardRow:
     contrast = analysis.contrast(verdict.arm, verdict.metric)
     change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
     lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
-    note = "; ".join(filter(None, (verdict.cost, lost)))
+    on = f"on {target}" if target else ""
+    note = "; ".join(filter(None, (verdict.cost, lost, on)))
     few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
     return CardRow(verdict.word, note, called, change, f"p {p}" if p else few)
 

@@ -204,6 +204,9 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "g_z": f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
         "r": numbers.signed(paired.correlation, 2),
         "detectable": numbers.fixed(says.detectable, digits),
+        "error of the text": numbers.fixed(contrast.other_text.error, digits)
+        if contrast.other_text
+        else "",
         "other tests": "; ".join(others) if contrast.tested else "",
         "percentile, BCa (descriptive)": " ".join(
             _span(interval, digits)

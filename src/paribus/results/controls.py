@@ -180,7 +180,9 @@ def _summarise(findings: list[Labelled]) -> Finding:
     if state == "held":
         told = "; ".join(texts[:MOST_TEXTS])
         told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
-    where = [] if state == "held" else [named(trials)]
+    # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
+    is_everywhere = len(texts) == 1 and all(one == state for _, one, _ in findings)
+    where = [] if state == "held" or (is_everywhere and of > 1) else [named(trials)]
     where += [f"{n} of {of} seeds"] if of > 1 else []
     return state, f"{told} ({': '.join(where)})" if where else told
 

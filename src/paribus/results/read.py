@@ -49,6 +49,7 @@ from paribus.results.trial_records import (
 from paribus.results.views import has_read, of_seeds, shared_property, standing
 from paribus.shown import Shown
 from paribus.study import Plan, Study
+from paribus.untrusted_io import is_regular
 
 # The tidy tables of `Results`: those that are small, and those that are written trial by trial.
 WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
@@ -402,6 +403,12 @@ class Results(Shown):
         """Sums of every block of the validation split, by (arm, seed)."""
         name = records_of(self.study).blocks
         return of_each(lambda f: self.held_out(f).read_columns(name), self.finished)
+
+    @cached_property
+    def has_blocks(self) -> bool:
+        """Tell if there are sums of blocks of every trial: tuning trials are kept without."""
+        name = records_of(self.study).blocks
+        return all(is_regular(self.held_out(f).path / name) for f in self.finished)
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:

@@ -129,7 +129,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stages": _stages(study),
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
-        "decision": study.decision.model_dump(mode="json"),
+        "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
         "tuning": _tuning(study),
         **records_of(study).registered(study),
     }

@@ -7,6 +7,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | --- | --- |
 | what does a report say about one contrast? | `paired_contrast` |
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_components` |
+| ... over windows of one text? | the same, of `joined` sums of `contiguous_blocks` |
 | ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
 | ... by another test? | `sign_flip`, `paired_bootstrap` |
@@ -44,10 +45,19 @@ from .choice import (
     parabola,
     redrawn_error,
     vertex_error,
+    widened,
 )
 from .contrast import MacroContrast, PairedContrast, macro_contrast, paired_contrast, slopes, trend
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
-from .crossed import crossed_bootstrap, crossed_components, item_deltas, seed_means
+from .crossed import (
+    LEAST_IN_BLOCK,
+    contiguous_blocks,
+    crossed_bootstrap,
+    crossed_components,
+    item_deltas,
+    joined,
+    seed_means,
+)
 from .deciding import CROSSED, Decided, DecidingTest, decided, seed_test
 from .distributions import noncentral_t_cdf
 from .multiplicity import holm, sign_flip
@@ -78,6 +88,7 @@ from .training_curves import (
 __all__ = [
     "CROSSED",
     "DESCRIPTIVE_BELOW",
+    "LEAST_IN_BLOCK",
     "LEAST_TUNING_SEEDS",
     "AtLook",
     "Boundary",
@@ -105,6 +116,7 @@ __all__ = [
     "characteristics",
     "clopper_pearson",
     "combined_mcnemar",
+    "contiguous_blocks",
     "correlation",
     "crossed_bootstrap",
     "crossed_components",
@@ -117,6 +129,7 @@ __all__ = [
     "granularity",
     "holm",
     "item_deltas",
+    "joined",
     "learning_rate_sensitivity",
     "macro_contrast",
     "mcnemar",
@@ -143,4 +156,5 @@ __all__ = [
     "trend",
     "vertex_error",
     "which_first",
+    "widened",
 ]

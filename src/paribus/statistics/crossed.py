@@ -19,6 +19,21 @@ claims at a nominal 5, S = 5, I = 40, 6,000 studies; `tests/statistics/test_stat
 | .1, .1, 1 | 4.1 | 0.8 |
 | 1, 0, 1 | 5.2 | 4.0 |
 | 0, 1, 1 | 0.8 | 0.2 |
+
+Items that are neighbours in one text are no sample of independent ones: they are joined to a few
+contiguous blocks first (`contiguous_blocks`), which are the items then. Per cent false claims at a
+nominal 5, 872 windows with SDs of .002 between seeds and .03 between windows and of their
+interaction; 20% of the variance between windows is an AR(1) of that correlation between neighbours
+(2,000 studies):
+
+| correlation, seeds | windows | 100 blocks | 40 | 20 | 10 |
+| --- | --- | --- | --- | --- | --- |
+| 0, 5 | 0.7 | 0.9 | 1.2 | 1.6 | 2.1 |
+| .9, 5 | 11.4 | 4.0 | 2.2 | 1.4 | 2.1 |
+| .9, 20 | 31.4 | 16.5 | 10.2 | 7.5 | 6.4 |
+| .97, 5 | 31.9 | 19.7 | 10.8 | 5.8 | 4.0 |
+| .97, 20 | 54.0 | 38.8 | 27.8 | 18.2 | 11.0 |
+| .99, 20 | 70.8 | 60.9 | 50.0 | 40.1 | 25.7 |
 """
 
 from __future__ import annotations
@@ -49,6 +64,11 @@ from .power import fewest, minimum_detectable_effect
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples that are computed at once
+# Contiguous blocks of one text: ten of them, the least of the 10 to 30 that Schmeiser (1982, Batch
+# size effects in the analysis of simulation output) finds enough, as what has a long memory needs
+# long blocks. Shorter texts have fewer, of so many items each.
+MOST_CONTIGUOUS = 10
+LEAST_IN_BLOCK = 8
 
 
 @dataclass(frozen=True)
@@ -126,6 +146,24 @@ def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
     Args: K tasks, each of shape (S, I_k) with the same seeds in the same order.
     """
     return np.mean([task.mean(axis=1) for task in _checked_tasks(tasks)], axis=0)
+
+
+def contiguous_blocks(n_items: int) -> int:
+    """Return to how many contiguous blocks neighbouring items of one text are joined; fewer than
+    DESCRIPTIVE_BELOW where the text is too short to say how much such blocks differ."""
+    return min(MOST_CONTIGUOUS, n_items // LEAST_IN_BLOCK)
+
+
+def joined(values: ArrayLike, n_blocks: int) -> Floats:
+    """Return sums of `values` (..., I) over contiguous blocks, (..., n_blocks): item i is in block
+    i * n_blocks // I, so that blocks have as many items each, but for one.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    n_items = values.shape[-1]
+    if not 0 < n_blocks <= n_items:
+        raise StatisticsError(f"{n_items} items make no {n_blocks} blocks: ask for 1 to {n_items}")
+    starts = -(-np.arange(n_blocks) * n_items // n_blocks)
+    return np.add.reduceat(values, starts, axis=-1)
 
 
 def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -> list[Floats]:

@@ -83,6 +83,7 @@ def load_study(
         study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if overrides:
         dump = study.model_dump()
+        _require_arms({"hypotheses": overrides.get("hypotheses")}, "--set")
         for key, value in study.format.expanded(overrides):
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)

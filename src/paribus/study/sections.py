@@ -63,12 +63,17 @@ class Inference(Spec):
     """Of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
     """The population of claims, besides new seeds. Of "this item set" (these questions and this
-    held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, a test
-    with the errors of both seeds and questions; of "new items" also, for what is measured on
-    held-out text, of seeds and documents (or windows, where these are fewer than five)."""
+    held-out text; the default of a trainer of one's own, which asks none) `test` on seed means
+    decides; of "new questions", for accuracy on tasks, a test with the errors of both seeds and
+    questions; of "new items" also, for what is measured on held-out text, of seeds and documents,
+    or of seeds and contiguous blocks of a text that has fewer than five documents."""
     crossed: Literal["components", "bootstrap"] = "components"
     """How the error of seeds and items is found, where claims are about new items: from variance
     components, or by a bootstrap of both, which counts their interaction three times."""
+    windows: Literal["blocks", "independent"] = "blocks"
+    """Of "new items" in a text of fewer than five documents: whether its windows, which are
+    neighbours, are joined to contiguous blocks; or taken as independent, as records before schema 6
+    took them: their error is then too small, in the kept studies up to 4.5 times."""
     choice: Literal["propagated", "fixed"] = "propagated"
     """Of tuned studies: whether errors include the choice of each arm's values, or take it as
     given. If included, the value of a single numeric axis is the vertex of a parabola through the
@@ -128,6 +133,9 @@ class Decision(Spec):
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
     """The least that it must gain: in the endpoint's unit, or as a share of what is compared as
     a ratio (throughput, memory)."""
+    unreachable: Literal["refuse", "accept"] = "refuse"
+    """Whether a study is registered whose rule can adopt nothing, or whose hypotheses name outcomes
+    that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint."""
 
     @model_validator(mode="before")
     @classmethod

@@ -62,6 +62,13 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
     return table | {"tuning": tuning | {"select": select}} if select else table
 
 
+def _without_questions(inference: Any) -> Any:
+    """Return a table of inference whose claims are about no questions, where a trainer asks none:
+    "new questions", the default of one that does, says the same as "this item set" there."""
+    target = inference.get("target", "new questions") if isinstance(inference, dict) else None
+    return inference | {"target": "this item set"} if target == "new questions" else inference
+
+
 @dataclass(frozen=True)
 class Sealed:
     """The study.json that a study was read from, as it lies, and what it said in today's terms.
@@ -189,6 +196,8 @@ class Study(Shown, Spec):
         judged = {key: value for key, value in table.items() if key in known}
         of = format_of(table.get("trainer", STACKED))
         judged = dict(of.defaults) | judged
+        if not of.asks:
+            judged["inference"] = _without_questions(judged.get("inference", {}))
         return _with_selection(judged, of.loss) | of.sections(own, sorted(known))
 
     @model_validator(mode="after")
@@ -383,9 +392,11 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without the words that only describe it, and without what its tuning
-    chose, which follows from the plan and its trials."""
+    """Return a dumped study without the words that only describe it, without what its tuning chose,
+    which follows from the plan and its trials, and without what it was registered in spite of."""
     kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
+    if isinstance(decision := kept.get("decision"), dict):
+        kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):
         kept["tuning"] = kept["tuning"] | {"chosen": {}}
     arms = {

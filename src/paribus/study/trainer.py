@@ -119,6 +119,8 @@ class TrainerFormat:
     """What a study file may leave out of the judge's sections, by name."""
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty where it has no such metric."""
+    asks: bool = False
+    """Whether its trials may answer questions, which claims can be about."""
 
     free: Sequence[tuple[str, ...]] = ()
     """Tables whose keys the user chooses, by their path."""

@@ -50,7 +50,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "baseline": candidate_arm(study.baseline, first),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
         # It has no verdict; what is written here is what was always written.
-        "decision": {"rule": GATE},
+        "decision": {"rule": GATE, "unreachable": "accept"},
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
     for number, candidate in enumerate(candidates, start=first):

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from paribus.analysis import boundaries
-from paribus.decision import own_rule
+from paribus.decision import own_rule, require_reachable
 from paribus.errors import ParibusError, nearest
 from paribus.ledger import TextPart
 from paribus.metric import ItemSums, Metric, by_name
@@ -224,6 +224,8 @@ def _metrics(declaration: Declaration) -> dict[str, Metric]:
 
 
 def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> None:
+    if not folder.exists:
+        require_reachable(study)
     known = _metrics(declaration)
     metrics = {name: known[name] for name in study.metrics}
     data: dict[str, Any] = {arm: {} for arm in study.arms}

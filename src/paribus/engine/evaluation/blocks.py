@@ -1,9 +1,10 @@
 """Sums of held-out text by item, for inference about new text: documents, or windows.
 
 Where the text has LEAST_DOCUMENTS documents or more, a document is an item: what is said of new
-text is of new documents. Otherwise windows are. Of more than MOST_BLOCKS items, neighbours are
-joined: item i of n is in block i * MOST_BLOCKS // n, so that blocks have as many items each, but
-for one. Blocks of documents do not depend on seq_len, nor on the tokenizer.
+text is of new documents. Otherwise windows are, which are neighbours and no sample: who reads them
+joins them to contiguous blocks (`paribus.statistics.contiguous_blocks`). Of more than MOST_BLOCKS
+items, neighbours are joined here: item i of n is in block i * MOST_BLOCKS // n, so that blocks have
+as many items each, but for one. Blocks of documents do not depend on seq_len, nor on the tokenizer.
 """
 
 from __future__ import annotations

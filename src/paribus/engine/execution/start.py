@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from paribus.analysis import boundaries
-from paribus.decision import find_rule, own_rule
+from paribus.decision import find_rule, own_rule, require_reachable
 from paribus.digests import digest
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.execution.trial.stacks import (
@@ -49,6 +49,8 @@ def start(
     before anything is written, and before anything is warned of.
     """
     warnings: list[str] = []
+    if not folder.exists:
+        require_reachable(study)
     first = pool.start()
     # While they import PyTorch, which takes seconds, the questions are drawn.
     with drafted_tasks(study, folder, datasets) as asked:

@@ -252,18 +252,10 @@ def _controls(analysis: Analysis) -> list[Block]:
     return [opening, [*lines, *shown[:MOST_CAVEATS]]]
 
 
-# What is said of the registered test, and of claims about new items by the registered target.
+# What is said of the registered test.
 DECIDES = {
     "paired_t": "the paired t test",
     "gate": "the larger of the paired t and the studentized paired bootstrap",
-}
-_CROSSED = "Student's t on a standard error of both seeds and {}"
-TARGETS = {
-    "this item set": "Claims are about these questions and this held-out text.",
-    "new questions": f"Claims from accuracy on tasks are about new questions, by "
-    f"{_CROSSED.format('questions')}; those from the held-out text are about this text.",
-    "new items": f"Claims from tasks and from ratios of sums over held-out text are about new "
-    f"items, by {_CROSSED.format('items')}.",
 }
 
 
@@ -282,7 +274,7 @@ def _facts(material: Material) -> list[Fact]:
         "Looks and stages": sampling_method(analysis),
         "Registration": _registration(analysis),
         "Endpoints": _endpoints(material),
-        "Inference": _inference(study),
+        "Inference": _inference(analysis),
         "Instability": f"Diverged: a loss is not finite, or the mean of the last "
         f"{rule.smoothing_steps} losses is above the first. Spike: {rule.spike_steps} steps in a "
         f"row lie more than {rule.mad_multiplier:g} median absolute deviations above the median of "
@@ -321,11 +313,24 @@ def _endpoints(material: Material) -> str:
     return f"Primary: {listed(told)}.{secondary}"
 
 
-def _inference(study: Study) -> str:
-    inference = study.inference
+def _targets(analysis: Analysis) -> str:
+    """Return what claims on each endpoint are about, besides new seeds; empty for nothing else."""
+    about: dict[str, list[str]] = {}
+    for one in analysis.contrasts:
+        labels = about.setdefault(one.target, []) if one.target else []
+        if one.declared.label not in labels:
+            labels.append(one.declared.label)
+    told = "".join(f"; those on {listed(of)} also about {target}" for target, of in about.items())
+    crossed = any(one.items for one in analysis.contrasts)
+    by = " With items that are samples, Student's t on a standard error of seeds and items decides."
+    return f"Claims are about new seeds{told}.{by if crossed else ''} "
+
+
+def _inference(analysis: Analysis) -> str:
+    study, inference = analysis.study, analysis.study.inference
     return (
         f"Treatment minus reference at the same seed, by {DECIDES[inference.test]}; the interval "
-        f"inverts the test. {TARGETS[inference.target]} Holm's method holds the family of the "
+        f"inverts the test. {_targets(analysis)}Holm's method holds the family of the "
         f"primary endpoint at {inference.alpha:g} ({plural(len(study.contrasts), 'contrast')}), "
         "that of the secondary ones by itself. A change is within the margin by two one-sided "
         f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than five "
