@@ -18,7 +18,7 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
-from paribus.comparison import agree
+from paribus.comparison import Leniency, agree, compare
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.results import Results
@@ -253,11 +253,16 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
             arm: {"candidate": number, "values": values[arm]}
             for arm, number in tried.chosen.items()
         },
-        "caveats": caveats(tried),
+        "caveats": caveats(tuning, tried),
     }
 
 
-def caveats(tried: Tried) -> dict[str, list[str]]:
+def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a tuning.json that say otherwise than `fresh`, whatever its sentences."""
+    return compare(stated, fresh, Leniency(words=("caveats", "rule"))).differing
+
+
+def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
     found: dict[str, list[str]] = {}
     for arm, number in tried.chosen.items():
@@ -271,6 +276,7 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
         outermost = [
             f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
             for key, side in at_edges(tried.candidates, best)
+            if tuning.may_lie_beyond(key, float(best[key]), side)
         ]
         if outermost:
             found.setdefault(arm, []).append(
@@ -523,7 +529,7 @@ def tuned(results: Results) -> Tuned | None:
         ),
         shared=tuple(_shared(study, tried, metric)),
         chosen=chosen_values(study, tried),
-        caveats=caveats(tried),
+        caveats=caveats(study.tuning, tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
 
