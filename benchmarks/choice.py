@@ -8,6 +8,12 @@ random offset. Printed, in per cent: how often two equal arms are told apart (`n
 rate as given, `choice` is what `inference.choice = "propagated"` does); coverage of its interval;
 how often it says SAME of a true difference as large as the margin; its power at that difference.
 Ten thousand studies a cell, so that 95% intervals are +-0.4 at 5%.
+
+    python benchmarks/choice.py several [STUDIES]
+
+tunes a second key as well: a warmup that moves the best rate and has a best value of its own. Arms
+are tried with a grid of five rates by three warmups, or with 16 Sobol points, and the error of the
+choice is that of redrawn tuning seeds. "moved" arms have other best rates and other best warmups.
 """
 
 import math
@@ -16,8 +22,9 @@ import sys
 import numpy as np
 from scipy import stats
 from scipy.interpolate import CubicSpline, PchipInterpolator
+from scipy.stats import qmc
 
-from paribus.statistics import TunedArm, best_of, parabola, vertex_error
+from paribus.statistics import TunedArm, best_of, parabola, redrawn_error, vertex_error
 
 RATES, MARGIN, SIZES = 7, 0.02, (5, 8, 12, 20)
 PLACES = np.arange(8.0)
@@ -84,8 +91,69 @@ def study(rng, regime, seeds, moved, noisier, effect):
     return found
 
 
+WARMUP_MOVES, WARMUP_COSTS = 0.8, 0.04  # the best rate in grid steps; nats at the far end
+FIVE_BY_THREE = np.array([(rate, warmup) for rate in range(3, 8) for warmup in (0.0, 0.5, 1.0)])
+
+
+def study_of_two_keys(rng, regime, seeds, moved, space):
+    """Return {n: (p of the best candidate, p with the choice)} of one study of two equal arms."""
+    mean, between, spread = REGIMES[regime]
+    curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
+    least, offset = curve(np.linspace(3, 7, 4001)).min(), rng.uniform(-0.5, 0.5)
+    points = FIVE_BY_THREE
+    if space == "16 Sobol points":
+        points = 2.5 + qmc.Sobol(2, rng=int(rng.integers(2**31))).random(16) * (5.0, 1.0)
+        points[:, 1] -= 2.5
+    shift = rng.choice([-1, 1]) * (0.5 if moved else 0.0)
+    best_warmup = rng.uniform(size=2) if moved else np.repeat(rng.uniform(), 2)
+    shared = between * rng.standard_normal(seeds + max(SIZES))
+    tried, runs = [], []
+    for arm in (0, 1):
+
+        def trials(points, seed_effects, arm=arm):
+            rate = points[:, 0] + offset - WARMUP_MOVES * (points[:, 1] - 0.5) + shift * arm
+            place = np.clip(rate, 0.0, 7.0)[:, None]
+            far = (points[:, 1] - best_warmup[arm]) ** 2
+            draws = rng.standard_normal((len(points), len(seed_effects)))
+            found = curve(place) - least + WARMUP_COSTS * far[:, None] + seed_effects
+            return found + draws * noise(place)
+
+        scores = trials(points, shared[:seeds])
+        best = best_of(scores)
+        tried.append((scores, scores))
+        runs.append(trials(points[best : best + 1], shared[seeds:])[0])
+    choice = redrawn_error(tried[1], tried[0], seed=int(rng.integers(2**31)), draws=500)
+    found = {}
+    for n in SIZES:
+        d = (runs[1] - runs[0])[:n]
+        errors = np.hypot(d.std(ddof=1) / math.sqrt(n), (0.0, choice))
+        found[n] = 2 * stats.t.sf(abs(d.mean()) / errors, n - 1) < 0.05
+    return found
+
+
+def several(studies: int) -> None:
+    """Print the table of two keys."""
+    print("regime, tuning seeds, candidates, arms: at n =", *SIZES, flush=True)
+    for regime in REGIMES:
+        for seeds in (3, 6):
+            for space in ("5 x 3 grid", "16 Sobol points"):
+                for moved in (False, True):
+                    rng = np.random.default_rng([seeds, len(space), len(regime), moved])
+                    cell = (regime, seeds, moved, space)
+                    null = [study_of_two_keys(rng, *cell) for _ in range(studies)]
+                    rates = {n: 100 * np.mean([one[n] for one in null], axis=0) for n in SIZES}
+                    line = "  ".join(
+                        f"naive {r[0]:4.1f} choice {r[1]:4.1f}" for r in rates.values()
+                    )
+                    arms = "moved" if moved else "equal"
+                    print(f"{regime}, {seeds}, {space}, {arms}: {line}", flush=True)
+
+
 def main() -> None:
     """Print the table."""
+    if sys.argv[1:2] == ["several"]:
+        several(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
+        return
     studies = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     print("regime, tuning seeds, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,3 +108,74 @@ def test_without_three_sound_candidates_tuning_seeds_are_redrawn(
     (contrast,) = (c for c in analysis.contrasts if c.primary)
     assert contrast.choice is not None and contrast.choice.how == "redrawn"
     assert analysis.study.tuning.chosen["layernorm"][RATE] in rates
+
+
+KIND, WARMUP = "training.schedule.kind", "training.schedule.warmup"
+SPACE = {
+    RATE: {"low": 1e-4, "high": 1e-1},
+    WARMUP: {"low": 0, "high": 4, "scale": "linear"},
+}
+
+
+@pytest.mark.parametrize("method", ["grid", "random", "sobol"])
+def test_the_choice_over_several_keys_and_words_is_redrawn(
+    small_study: Maker, tmp_path: Path, method: str
+) -> None:
+    about = tables([], seeds=SEEDS, grid={KIND: ["constant", "cosine"]}, method=method)
+    if method == "grid":
+        about["tuning"]["grid"] |= {RATE: RATES, WARMUP: [0, 4]}
+    else:
+        about["tuning"] |= {"trials": 12, "ranges": SPACE}
+
+    def of(arm: str, at: tuple[Any, Any, Any], seed: int) -> float:
+        rate, warmup, kind = at
+        return loss(arm, rate, seed) + 0.02 * math.cos(seed * (warmup + len(kind)))
+
+    def at(setting: Any) -> tuple[float, int, str]:
+        training = setting.training
+        schedule = training.schedule
+        return training.optimizer.learning_rate, schedule.warmup, schedule.kind
+
+    analysis = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of, at))
+    tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
+    assert tuning is not None and analysis.tuned is not None
+    tried = analysis.tuned.candidates
+    assert list(tried) == tuning.candidates
+    scores = {}
+    for arm in ("layernorm", "baseline"):
+        values = [[of(arm, (c[RATE], c[WARMUP], c[KIND]), s) for s in SEEDS] for c in tried]
+        scores[arm] = np.array(values)
+        # What was drawn is judged as it was tried, exactly.
+        assert tuning.chosen[arm] == tried[int(scores[arm].mean(1).argmin())]
+    error = redrawn_error(*((one, one) for one in scores.values()), seed=0)
+    assert contrast.choice is not None and contrast.choice.how == "redrawn"
+    assert contrast.choice.included and contrast.choice.error == pytest.approx(error)
+    assert list(tuning_findings(load_results(tmp_path / "r"))) == []
+
+
+def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    def of(arm: str, at: tuple[float, int], seed: int) -> float:
+        rate, warmup = at
+        return 2.0 - 0.1 * math.log10(rate) + 0.01 * warmup + 0.001 * math.sin(seed)
+
+    def at(setting: Any) -> tuple[float, int]:
+        training = setting.training
+        return training.optimizer.learning_rate, training.schedule.warmup
+
+    about = tables([], seeds=SEEDS, method="sobol", trials=32, grid={}, ranges=SPACE)
+    made = tuned_and_trained(small_study(**about), tmp_path / "r", of, at)
+    said = [c.text for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]
+    assert len(said) == 2  # one for each arm
+    assert all("the largest value of its range (learning_rate" in text for text in said)
+    assert not any("warmup" in text for text in said)
+    grid = {RATE: [1e-3, 1e-2, 1e-1], WARMUP: [0, 2, 4]}
+    about = tables([], seeds=SEEDS, grid=grid)
+    made = tuned_and_trained(
+        small_study(**about),
+        tmp_path / "g",
+        lambda arm, x, seed: of(arm, (1e-2, x[1]), seed) + abs(math.log10(x[0]) + 2),
+        at,
+    )
+    assert not [c for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]

@@ -21,6 +21,7 @@ from paribus.study import (
     further_candidates,
     is_untuned,
     load_study,
+    open_edges,
     tuning_study,
     with_choice,
 )
@@ -171,11 +172,9 @@ def test_what_is_drawn_is_of_the_kind_of_its_key(small_study: Maker) -> None:
 
 def test_a_best_value_leaves_a_better_one_open_at_the_edge_of_the_space_alone() -> None:
     tuning = Tuning.model_validate(plan(method="random", trials=4) | SPACE)
-    assert not tuning.may_lie_beyond(WARMUP, 0, -1)  # there is no less
-    assert tuning.may_lie_beyond(WARMUP, 38, 1)
-    assert tuning.may_lie_beyond(RATE, 1.3e-4, -1)
-    assert not tuning.may_lie_beyond(RATE, 3e-3, 1)  # merely the largest that was drawn
-    assert tuning.may_lie_beyond(DECAY, 0.1, 1)
+    tried = [{DECAY: 0.0, RATE: 1.3e-4, WARMUP: 0}, {DECAY: 0.1, RATE: 3e-3, WARMUP: 38}]
+    assert open_edges(tuning, tried, tried[0]) == [(RATE, -1)]  # there is no less of the others
+    assert open_edges(tuning, tried, tried[1]) == [(DECAY, 1), (WARMUP, 1)]  # a rate by chance
 
 
 @pytest.mark.parametrize(

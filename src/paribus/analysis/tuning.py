@@ -41,6 +41,7 @@ from paribus.study import (
     at_edges,
     further_candidates,
     in_words,
+    open_edges,
     tuning_study,
 )
 from paribus.study.tuning_study import FOLDER, candidate_arm
@@ -274,9 +275,9 @@ def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
                 f"{len(values)}"
             )
         outermost = [
-            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
-            for key, side in at_edges(tried.candidates, best)
-            if tuning.may_lie_beyond(key, float(best[key]), side)
+            f"{'near ' if key in tuning.ranges else ''}the {SIDES[side]} value "
+            f"{'of its range' if key in tuning.ranges else 'tried'} ({in_words({key: best[key]})})"
+            for key, side in open_edges(tuning, tried.candidates, best)
         ]
         if outermost:
             found.setdefault(arm, []).append(

@@ -170,7 +170,7 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
         f"of the verdict. Each got the one with the best mean {tuned.metric.label}"
         + (
             ", or the vertex of the parabola through it and its neighbours"
-            if analysis.study.inference.choice == "propagated"
+            if analysis.study.inference.choice == "propagated" and len(plan.keys) == 1
             else ""
         )
         + "; the verdict is of other seeds."

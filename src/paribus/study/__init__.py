@@ -39,7 +39,14 @@ from paribus.study.trust import (
     rule_record,
     step_code,
 )
-from paribus.study.tuning import DRAWN_DIGITS, Candidate, Tuning, at_edges, further_candidates
+from paribus.study.tuning import (
+    DRAWN_DIGITS,
+    Candidate,
+    Tuning,
+    at_edges,
+    further_candidates,
+    open_edges,
+)
 from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
 
 # What the built-in trainer is told was here before: own parts of that day import it from here.
@@ -88,6 +95,7 @@ __all__ = [
     "measuring_paths",
     "measuring_record",
     "null_study",
+    "open_edges",
     "own_digests",
     "parse_override",
     "parse_study",

@@ -194,20 +194,6 @@ class Tuning(Spec):
             sizes = map(len, self.grid.values())
             yield [int(u * size) for u, size in zip(of_grid, sizes, strict=True)], of_ranges
 
-    def may_lie_beyond(self, key: str, value: float, side: int) -> bool:
-        """Return whether a best value that is outermost of those tried leaves open that a better
-        one lies beyond.
-
-        Nothing lies below 0. What is drawn is outermost by chance too: it counts within the
-        outermost tenth of its range.
-        """
-        if value == 0 and side < 0:
-            return False
-        if key not in self.ranges:
-            return True
-        share = self.ranges[key].share(value)
-        return share <= EDGE if side < 0 else share >= 1 - EDGE
-
 
 def _require_quoted(name: str, table: Any) -> None:
     """Raise ParibusError where a dotted key was taken for tables within tables."""
@@ -334,6 +320,21 @@ def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int
         elif value == numbers[-1]:
             found.append((key, 1))
     return found
+
+
+def open_edges(
+    tuning: Tuning, tried: Sequence[Candidate], best: Candidate
+) -> list[tuple[str, int]]:
+    """Return the keys of which a value better than that of `best` may lie beyond what was tried.
+
+    Of listed values an outermost one, but 0 below all others: nothing lies below. What is drawn is
+    outermost by chance too; it counts in the outer tenth of its range.
+    """
+    found = [edge for edge in at_edges(tried, best) if edge[0] not in tuning.ranges]
+    for key, one in tuning.ranges.items():
+        share = one.share(float(best[key]))
+        found += [(key, -1)] if share <= EDGE else [(key, 1)] if share >= 1 - EDGE else []
+    return [(key, side) for key, side in found if side > 0 or best[key] != 0]
 
 
 def further_candidates(
