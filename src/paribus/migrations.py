@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 5  # of what is written now
+SCHEMA = 6  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -195,6 +195,14 @@ def _without_idle_costs(value: Any) -> Any:
     return value
 
 
+def _without_idle_sensitivities(value: Any) -> Any:
+    """Leave out the sensitivities of a tuning that had none."""
+    for tuned in _tables(value, ["tuned"]):
+        if tuned.get("sensitivities") == []:
+            del tuned["sensitivities"]
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -252,6 +260,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "registration.json", dropped("own_rule.rule.rows.why")),
     Migration(3, "verdict.json", dropped("verdicts.caveats")),
     Migration(3, "verdict.json", _without_idle_costs),
+    # Of several tuned keys there was none, whatever they were.
+    Migration(6, "analysis.json", _without_idle_sensitivities),
 )
 
 
@@ -277,6 +287,7 @@ _CHANGED = {
         3: {"best_of", "family"},
         4: {"choice", "chosen"},
         5: {"both_texts", "reuse"},
+        6: {"sensitivities"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},

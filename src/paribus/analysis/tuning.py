@@ -289,7 +289,7 @@ def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
 @dataclass(frozen=True)
 class Sensitivity(Result):
     """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
-    that it was tuned with.
+    that it was tuned with, any other key as it was chosen.
 
     Attributes:
         values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
@@ -304,12 +304,17 @@ class Sensitivity(Result):
 
 
 def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
-    """Of every arm, over the rates that all were tuned with; empty where more than the learning
-    rate was tuned, or by another metric than the loss that it is defined of."""
+    """Of every arm, over the rates that all were tuned with; empty where no rate was tuned, or
+    something that changes the first loss, or by another metric than the loss that it is of."""
     tuning = study.tuning
-    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != study.format.loss:
+    if tuning is None or LEARNING_RATE not in tuning.keys or tuning.select != study.format.loss:
         return []
-    values = {arm: _by_seed(tried, arm) for arm in study.arms}
+    if not all(key.startswith("training.") for key in tuning.keys):
+        return []
+    over = {arm: _with_other_keys_as_chosen(tried, arm) for arm in study.arms}
+    if min(map(len, over.values())) < 2:  # of candidates that are drawn none share all other keys
+        return []
+    values = {arm: _by_seed(tried, arm, over[arm]) for arm in study.arms}
     found = []
     for arm in study.arms:
         reference = study.reference(arm)
@@ -327,11 +332,21 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     return found
 
 
-def _by_seed(tried: Tried, arm: str) -> dict[int, float]:
+def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
+    """Return the numbers of the candidates that differ from an arm's best in the rate alone."""
+    best = tried.candidates[tried.chosen[arm] - 1]
+    return [
+        number
+        for number, one in enumerate(tried.candidates, start=1)
+        if one | {LEARNING_RATE: best[LEARNING_RATE]} == best
+    ]
+
+
+def _by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
     """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
     scores, found = tried.scores[arm], {}
     for seed, initial in tried.initial[arm].items():
-        final = [by_seed[seed] for by_seed in scores.values()]
+        final = [scores[number][seed] for number in over]
         try:
             found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
         except StatisticsError:
@@ -394,7 +409,7 @@ class Tuned(Result):
         shared: contrast by contrast, in the same order.
         chosen: the values of each arm: of its best candidate, or of the vertex beside it.
         caveats: by arm, what its choice leaves open.
-        sensitivities: of every arm to its learning rate, where that alone is tuned.
+        sensitivities: of every arm to its learning rate, where it is tuned.
     """
 
     metric: Metric
