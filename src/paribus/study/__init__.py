@@ -16,7 +16,7 @@ from paribus.study.load import (
     shipped_groups,
     shipped_studies,
 )
-from paribus.study.null_study import null_study
+from paribus.study.null_study import null_name, null_study, tuned_null_studies
 from paribus.study.sections import (
     Arm,
     Claim,
@@ -94,6 +94,7 @@ __all__ = [
     "measuring_parts",
     "measuring_paths",
     "measuring_record",
+    "null_name",
     "null_study",
     "open_edges",
     "own_digests",
@@ -105,6 +106,7 @@ __all__ = [
     "shipped_groups",
     "shipped_studies",
     "step_code",
+    "tuned_null_studies",
     "tuning_study",
     "with_choice",
 ]
