@@ -12,8 +12,9 @@ Ten thousand studies a cell, so that 95% intervals are +-0.4 at 5%.
     python benchmarks/choice.py several [STUDIES]
 
 tunes a second key as well: a warmup that moves the best rate and has a best value of its own. Arms
-are tried with a grid of five rates by three warmups, or with 16 Sobol points, and the error of the
-choice is that of redrawn tuning seeds. "moved" arms have other best rates and other best warmups.
+are tried with a grid of five rates by three warmups, each arm then at the vertex along the rates
+with its best warmup; or with 16 Sobol points, each arm at its best one, with the error of redrawn
+tuning seeds. "moved" arms have other best rates and other best warmups.
 """
 
 import math
@@ -73,7 +74,7 @@ def study(rng, regime, seeds, moved, noisier, effect):
         vertex = parabola(grid[rows], tried[rows].mean(1)).vertex
         best_runs.append(runs(best, shared[seeds:])[0])
         vertex_runs.append(runs(vertex, shared[seeds:])[0])
-    choice = vertex_error(fits[1], fits[0], seed=int(rng.integers(2**31)), draws=1_000)
+    choice = vertex_error([fits[1]], [fits[0]], seed=int(rng.integers(2**31)), draws=1_000)
     naive, with_choice = best_runs[1] - best_runs[0], vertex_runs[1] - vertex_runs[0]
     found = {}
     for n in SIZES:
@@ -107,7 +108,7 @@ def study_of_two_keys(rng, regime, seeds, moved, space):
     shift = rng.choice([-1, 1]) * (0.5 if moved else 0.0)
     best_warmup = rng.uniform(size=2) if moved else np.repeat(rng.uniform(), 2)
     shared = between * rng.standard_normal(seeds + max(SIZES))
-    tried, runs = [], []
+    tried, fits, best_runs, runs = [], [], [], []
     for arm in (0, 1):
 
         def trials(points, seed_effects, arm=arm):
@@ -120,14 +121,36 @@ def study_of_two_keys(rng, regime, seeds, moved, space):
 
         scores = trials(points, shared[:seeds])
         best = best_of(scores)
+        at = points[best]
         tried.append((scores, scores))
-        runs.append(trials(points[best : best + 1], shared[seeds:])[0])
-    choice = redrawn_error(tried[1], tried[0], seed=int(rng.integers(2**31)), draws=500)
+        best_runs.append(trials(at[None], shared[seeds:])[0])
+        if points is FIVE_BY_THREE:
+            fits.append(parabolas(scores, int(best) % 3))
+            vertex = parabola(fits[-1][0].x, np.mean(fits[-1][0].chooses, 1)).vertex
+            at = np.array([vertex, at[1]])
+        runs.append(trials(at[None], shared[seeds:])[0])
+    about = {"seed": int(rng.integers(2**31)), "draws": 500}
+    error = vertex_error if fits else redrawn_error
+    choice = error(*((fits or tried)[arm] for arm in (1, 0)), **about)
+    naive, with_choice = best_runs[1] - best_runs[0], runs[1] - runs[0]
     found = {}
     for n in SIZES:
-        d = (runs[1] - runs[0])[:n]
-        errors = np.hypot(d.std(ddof=1) / math.sqrt(n), (0.0, choice))
-        found[n] = 2 * stats.t.sf(abs(d.mean()) / errors, n - 1) < 0.05
+        found[n] = [
+            2 * stats.t.sf(abs(d.mean()) / math.hypot(d.std(ddof=1) / math.sqrt(n), by), n - 1)
+            < 0.05
+            for d, by in ((naive[:n], 0.0), (with_choice[:n], choice))
+        ]
+    return found
+
+
+def parabolas(scores, warmup):
+    """Return what is fitted at each warmup, first at the chosen one."""
+    found = []
+    for at in (warmup, *({0, 1, 2} - {warmup})):
+        rows = scores[at::3]
+        middle = min(max(best_of(rows), 1), len(rows) - 2)
+        three = rows[middle - 1 : middle + 2]
+        found.append(TunedArm(np.arange(middle - 1, middle + 2) + 3.0, three, three))
     return found
 
 

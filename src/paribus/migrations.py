@@ -203,6 +203,16 @@ def _without_idle_sensitivities(value: Any) -> Any:
     return value
 
 
+def _redrawn_of_several_keys(value: Any) -> Any:
+    """Name what "propagated" was where several keys were tuned."""
+    for tuning in _tables(value, ["tuning"]):
+        n_keys = sum(len(tuning.get(name) or ()) for name in ("grid", "ranges"))
+        for inference in _tables(value, ["inference"]):
+            if n_keys > 1 and inference.get("choice") == "propagated":
+                inference["choice"] = "redrawn"
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -262,6 +272,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "verdict.json", _without_idle_costs),
     # Of several tuned keys there was none, whatever they were.
     Migration(6, "analysis.json", _without_idle_sensitivities),
+    # Of several keys the best candidate was taken, and tuning seeds were redrawn.
+    Migration(6, "study.json", _redrawn_of_several_keys, of_records=True),
+    Migration(6, "registration.json", _redrawn_of_several_keys),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.migrations import KEY
 from paribus.results import load_results
 from paribus.statistics import TunedArm, redrawn_error, vertex_error
 from paribus.study import Study
@@ -57,7 +59,7 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
         with pytest.raises(ParibusError):
             analysis.contrast(arm, metric)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    assert contrast.choice.error == pytest.approx(vertex_error([fitted[1]], [fitted[0]], seed=0))
     paired = contrast.paired
     assert paired is not None and contrast.choice_share is not None
     error = paired.sd / math.sqrt(paired.n)
@@ -117,24 +119,27 @@ SPACE = {
 }
 
 
+def over_three(arm: str, at: tuple[Any, Any, Any], seed: int) -> float:
+    rate, warmup, kind = at
+    return loss(arm, rate, seed) + 0.02 * math.cos(seed * (warmup + len(kind)))
+
+
+def three_keys(setting: Any) -> tuple[float, int, str]:
+    training = setting.training
+    return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
+
+
 @pytest.mark.parametrize("method", ["grid", "random", "sobol"])
 def test_the_choice_over_several_keys_and_words_is_redrawn(
     small_study: Maker, tmp_path: Path, method: str
 ) -> None:
+    of, at = over_three, three_keys
     about = tables([], seeds=SEEDS, grid={KIND: ["constant", "cosine"]}, method=method)
     if method == "grid":
-        about["tuning"]["grid"] |= {RATE: RATES, WARMUP: [0, 4]}
+        about["tuning"]["grid"] |= {RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]}
+        about["inference"] = {"choice": "redrawn"}
     else:
         about["tuning"] |= {"trials": 12, "ranges": SPACE}
-
-    def of(arm: str, at: tuple[Any, Any, Any], seed: int) -> float:
-        rate, warmup, kind = at
-        return loss(arm, rate, seed) + 0.02 * math.cos(seed * (warmup + len(kind)))
-
-    def at(setting: Any) -> tuple[float, int, str]:
-        training = setting.training
-        schedule = training.schedule
-        return training.optimizer.learning_rate, schedule.warmup, schedule.kind
 
     analysis = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of, at))
     tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
@@ -151,6 +156,62 @@ def test_the_choice_over_several_keys_and_words_is_redrawn(
     assert contrast.choice is not None and contrast.choice.how == "redrawn"
     assert contrast.choice.included and contrast.choice.error == pytest.approx(error)
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
+
+
+def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_others(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    warmups, kinds = [0, 4], ["constant", "cosine"]
+    grid = {WARMUP: warmups, RATE: RATES, KIND: kinds}
+    study = small_study(**tables([], seeds=SEEDS, grid=grid))
+    analysis = analyse(tuned_and_trained(study, tmp_path / "r", over_three, three_keys))
+    tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
+    assert tuning is not None
+    fitted = []
+    for arm in ("baseline", "layernorm"):
+        of_others = {}
+        for warmup in warmups:
+            for kind in kinds:
+                y = [[over_three(arm, (r, warmup, kind), s) for s in SEEDS] for r in RATES]
+                of_others[warmup, kind] = np.array(y)
+        best = min(of_others, key=lambda key: of_others[key].mean(1).min())
+        slices = []
+        for others in [best, *(key for key in of_others if key != best)]:
+            y = of_others[others]
+            w = min(max(int(y.mean(1).argmin()), 1), len(RATES) - 2)
+            slices.append(TunedArm(np.log(RATES[w - 1 : w + 2]).tolist(), *[y[w - 1 : w + 2]] * 2))
+        fitted.append(slices)
+        fit = np.polyfit(slices[0].x, np.mean(slices[0].chooses, 1), 2)
+        chosen = tuning.chosen[arm]
+        assert (chosen[WARMUP], chosen[KIND]) == best
+        assert chosen[RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
+    assert contrast.choice is not None and contrast.choice.how == "vertex"
+    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    assert list(tuning_findings(load_results(tmp_path / "r"))) == []
+
+
+def test_a_folder_from_before_took_the_best_of_several_keys(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """Schema 5 called "propagated" what is "redrawn" where several keys are tuned."""
+    about = tables([], seeds=SEEDS, grid={RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]})
+    study = small_study(**about, inference={"choice": "redrawn"})
+    of = lambda arm, x, seed: loss(arm, x[0], seed)  # noqa: E731
+    now = tuned_and_trained(study, tmp_path / "r", of, three_keys)
+    chosen = now.study.tuning.chosen
+    for name in ("study.json", "registration.json"):
+        file = tmp_path / "r" / name
+        table = json.loads(file.read_text())
+        table["inference"]["choice"] = "propagated"
+        file.write_text(json.dumps(table | {KEY: 5}))
+    before = load_results(tmp_path / "r")
+    assert before.study.inference.choice == "redrawn"
+    assert before.study.tuning.chosen == chosen
+    assert list(tuning_findings(before)) == []
+    (contrast,) = (c for c in analyse(before).contrasts if c.primary)
+    assert contrast.choice is not None and contrast.choice.how == "redrawn"
+    same = next(c for c in analyse(now).contrasts if c.primary)
+    assert (contrast.choice, contrast.decided) == (same.choice, same.decided)
 
 
 def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(

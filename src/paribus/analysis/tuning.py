@@ -44,6 +44,7 @@ from paribus.study import (
     open_edges,
     tuning_study,
 )
+from paribus.study.tuning import Value
 from paribus.study.tuning_study import FOLDER, candidate_arm
 
 RULE = (
@@ -51,8 +52,8 @@ RULE = (
     "after those that diverged on fewer, and of equal ones the first tried counts"
 )
 VERTEX = (
-    "the vertex of the parabola through the mean of that candidate and those of its neighbours, "
-    "against the logarithm of the value, between the three"
+    "along a numeric axis the vertex of the parabola through the mean of that candidate and those "
+    "of its neighbours, against the logarithm of the value, between the three"
 )
 SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
@@ -83,20 +84,51 @@ class Tried:
         return {arm: choose(scores, self.better) for arm, scores in self.scores.items()}
 
 
-def window(tried: Tried, arm: str) -> tuple[int, int, int] | None:
-    """Return the best candidate of `arm` and its neighbours by value, ascending.
+def vertex_key(tried: Tried) -> str | None:
+    """Return the key along which parabolas are fitted: the learning rate, or the first that has
+    positive numbers alone; None without any, and of several keys that are no whole grid."""
+    keys = list(tried.candidates[0])
+    sizes = [len({str(one[key]) for one in tried.candidates}) for key in keys]
+    if len(keys) > 1 and math.prod(sizes) != len(tried.candidates):
+        return None
+    for key in sorted(keys, key=lambda key: key != LEARNING_RATE):
+        values = [one[key] for one in tried.candidates]
+        if all(isinstance(value, float) and value > 0 for value in values):
+            return key
+    return None
 
-    Of a single axis of positive numbers. A best value at the edge has both on one side; one where a
-    seed diverged is no neighbour. None where there are no three such candidates in a row.
+
+def windows(tried: Tried, arm: str) -> list[tuple[int, int, int]]:
+    """Return the best candidate of `arm` and its neighbours by value, ascending: of the chosen
+    values of all other keys, and then of each other combination of these that has them.
+
+    Along `vertex_key`. A best value at the edge has both neighbours on one side; one where a seed
+    diverged is no neighbour. Empty where there are no three such candidates in a row with the
+    other keys as chosen.
     """
-    if any(len(one) != 1 for one in tried.candidates):
-        return None
-    values = [next(iter(one.values())) for one in tried.candidates]
-    if not all(isinstance(value, float) and value > 0 for value in values):
-        return None
-    order = sorted(range(1, len(values) + 1), key=lambda number: values[number - 1])
+    key = vertex_key(tried)
+    if key is None:
+        return []
+    slices: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    for number, one in enumerate(tried.candidates, start=1):
+        others = tuple((name, value) for name, value in one.items() if name != key)
+        slices.setdefault(others, []).append(number)
+    chosen = tried.chosen[arm]
+    found = {}
+    for numbers_ in slices.values():
+        best = choose({number: tried.scores[arm][number] for number in numbers_}, tried.better)
+        order = sorted(numbers_, key=lambda number: tried.candidates[number - 1][key])
+        if three := _around(tried, arm, order, best):
+            found[best] = three
+    if chosen not in found:
+        return []
+    return [found.pop(chosen), *found.values()]
+
+
+def _around(tried: Tried, arm: str, order: Sequence[int], best: int) -> tuple[int, int, int] | None:
+    """Return `best` and its neighbours in `order`; None without three that did not diverge."""
     sound = [all(map(math.isfinite, tried.scores[arm][n].values())) for n in order]
-    at = order.index(tried.chosen[arm])
+    at = order.index(best)
     low = high = at
     while low > 0 and sound[low - 1]:
         low -= 1
@@ -109,24 +141,29 @@ def window(tried: Tried, arm: str) -> tuple[int, int, int] | None:
 
 
 def place(tried: Tried, number: int) -> float:
-    """Return the logarithm of the one value of a candidate: where its parabola is fitted."""
-    (value,) = tried.candidates[number - 1].values()
-    return math.log(float(value))
+    """Return the logarithm of the value of a candidate along which its parabola is fitted."""
+    key = vertex_key(tried)
+    assert key is not None
+    return math.log(float(tried.candidates[number - 1][key]))
 
 
 def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     """Return what each arm is judged at: its best candidate, or the vertex beside it where the
-    error is to include the choice."""
+    error is to include the choice by it."""
     found = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
-    if study.inference.choice == "fixed" or len(_plan(study).seeds) < LEAST_TUNING_SEEDS:
+    key = vertex_key(tried)
+    if (
+        study.inference.choice != "propagated"
+        or key is None
+        or len(_plan(study).seeds) < LEAST_TUNING_SEEDS
+    ):
         return found
     for arm, values in found.items():
-        if (three := window(tried, arm)) is None:
+        if not (there := windows(tried, arm)):
             continue
         sign = -1.0 if tried.better == "higher" else 1.0
-        means = [sign * _mean(tried.scores[arm][number].values()) for number in three]
-        vertex = parabola([place(tried, number) for number in three], means).vertex
-        (key,) = values
+        means = [sign * _mean(tried.scores[arm][number].values()) for number in there[0]]
+        vertex = parabola([place(tried, number) for number in there[0]], means).vertex
         values[key] = float(f"{math.exp(vertex):.{DRAWN_DIGITS}g}")
     return found
 
@@ -232,7 +269,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
     return {
         "select": tuning.select,
         "better": tried.better,
-        "rule": RULE if study.inference.choice == "fixed" else f"{RULE}; {VERTEX}",
+        "rule": f"{RULE}; {VERTEX}" if study.inference.choice == "propagated" else RULE,
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
         "rounds": [

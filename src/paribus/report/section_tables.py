@@ -172,7 +172,7 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
         f"of the verdict. Each got the one with the best mean {tuned.metric.label}"
         + (
             ", or the vertex of the parabola through it and its neighbours"
-            if analysis.study.inference.choice == "propagated" and len(plan.keys) == 1
+            if any(tuned.chosen[arm] != tuned.values_of(tuned.best(arm)) for arm in called)
             else ""
         )
         + "; the verdict is of other seeds."
