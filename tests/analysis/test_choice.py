@@ -225,7 +225,7 @@ def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(
         training = setting.training
         return training.optimizer.learning_rate, training.schedule.warmup
 
-    about = tables([], seeds=SEEDS, method="sobol", trials=32, grid={}, ranges=SPACE)
+    about = tables([], seeds=SEEDS, method="sobol", trials=12, grid={}, ranges=SPACE)
     made = tuned_and_trained(small_study(**about), tmp_path / "r", of, at)
     said = [c.text for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]
     assert len(said) == 2  # one for each arm
