@@ -8,6 +8,13 @@ random offset. Printed, in per cent: how often two equal arms are told apart (`n
 rate as given, `choice` is what `inference.choice = "propagated"` does); coverage of its interval;
 how often it says SAME of a true difference as large as the margin; its power at that difference.
 Ten thousand studies a cell, so that 95% intervals are +-0.4 at 5%.
+
+    python benchmarks/choice.py several [STUDIES]
+
+tunes a second key as well: a warmup that moves the best rate and has a best value of its own. Arms
+are tried with a grid of five rates by three warmups, each arm then at the vertex along the rates
+with its best warmup; or with 16 Sobol points, each arm at its best one, with the error of redrawn
+tuning seeds. "moved" arms have other best rates and other best warmups.
 """
 
 import math
@@ -16,8 +23,9 @@ import sys
 import numpy as np
 from scipy import stats
 from scipy.interpolate import CubicSpline, PchipInterpolator
+from scipy.stats import qmc
 
-from paribus.statistics import TunedArm, best_of, parabola, vertex_error
+from paribus.statistics import TunedArm, best_of, parabola, redrawn_error, vertex_error
 
 RATES, MARGIN, SIZES = 7, 0.02, (5, 8, 12, 20)
 PLACES = np.arange(8.0)
@@ -66,7 +74,7 @@ def study(rng, regime, seeds, moved, noisier, effect):
         vertex = parabola(grid[rows], tried[rows].mean(1)).vertex
         best_runs.append(runs(best, shared[seeds:])[0])
         vertex_runs.append(runs(vertex, shared[seeds:])[0])
-    choice = vertex_error(fits[1], fits[0], seed=int(rng.integers(2**31)), draws=1_000)
+    choice = vertex_error([fits[1]], [fits[0]], seed=int(rng.integers(2**31)), draws=1_000)
     naive, with_choice = best_runs[1] - best_runs[0], vertex_runs[1] - vertex_runs[0]
     found = {}
     for n in SIZES:
@@ -84,8 +92,91 @@ def study(rng, regime, seeds, moved, noisier, effect):
     return found
 
 
+WARMUP_MOVES, WARMUP_COSTS = 0.8, 0.04  # the best rate in grid steps; nats at the far end
+FIVE_BY_THREE = np.array([(rate, warmup) for rate in range(3, 8) for warmup in (0.0, 0.5, 1.0)])
+
+
+def study_of_two_keys(rng, regime, seeds, moved, space):
+    """Return {n: (p of the best candidate, p with the choice)} of one study of two equal arms."""
+    mean, between, spread = REGIMES[regime]
+    curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
+    least, offset = curve(np.linspace(3, 7, 4001)).min(), rng.uniform(-0.5, 0.5)
+    points = FIVE_BY_THREE
+    if space == "16 Sobol points":
+        points = 2.5 + qmc.Sobol(2, rng=int(rng.integers(2**31))).random(16) * (5.0, 1.0)
+        points[:, 1] -= 2.5
+    shift = rng.choice([-1, 1]) * (0.5 if moved else 0.0)
+    best_warmup = rng.uniform(size=2) if moved else np.repeat(rng.uniform(), 2)
+    shared = between * rng.standard_normal(seeds + max(SIZES))
+    tried, fits, best_runs, runs = [], [], [], []
+    for arm in (0, 1):
+
+        def trials(points, seed_effects, arm=arm):
+            rate = points[:, 0] + offset - WARMUP_MOVES * (points[:, 1] - 0.5) + shift * arm
+            place = np.clip(rate, 0.0, 7.0)[:, None]
+            far = (points[:, 1] - best_warmup[arm]) ** 2
+            draws = rng.standard_normal((len(points), len(seed_effects)))
+            found = curve(place) - least + WARMUP_COSTS * far[:, None] + seed_effects
+            return found + draws * noise(place)
+
+        scores = trials(points, shared[:seeds])
+        best = best_of(scores)
+        at = points[best]
+        tried.append((scores, scores))
+        best_runs.append(trials(at[None], shared[seeds:])[0])
+        if points is FIVE_BY_THREE:
+            fits.append(parabolas(scores, int(best) % 3))
+            vertex = parabola(fits[-1][0].x, np.mean(fits[-1][0].chooses, 1)).vertex
+            at = np.array([vertex, at[1]])
+        runs.append(trials(at[None], shared[seeds:])[0])
+    about = {"seed": int(rng.integers(2**31)), "draws": 500}
+    error = vertex_error if fits else redrawn_error
+    choice = error(*((fits or tried)[arm] for arm in (1, 0)), **about)
+    naive, with_choice = best_runs[1] - best_runs[0], runs[1] - runs[0]
+    found = {}
+    for n in SIZES:
+        found[n] = [
+            2 * stats.t.sf(abs(d.mean()) / math.hypot(d.std(ddof=1) / math.sqrt(n), by), n - 1)
+            < 0.05
+            for d, by in ((naive[:n], 0.0), (with_choice[:n], choice))
+        ]
+    return found
+
+
+def parabolas(scores, warmup):
+    """Return what is fitted at each warmup, first at the chosen one."""
+    found = []
+    for at in (warmup, *({0, 1, 2} - {warmup})):
+        rows = scores[at::3]
+        middle = min(max(best_of(rows), 1), len(rows) - 2)
+        three = rows[middle - 1 : middle + 2]
+        found.append(TunedArm(np.arange(middle - 1, middle + 2) + 3.0, three, three))
+    return found
+
+
+def several(studies: int) -> None:
+    """Print the table of two keys."""
+    print("regime, tuning seeds, candidates, arms: at n =", *SIZES, flush=True)
+    for regime in REGIMES:
+        for seeds in (3, 6):
+            for space in ("5 x 3 grid", "16 Sobol points"):
+                for moved in (False, True):
+                    rng = np.random.default_rng([seeds, len(space), len(regime), moved])
+                    cell = (regime, seeds, moved, space)
+                    null = [study_of_two_keys(rng, *cell) for _ in range(studies)]
+                    rates = {n: 100 * np.mean([one[n] for one in null], axis=0) for n in SIZES}
+                    line = "  ".join(
+                        f"naive {r[0]:4.1f} choice {r[1]:4.1f}" for r in rates.values()
+                    )
+                    arms = "moved" if moved else "equal"
+                    print(f"{regime}, {seeds}, {space}, {arms}: {line}", flush=True)
+
+
 def main() -> None:
     """Print the table."""
+    if sys.argv[1:2] == ["several"]:
+        several(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
+        return
     studies = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     print("regime, tuning seeds, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:

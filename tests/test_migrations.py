@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus import migrations
+from paribus.comparison import agree
 from paribus.errors import ParibusError
-from paribus.migrations import KEY, SCHEMA, Migration, absent, renamed, upgraded
+from paribus.migrations import KEY, SCHEMA, Migration, absent, leniency, renamed, upgraded
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_json, read_record, write_json, write_table
 from paribus.study import Study, load_study
@@ -139,3 +140,13 @@ def test_a_study_file_may_use_an_old_spelling_and_is_told_the_new_one(
     caplog.clear()
     (tmp_path / "s.toml").write_text(text.replace("against", "reference"))
     assert load_study(tmp_path / "s.toml").reference("c") == "b" and not caplog.text
+
+
+def test_a_tuning_of_several_keys_had_no_sensitivities() -> None:
+    of_several = {"tuned": {"sensitivities": [], "points": []}, KEY: 5}
+    assert upgraded("analysis.json", of_several, "x") == ({"tuned": {"points": []}}, 5)
+    fresh = {"tuned": {"sensitivities": [{"arm": "baseline"}], "points": []}}
+    assert agree({"tuned": {"points": []}}, fresh, leniency("analysis.json", 5))
+    assert not agree({"tuned": {"points": []}}, fresh, leniency("analysis.json", SCHEMA))
+    of_rates = {"tuned": {"sensitivities": [{"arm": "baseline"}]}, KEY: 5}
+    assert upgraded("analysis.json", of_rates, "x")[0]["tuned"]["sensitivities"]

@@ -15,6 +15,7 @@ from paribus.study import Study, tuning_study, with_choice
 from .fabricated import registered, write_results
 
 RATE = "training.optimizer.learning_rate"
+Loss = Callable[[str, Any, int], float]
 # By arm, where in log10 of the rate its loss is least.
 BEST = {"baseline": -3.0, "layernorm": -2.0}
 ARMS = {
@@ -28,7 +29,14 @@ def surface(arm: str, rate: float, seed: int) -> float:
     return 2.0 + 0.1 * (math.log10(rate) - BEST[arm]) ** 2 + 0.001 * math.sin(7 * seed)
 
 
-def tune_by(study: Study, path: Path, loss: Callable[[str, float, int], float]) -> list[Results]:
+def rate_of(setting: Any) -> Any:
+    """What the surface depends on."""
+    return setting.training.optimizer.learning_rate
+
+
+def tune_by(
+    study: Study, path: Path, loss: Loss, at: Callable[[Any], Any] = rate_of
+) -> list[Results]:
     """The rounds that the plan asks for, each with the records that training would leave."""
     rounds: list[Results] = []
     while candidates := next_candidates(study, tried_in(study, rounds)):
@@ -37,26 +45,28 @@ def tune_by(study: Study, path: Path, loss: Callable[[str, float, int], float]) 
         folder = ResultsFolder(path).tuning_round(len(rounds) + 1)
 
         def of(arm: str, seed: int, made: Study = made) -> float:
-            rate = made.setting(arm).training.optimizer.learning_rate
-            return loss(arm.rpartition("-")[0], rate, seed)
+            return loss(arm.rpartition("-")[0], at(made.setting(arm)), seed)
 
         rounds.append(write_results(folder.path, made, of))
     return rounds
 
 
 def tuned_and_trained(
-    study: Study, path: Path, loss: Callable[[str, float, int], float] = surface
+    study: Study, path: Path, loss: Loss = surface, at: Callable[[Any], Any] = rate_of
 ) -> Results:
-    """All that a run leaves: the registration, tuning trials, the choice, the verdict's trials."""
+    """All that a run leaves: the registration, tuning trials, the choice, the verdict's trials.
+
+    `loss` is of an arm, what `at` gives of its setting, and a seed.
+    """
     folder = ResultsFolder(path)
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
-    record = tuning_record(study, tune_by(study, path, loss))
+    record = tuning_record(study, tune_by(study, path, loss, at))
     folder.write_tuning(record)
     chosen = {arm: one["values"] for arm, one in record["chosen"].items()}
     made = with_choice(study, chosen)
     folder.create(made)
-    return write_results(path, made, lambda a, seed: loss(a, float(chosen[a][RATE]), seed))
+    return write_results(path, made, lambda a, seed: loss(a, at(made.setting(a)), seed))
 
 
 def tables(rates: list[float], **more: Any) -> dict[str, Any]:

@@ -215,6 +215,24 @@ def _without_questions(value: Any) -> Any:
     return value
 
 
+def _without_idle_sensitivities(value: Any) -> Any:
+    """Leave out the sensitivities of a tuning that had none."""
+    for tuned in _tables(value, ["tuned"]):
+        if tuned.get("sensitivities") == []:
+            del tuned["sensitivities"]
+    return value
+
+
+def _redrawn_of_several_keys(value: Any) -> Any:
+    """Name what "propagated" was where several keys were tuned."""
+    for tuning in _tables(value, ["tuning"]):
+        n_keys = sum(len(tuning.get(name) or ()) for name in ("grid", "ranges"))
+        for inference in _tables(value, ["inference"]):
+            if n_keys > 1 and inference.get("choice") == "propagated":
+                inference["choice"] = "redrawn"
+    return value
+
+
 def _item_sums(value: Any) -> Any:
     """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
@@ -275,6 +293,11 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(6, "study.json", _independent_windows, of_records=True),
     Migration(6, "registration.json", _independent_windows),
     Migration(6, "registration.json", _without_questions),
+    # Of several tuned keys there was none, whatever they were.
+    Migration(6, "analysis.json", _without_idle_sensitivities),
+    # Of several keys the best candidate was taken, and tuning seeds were redrawn.
+    Migration(6, "study.json", _redrawn_of_several_keys, of_records=True),
+    Migration(6, "registration.json", _redrawn_of_several_keys),
 )
 
 
@@ -300,7 +323,7 @@ _CHANGED = {
         3: {"best_of", "family"},
         4: {"choice", "chosen"},
         5: {"both_texts", "reuse"},
-        6: {"other_text"},
+        6: {"other_text", "sensitivities"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.migrations import KEY
 from paribus.results import load_results
 from paribus.statistics import TunedArm, redrawn_error, vertex_error
 from paribus.study import Study
@@ -56,7 +59,7 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
         with pytest.raises(ParibusError):
             analysis.contrast(arm, metric)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    assert contrast.choice.error == pytest.approx(vertex_error([fitted[1]], [fitted[0]], seed=0))
     paired = contrast.paired
     assert paired is not None and contrast.choice_share is not None
     error = paired.sd / math.sqrt(paired.n)
@@ -107,3 +110,133 @@ def test_without_three_sound_candidates_tuning_seeds_are_redrawn(
     (contrast,) = (c for c in analysis.contrasts if c.primary)
     assert contrast.choice is not None and contrast.choice.how == "redrawn"
     assert analysis.study.tuning.chosen["layernorm"][RATE] in rates
+
+
+KIND, WARMUP = "training.schedule.kind", "training.schedule.warmup"
+SPACE = {
+    RATE: {"low": 1e-4, "high": 1e-1},
+    WARMUP: {"low": 0, "high": 4, "scale": "linear"},
+}
+
+
+def over_three(arm: str, at: tuple[Any, Any, Any], seed: int) -> float:
+    rate, warmup, kind = at
+    return loss(arm, rate, seed) + 0.02 * math.cos(seed * (warmup + len(kind)))
+
+
+def three_keys(setting: Any) -> tuple[float, int, str]:
+    training = setting.training
+    return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
+
+
+@pytest.mark.parametrize("method", ["grid", "random", "sobol"])
+def test_the_choice_over_several_keys_and_words_is_redrawn(
+    small_study: Maker, tmp_path: Path, method: str
+) -> None:
+    of, at = over_three, three_keys
+    about = tables([], seeds=SEEDS, grid={KIND: ["constant", "cosine"]}, method=method)
+    if method == "grid":
+        about["tuning"]["grid"] |= {RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]}
+        about["inference"] = {"choice": "redrawn"}
+    else:
+        about["tuning"] |= {"trials": 12, "ranges": SPACE}
+
+    analysis = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of, at))
+    tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
+    assert tuning is not None and analysis.tuned is not None
+    tried = analysis.tuned.candidates
+    assert list(tried) == tuning.candidates
+    scores = {}
+    for arm in ("layernorm", "baseline"):
+        values = [[of(arm, (c[RATE], c[WARMUP], c[KIND]), s) for s in SEEDS] for c in tried]
+        scores[arm] = np.array(values)
+        # What was drawn is judged as it was tried, exactly.
+        assert tuning.chosen[arm] == tried[int(scores[arm].mean(1).argmin())]
+    error = redrawn_error(*((one, one) for one in scores.values()), seed=0)
+    assert contrast.choice is not None and contrast.choice.how == "redrawn"
+    assert contrast.choice.included and contrast.choice.error == pytest.approx(error)
+    assert list(tuning_findings(load_results(tmp_path / "r"))) == []
+
+
+def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_others(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    warmups, kinds = [0, 4], ["constant", "cosine"]
+    grid = {WARMUP: warmups, RATE: RATES, KIND: kinds}
+    study = small_study(**tables([], seeds=SEEDS, grid=grid))
+    analysis = analyse(tuned_and_trained(study, tmp_path / "r", over_three, three_keys))
+    tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
+    assert tuning is not None
+    fitted = []
+    for arm in ("baseline", "layernorm"):
+        of_others = {}
+        for warmup in warmups:
+            for kind in kinds:
+                y = [[over_three(arm, (r, warmup, kind), s) for s in SEEDS] for r in RATES]
+                of_others[warmup, kind] = np.array(y)
+        best = min(of_others, key=lambda key: of_others[key].mean(1).min())
+        slices = []
+        for others in [best, *(key for key in of_others if key != best)]:
+            y = of_others[others]
+            w = min(max(int(y.mean(1).argmin()), 1), len(RATES) - 2)
+            slices.append(TunedArm(np.log(RATES[w - 1 : w + 2]).tolist(), *[y[w - 1 : w + 2]] * 2))
+        fitted.append(slices)
+        fit = np.polyfit(slices[0].x, np.mean(slices[0].chooses, 1), 2)
+        chosen = tuning.chosen[arm]
+        assert (chosen[WARMUP], chosen[KIND]) == best
+        assert chosen[RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
+    assert contrast.choice is not None and contrast.choice.how == "vertex"
+    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    assert list(tuning_findings(load_results(tmp_path / "r"))) == []
+
+
+def test_a_folder_from_before_took_the_best_of_several_keys(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """Schema 5 called "propagated" what is "redrawn" where several keys are tuned."""
+    about = tables([], seeds=SEEDS, grid={RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]})
+    study = small_study(**about, inference={"choice": "redrawn"})
+    of = lambda arm, x, seed: loss(arm, x[0], seed)  # noqa: E731
+    now = tuned_and_trained(study, tmp_path / "r", of, three_keys)
+    chosen = now.study.tuning.chosen
+    for name in ("study.json", "registration.json"):
+        file = tmp_path / "r" / name
+        table = json.loads(file.read_text())
+        table["inference"]["choice"] = "propagated"
+        file.write_text(json.dumps(table | {KEY: 5}))
+    before = load_results(tmp_path / "r")
+    assert before.study.inference.choice == "redrawn"
+    assert before.study.tuning.chosen == chosen
+    assert list(tuning_findings(before)) == []
+    (contrast,) = (c for c in analyse(before).contrasts if c.primary)
+    assert contrast.choice is not None and contrast.choice.how == "redrawn"
+    same = next(c for c in analyse(now).contrasts if c.primary)
+    assert (contrast.choice, contrast.decided) == (same.choice, same.decided)
+
+
+def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    def of(arm: str, at: tuple[float, int], seed: int) -> float:
+        rate, warmup = at
+        return 2.0 - 0.1 * math.log10(rate) + 0.01 * warmup + 0.001 * math.sin(seed)
+
+    def at(setting: Any) -> tuple[float, int]:
+        training = setting.training
+        return training.optimizer.learning_rate, training.schedule.warmup
+
+    about = tables([], seeds=SEEDS, method="sobol", trials=12, grid={}, ranges=SPACE)
+    made = tuned_and_trained(small_study(**about), tmp_path / "r", of, at)
+    said = [c.text for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]
+    assert len(said) == 2  # one for each arm
+    assert all("the largest value of its range (learning_rate" in text for text in said)
+    assert not any("warmup" in text for text in said)
+    grid = {RATE: [1e-3, 1e-2, 1e-1], WARMUP: [0, 2, 4]}
+    about = tables([], seeds=SEEDS, grid=grid)
+    made = tuned_and_trained(
+        small_study(**about),
+        tmp_path / "g",
+        lambda arm, x, seed: of(arm, (1e-2, x[1]), seed) + abs(math.log10(x[0]) + 2),
+        at,
+    )
+    assert not [c for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]

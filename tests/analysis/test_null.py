@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from paribus.analysis import Contrast
 from paribus.analysis.analyse import adjusted
-from paribus.decision import calibrate
+from paribus.decision import calibrate, calibrate_tuned
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import paired_contrast
-from paribus.study import Study, null_study
+from paribus.study import Study, null_study, tuned_null_studies
+
+from ..tuned_results import tables, tuned_and_trained
 
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
@@ -211,3 +215,50 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
             )
         claimed += any(c.equivalent(0.05) for c in adjusted(arms, 0.05))
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
+
+
+def test_a_replicate_of_a_tuned_study_is_tuned_on_seeds_of_its_own(
+    small_study: Study_, tmp_path: Path
+) -> None:
+    """Two equal arms whose tuning is led astray: to rates that are not alike on other seeds."""
+    about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
+    study = small_study(**about, inference={"choice": "fixed"})
+    nulls = tuned_null_studies(study, 4)
+    seeds = [seed for one in nulls for seed in (*one.seeds, *one.tuning.seeds)]
+    assert len(set(seeds)) == len(seeds) == 4 * (5 + 3)
+    assert nulls[:2] == tuned_null_studies(study, 2)  # more replicates leave the first as they are
+    assert all(one.differences("again") == {"model.init.salt": (0, 1)} for one in nulls)
+    assert [one.name for one in nulls] == [f"{study.name}-null-{n}" for n in (1, 2, 3, 4)]
+
+    def loss(arm: str, rate: float, seed: int) -> float:
+        astray = arm == "again" and seed in nulls[0].tuning.seeds
+        best = 1e-1 if astray else 1e-3
+        return 2.0 + 0.1 * abs(math.log10(rate / best)) + 0.001 * math.sin(seed * (1 + len(arm)))
+
+    replicates = [
+        tuned_and_trained(one, tmp_path / str(n), loss) for n, one in enumerate(nulls, start=1)
+    ]
+    found = calibrate_tuned(replicates)
+    assert found.tuned and (found.replicates, found.analyses, found.pairs) == (4, 4, 5)
+    rates = {rate.name: rate for rate in found.rates}
+    p_values = np.array(found.p_values)
+    assert p_values[0] < 1e-4  # at 1e-1 it is worse by 0.2 on the seeds of the verdict
+    one = rates["one primary contrast significant, unadjusted"]
+    assert one.rate == (p_values <= 0.05).mean() >= 1 / 4
+    assert (one.interval.low, one.interval.high) == pytest.approx(
+        stats.binomtest(int(4 * one.rate), 4).proportion_ci(method="exact")
+    )
+    with pytest.raises(ParibusError, match="tunes nothing"):
+        tuned_null_studies(small_study(), 2)
+
+
+def test_tuned_replicates_that_are_not_finished_are_counted_out(
+    small_study: Study_, tmp_path: Path, fabricate: Fabricate
+) -> None:
+    (null,) = tuned_null_studies(small_study(**tables([1e-3, 1e-2])), 1)
+    whole = tuned_and_trained(null, tmp_path / "whole", lambda arm, rate, seed: rate + seed)
+    lacking = fabricate(small_study(), lambda arm, seed: 2.0, skip=[("layernorm", 1)])
+    found = calibrate_tuned([whole, lacking])
+    assert (found.replicates, found.skipped) == (1, 1)
+    with pytest.raises(ParibusError, match="no replicate is complete"):
+        calibrate_tuned([lacking])

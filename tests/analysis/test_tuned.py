@@ -202,8 +202,21 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: 
         study, replace(tried, initial=dict.fromkeys(last, learned_nothing))
     )
     assert math.isnan(nothing.values[101])
-    both = small_study(**tables([], seeds=seeds, grid={RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}))
-    assert sensitivities(both, tried) == []
+    # Of two keys it is over the rates with the other as chosen: here what it was without.
+    grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
+    two = small_study(**tables([], seeds=seeds, grid=grid))
+    worse = dict.fromkeys(seeds, 2.9)
+    several = replace(
+        tried,
+        candidates=({RATE: 1e-3, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.1}),
+        scores={arm: by_number | {3: worse} for arm, by_number in scores.items()},
+    )
+    assert sensitivities(two, several) == [baseline, layernorm]
+    # Where no two candidates share the other key, and where that changes the first loss, none.
+    apart = replace(several, candidates=({RATE: 1e-3, DECAY: 0.2}, *several.candidates[1:]))
+    assert sensitivities(two, apart) == []
+    grid = {RATE: [1e-3, 1e-2], "model.init.std": [0.01, 0.02]}
+    assert sensitivities(small_study(**tables([], seeds=seeds, grid=grid)), tried) == []
 
 
 def test_a_run_leaves_the_initial_losses(made: Results) -> None:

@@ -304,6 +304,39 @@ def test_the_baseline_against_itself(folder: Path) -> None:
     assert null["rates"][0]["interval"]["high"] == 1 or null["rates"][0]["rate"] < 1
 
 
+TUNED = """
+[tuning]
+seeds = [101, 102, 103]
+method = "sobol"
+trials = 2
+[tuning.ranges]
+"training.optimizer.learning_rate" = { low = 1e-3, high = 1e-2 }
+"training.schedule.warmup" = { low = 0, high = 4, scale = "linear" }
+"""
+
+
+@pytest.mark.slow
+def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder: Path) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text() + TUNED)
+    null = lambda *how: verb(  # noqa: E731
+        "null", "study.toml", "--replicates", "2", "--workers", "1", *how, cwd=folder
+    )
+    done, home = null(), folder / "results" / "tiny-null"
+    assert done.returncode == 0, done.stderr
+    assert "(tuning, analysis, Holm, verdict)" in " ".join(done.stdout.split())
+    assert json.loads((home / "null.json").read_text())["tuned"]
+    chosen = [json.loads((home / f"replicate-{n}" / "tuning.json").read_text()) for n in (1, 2)]
+    assert not set(chosen[0]["seeds"]) & set(chosen[1]["seeds"])
+    assert chosen[0]["candidates"] == chosen[1]["candidates"]
+    other = null("--no-tuning")
+    assert other.returncode == 2 and "replicates that were tuned" in other.stderr
+    assert null("--no-tuning", "--results", "without").returncode == 0
+    assert not json.loads((folder / "without" / "null.json").read_text())["tuned"]
+    other = null("--results", "without")
+    assert other.returncode == 2 and "replicates without tuning" in other.stderr
+
+
 def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) -> None:
     shown = verb("show", "study.toml", "--workers", "1", cwd=folder)
     assert shown.returncode == 0, shown.stderr

@@ -15,7 +15,7 @@ from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import count_parameters
 from paribus.engine.setting import with_precision
 from paribus.engine.setting.data import SourceText
-from paribus.study import Study, load_study, tuning_study
+from paribus.study import LEARNING_RATE, Study, load_study, shipped_studies, tuning_study
 
 from ..conftest import small_text
 from ..studies.scripts import all_studies, study_of
@@ -148,6 +148,22 @@ def test_the_tuned_protocol_tunes_looks_and_seals() -> None:
     assert "at this learning rate (3e-4)" in plain.title and "this learning rate" in plain.question
     longer = {"training.iterations": 1500, "training.schedule.warmup": 150}
     assert load_study("embedding-norm-tuned", longer).setting("baseline").iterations == 1500
+
+
+def test_shipped_tuned_studies_tune_rate_and_warmup_from_none_on() -> None:
+    """A contrast at the best rates may turn its sign with warmup; `quickstart` has no time."""
+    tuned = [study for study in shipped_studies().values() if study.tuning is not None]
+    assert len(tuned) == 4
+    for study in tuned:
+        tuning = study.tuning
+        assert tuning is not None
+        rates, *warmups = tuning.grid.values()
+        assert len(rates) >= 3 and len(tuning.seeds) >= 3
+        if study.name != "quickstart":
+            assert set(tuning.grid) == {LEARNING_RATE, "training.schedule.warmup"}
+            assert 0 in warmups[0] and len(warmups[0]) >= 2
+            trials = len(tuning_study(study, tuning.candidates).trials)
+            assert trials <= 144 and len(tuning.seeds) >= 5  # hours on two cores, and no more
 
 
 def test_quickstart_tunes_in_the_time_of_fifteen_trials() -> None:

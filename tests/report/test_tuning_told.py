@@ -31,6 +31,7 @@ from ..tuned_results import RATE, surface, tables, tuned_and_trained
 Maker = Callable[..., Study]
 RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
 DECAY = "training.optimizer.weight_decay"
+WARMUP = "training.schedule.warmup"
 
 
 def loss(arm: str, rate: float, seed: int) -> float:
@@ -162,6 +163,7 @@ def test_two_keys_are_two_curves_and_every_figure_prints(
     analysis = analyse(tuned_and_trained(study, tmp_path / "r"))
     found = {figure.name: figure for figure in tuning_figures(analysis)}
     assert list(found) == [
+        "tuning-surface-weight_decay",
         *("tuning-learning_rate", "tuning-weight_decay"),
         *("tuning-contrast",),
     ]
@@ -171,6 +173,66 @@ def test_two_keys_are_two_curves_and_every_figure_prints(
         *("0.001, 0", "0.001, 0.1", "0.01, 0", "0.01, 0.1")
     }
     for figure in found.values():
+        assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
+
+
+def over_two_keys(arm: str, at: tuple[float, int], seed: int) -> float:
+    """A surface whose best rate moves with warmup; without any, the largest rate diverges."""
+    rate, warmup = at
+    if (rate, warmup) == (1e-1, 0):
+        return math.nan
+    return surface(arm, rate / (1 + warmup), seed) + 0.001 * warmup
+
+
+def two_keys(setting: Any) -> tuple[float, int]:
+    training = setting.training
+    return training.optimizer.learning_rate, training.schedule.warmup
+
+
+def test_a_surface_has_a_line_for_each_value_of_the_other_key_and_the_best(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    rates, warmups = [1e-3, 1e-2, 1e-1], [4, 0, 2]
+    grid = {RATE: rates, WARMUP: warmups, "training.schedule.kind": ["cosine", "constant"]}
+    made = tuned_and_trained(
+        small_study(**tables([], grid=grid)), tmp_path / "r", over_two_keys, two_keys
+    )
+    drawn = {one.name: one for one in tuning_figures(analyse(made))}
+    figure = drawn["tuning-surface-warmup"]
+    for arm in ("baseline", "layernorm"):
+        means = {(row["at"], row["by"]): row["value"] for row in of(figure, "mean", arm)}
+        expected = {
+            (rate, n): sum(over_two_keys(arm, (rate, n), seed) for seed in (101, 102)) / 2
+            for rate in rates
+            for n in warmups
+            if (rate, n) != (1e-1, 0)
+        }
+        assert means == pytest.approx(expected, rel=1e-4)
+        ((at, by, best),) = [(r["at"], r["by"], r["value"]) for r in of(figure, "chosen", arm)]
+        assert best == min(means.values()) == means[at, by]
+        assert [(r["at"], r["by"]) for r in of(figure, "diverged", arm)] == [(1e-1, 0)]
+    # Of colours in their order; a line where every value is listed.
+    definition = json.dumps(figure.definition)
+    assert '"domain": [0, 2, 4]' in definition and '"line"' in definition
+    # The best has no warmup or any rate but the outermost: nothing lies below 0.
+    chosen = of(drawn["tuning-warmup"], "chosen", "baseline")
+    assert [(row["at"], row["state"]) for row in chosen] == [(0, "chosen")]
+    assert {row["by"] for row in drawn["tuning-surface-kind"].rows} == {"cosine", "constant"}
+
+
+def test_candidates_that_are_drawn_are_dots_that_no_line_joins(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    ranges = {
+        RATE: {"low": 1e-4, "high": 1e-2},
+        WARMUP: {"low": 0, "high": 4, "scale": "linear"},
+    }
+    study = small_study(**tables([], method="sobol", trials=8, grid={}, ranges=ranges))
+    made = tuned_and_trained(study, tmp_path / "r", over_two_keys, two_keys)
+    drawn = {one.name: one for one in tuning_figures(analyse(made))}
+    assert len(of(drawn["tuning-surface-warmup"], "mean", "baseline")) == 8
+    for figure in drawn.values():
+        assert '"line"' not in json.dumps(figure.definition)
         assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
 
 

@@ -140,7 +140,7 @@ def simulated(
         noise = sd * rng.standard_normal(n)
         naive.append(loss(arm, best + offset) + noise)
         vertex.append(loss(arm, at + offset) + noise)
-    choice = vertex_error(fits[1], fits[0], seed=int(rng.integers(2**31)), draws=1000)
+    choice = vertex_error([fits[1]], [fits[0]], seed=int(rng.integers(2**31)), draws=1000)
     d = vertex[1] - vertex[0]
     error = math.hypot(d.std(ddof=1) / math.sqrt(n), choice)
     with_choice = 2 * stats.t.sf(abs(d.mean()) / error, n - 1)
@@ -154,3 +154,21 @@ def test_equal_arms_are_told_apart_no_more_often_than_stated() -> None:
     included, naive = (p < 0.05).mean(0)
     assert included < 0.07 + 3 * math.sqrt(0.07 * 0.93 / 600)
     assert naive > 0.12  # what takes the choice as given
+
+
+def test_the_vertex_of_other_keys_is_redrawn_where_they_are_as_good() -> None:
+    rng, x = np.random.default_rng(5), [0.0, 1.0, 2.0]
+    shape = np.array([0.02, 0.0, 0.03])[:, None]
+    of = lambda level: TunedArm(x, *[level + shape + rng.normal(0, 0.005, (3, 4))] * 2)  # noqa: E731
+    one, other, reference = of(2.0), of(2.0), [of(2.0)]
+    alone = vertex_error([one], reference, seed=1)
+    # What is far worse is never chosen; the very same at another value reads alike.
+    far = TunedArm(x, *[np.asarray(other.chooses) + 1.0] * 2)
+    assert vertex_error([one, far], reference, seed=1, draws=50_000) == pytest.approx(
+        vertex_error([one], reference, seed=1, draws=50_000), rel=0.02
+    )
+    # One that is chosen as often and was judged 0.1 worse: half of the draws are 0.1 away.
+    judged = np.asarray(one.judged) + 0.1
+    twin = TunedArm(x, one.chooses, judged)
+    spread = vertex_error([one, twin], reference, seed=1, draws=50_000)
+    assert spread == pytest.approx(math.hypot(alone, 0.05), rel=0.03)

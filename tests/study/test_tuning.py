@@ -21,6 +21,7 @@ from paribus.study import (
     further_candidates,
     is_untuned,
     load_study,
+    open_edges,
     tuning_study,
     with_choice,
 )
@@ -28,6 +29,7 @@ from paribus.study import (
 Maker = Callable[..., Study]
 RATE = "training.optimizer.learning_rate"
 DECAY = "training.optimizer.weight_decay"
+WARMUP = "training.schedule.warmup"
 
 
 def plan(**tables: Any) -> dict[str, Any]:
@@ -55,6 +57,9 @@ def plan(**tables: Any) -> dict[str, Any]:
         ({"method": "random"}, "needs trials"),
         ({"ranges": {DECAY: {"low": 0.1, "high": 1.0}}}, "a grid lists its values"),
         ({"method": "random", "trials": 2, "edge": "extend"}, "is of a grid"),
+        ({"method": "sobol", "trials": 2, "edge": "extend"}, "is of a grid"),
+        ({"method": "sobol", "trials": 4}, "the space has 3 candidates"),
+        ({"method": "bayes"}, "tuning.method"),
         ({"chosen": {"baseline": {RATE: 1e-3, DECAY: 0.1}}}, "written when the tuning is done"),
         ({"iterations": 2}, "too few to judge stability"),
         ({"seads": [1]}, "unknown key 'tuning.seads'"),
@@ -99,16 +104,77 @@ def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study:
     assert made.differences("layernorm-2") == study.differences("layernorm")
 
 
-def test_a_random_search_is_seeded_and_within_its_ranges() -> None:
-    table = plan(method="random", trials=40, seed=3, grid={DECAY: [0.0, 0.1]})
-    table["ranges"] = {RATE: {"low": 1e-4, "high": 1e-2}}
+SPACE = {
+    "grid": {DECAY: [0.0, 0.1]},
+    "ranges": {
+        RATE: {"low": 1e-4, "high": 1e-2},
+        WARMUP: {"low": 0, "high": 40, "scale": "linear"},
+    },
+}
+
+
+@pytest.mark.parametrize("method", ["random", "sobol"])
+def test_a_search_is_seeded_and_within_its_space(method: str) -> None:
+    table = plan(method=method, trials=64, seed=3) | SPACE
     drawn = Tuning.model_validate(table).candidates
     assert drawn == Tuning.model_validate(table).candidates
     assert drawn != Tuning.model_validate(table | {"seed": 4}).candidates
-    rates = [float(one[RATE]) for one in drawn]
-    assert all(1e-4 <= rate <= 1e-2 for rate in rates)
-    assert 10 < sum(rate < 1e-3 for rate in rates) < 30  # half of them below the middle in log
-    assert {one[DECAY] for one in drawn} == {0.0, 0.1}
+    rates, warmups = ([one[key] for one in drawn] for key in (RATE, WARMUP))
+    assert all(1e-4 <= float(rate) <= 1e-2 and rate == float(f"{rate:.4g}") for rate in rates)
+    assert all(isinstance(n, int) and 0 <= n <= 40 for n in warmups)
+    # Half of them below the middle, in log where the scale is.
+    assert 20 < sum(float(rate) < 1e-3 for rate in rates) < 44
+    assert 20 < sum(int(n) < 20 for n in warmups) < 44
+    assert 16 < sum(one[DECAY] == 0.1 for one in drawn) < 48
+    # A longer search goes on with the same sequence.
+    assert Tuning.model_validate(table | {"trials": 10}).candidates == drawn[:10]
+
+
+def test_a_sobol_search_has_every_part_of_its_space_once() -> None:
+    """Of 16 points each sixteenth of each axis has one, whatever the seed: they are a net."""
+    for seed in range(3):
+        ranges = {key: {"low": 0.0, "high": 16.0, "scale": "linear"} for key in (RATE, DECAY)}
+        table = plan(method="sobol", trials=16, seed=seed, grid={}, ranges=ranges)
+        drawn = Tuning.model_validate(table).candidates
+        for key in (RATE, DECAY):
+            assert sorted(int(float(one[key])) for one in drawn) == list(range(16))
+
+
+def test_a_sobol_search_draws_the_same_wherever_it_is_drawn_again() -> None:
+    """Candidates of a finished study are drawn anew by later versions of SciPy and NumPy."""
+    drawn = Tuning.model_validate(plan(method="sobol", trials=4, seed=1) | SPACE).candidates
+    assert [[*one.values()] for one in drawn] == [
+        [0.0, 0.007055, 39],
+        [0.1, 0.000788, 6],
+        [0.1, 0.001884, 26],
+        [0.0, 0.0003018, 18],
+    ]
+
+
+def test_no_candidate_is_drawn_twice_and_all_of_a_small_space_are_drawn() -> None:
+    small = {"grid": {DECAY: [0.0, 0.1]}, "ranges": {WARMUP: {"low": 1, "high": 4}}}
+    for method in ("random", "sobol"):
+        drawn = Tuning.model_validate(plan(method=method, trials=8) | small).candidates
+        assert len({tuple(one.values()) for one in drawn}) == 8
+
+
+def test_what_is_drawn_is_of_the_kind_of_its_key(small_study: Maker) -> None:
+    ranges = {
+        DECAY: {"low": 0, "high": 1, "scale": "linear"},
+        WARMUP: {"low": 0.0, "high": 4.0, "scale": "linear"},
+    }
+    study = small_study(tuning=plan(method="sobol", trials=8, grid={}, ranges=ranges))
+    assert study.tuning is not None
+    assert any(0 < float(one[DECAY]) < 1 for one in study.tuning.candidates)
+    made = tuning_study(study, study.tuning.candidates)
+    assert {made.setting(arm).training.schedule.warmup for arm in made.arms} == {0, 1, 2, 3, 4}
+
+
+def test_a_best_value_leaves_a_better_one_open_at_the_edge_of_the_space_alone() -> None:
+    tuning = Tuning.model_validate(plan(method="random", trials=4) | SPACE)
+    tried = [{DECAY: 0.0, RATE: 1.3e-4, WARMUP: 0}, {DECAY: 0.1, RATE: 3e-3, WARMUP: 38}]
+    assert open_edges(tuning, tried, tried[0]) == [(RATE, -1)]  # there is no less of the others
+    assert open_edges(tuning, tried, tried[1]) == [(DECAY, 1), (WARMUP, 1)]  # a rate by chance
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tried, place, tried_in, window
+from paribus.analysis.tuning import Tried, place, tried_in, windows
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curve_metrics import target_axis
@@ -72,21 +72,32 @@ def choice_of(
     if why_not:
         return Choice("", 0.0, False, n_seeds, why_not)
     arms = [_scores(table, tried, name, declared, chooses) for name in (arm, reference)]
-    seed, included = study.inference.seed, study.inference.choice == "propagated"
-    windows = [window(tried, name) for name in (arm, reference)]
-    if included and all(windows):
-        fitted = []
-        for three, (by, judged) in zip(windows, arms, strict=True):
-            assert three is not None
-            rows, x = [n - 1 for n in three], [place(tried, n) for n in three]
-            chose = by[rows]
-            fitted.append(TunedArm(x, chose, chose if judged is by else judged[rows]))
-        if all(np.isfinite(one.judged).all() for one in fitted):
+    seed, how = study.inference.seed, study.inference.choice
+    included = how != "fixed"
+    if how == "propagated":
+        fitted = [_fitted(tried, name, of) for name, of in zip((arm, reference), arms, strict=True)]
+        if all(fitted):
             return Choice("vertex", vertex_error(*fitted, seed=seed), included, n_seeds)
     error = redrawn_error(*arms, seed=seed)
     if not math.isfinite(error):
         return Choice("", 0.0, False, n_seeds, "every tuning trial of an arm diverged")
     return Choice("redrawn", error, included, n_seeds)
+
+
+def _fitted(tried: Tried, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> list[TunedArm]:
+    """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
+    where that has none."""
+    chose, judged = scores
+    found = []
+    for three in windows(tried, arm):
+        rows, x = [n - 1 for n in three], [place(tried, n) for n in three]
+        ours = chose[rows]
+        one = TunedArm(x, ours, ours if judged is chose else judged[rows])
+        if np.isfinite(one.judged).all():
+            found.append(one)
+        elif not found:
+            return []
+    return found
 
 
 def _why_not(table: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
-from paribus.comparison import agree
+from paribus.comparison import Leniency, agree, compare
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.results import Results
@@ -41,8 +41,10 @@ from paribus.study import (
     at_edges,
     further_candidates,
     in_words,
+    open_edges,
     tuning_study,
 )
+from paribus.study.tuning import Value
 from paribus.study.tuning_study import FOLDER, candidate_arm
 
 RULE = (
@@ -50,8 +52,8 @@ RULE = (
     "after those that diverged on fewer, and of equal ones the first tried counts"
 )
 VERTEX = (
-    "the vertex of the parabola through the mean of that candidate and those of its neighbours, "
-    "against the logarithm of the value, between the three"
+    "along a numeric axis the vertex of the parabola through the mean of that candidate and those "
+    "of its neighbours, against the logarithm of the value, between the three"
 )
 SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
@@ -82,20 +84,51 @@ class Tried:
         return {arm: choose(scores, self.better) for arm, scores in self.scores.items()}
 
 
-def window(tried: Tried, arm: str) -> tuple[int, int, int] | None:
-    """Return the best candidate of `arm` and its neighbours by value, ascending.
+def vertex_key(tried: Tried) -> str | None:
+    """Return the key along which parabolas are fitted: the learning rate, or the first that has
+    positive numbers alone; None without any, and of several keys that are no whole grid."""
+    keys = list(tried.candidates[0])
+    sizes = [len({str(one[key]) for one in tried.candidates}) for key in keys]
+    if len(keys) > 1 and math.prod(sizes) != len(tried.candidates):
+        return None
+    for key in sorted(keys, key=lambda key: key != LEARNING_RATE):
+        values = [one[key] for one in tried.candidates]
+        if all(isinstance(value, float) and value > 0 for value in values):
+            return key
+    return None
 
-    Of a single axis of positive numbers. A best value at the edge has both on one side; one where a
-    seed diverged is no neighbour. None where there are no three such candidates in a row.
+
+def windows(tried: Tried, arm: str) -> list[tuple[int, int, int]]:
+    """Return the best candidate of `arm` and its neighbours by value, ascending: of the chosen
+    values of all other keys, and then of each other combination of these that has them.
+
+    Along `vertex_key`. A best value at the edge has both neighbours on one side; one where a seed
+    diverged is no neighbour. Empty where there are no three such candidates in a row with the
+    other keys as chosen.
     """
-    if any(len(one) != 1 for one in tried.candidates):
-        return None
-    values = [next(iter(one.values())) for one in tried.candidates]
-    if not all(isinstance(value, float) and value > 0 for value in values):
-        return None
-    order = sorted(range(1, len(values) + 1), key=lambda number: values[number - 1])
+    key = vertex_key(tried)
+    if key is None:
+        return []
+    slices: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    for number, one in enumerate(tried.candidates, start=1):
+        others = tuple((name, value) for name, value in one.items() if name != key)
+        slices.setdefault(others, []).append(number)
+    chosen = tried.chosen[arm]
+    found = {}
+    for numbers_ in slices.values():
+        best = choose({number: tried.scores[arm][number] for number in numbers_}, tried.better)
+        order = sorted(numbers_, key=lambda number: tried.candidates[number - 1][key])
+        if three := _around(tried, arm, order, best):
+            found[best] = three
+    if chosen not in found:
+        return []
+    return [found.pop(chosen), *found.values()]
+
+
+def _around(tried: Tried, arm: str, order: Sequence[int], best: int) -> tuple[int, int, int] | None:
+    """Return `best` and its neighbours in `order`; None without three that did not diverge."""
     sound = [all(map(math.isfinite, tried.scores[arm][n].values())) for n in order]
-    at = order.index(tried.chosen[arm])
+    at = order.index(best)
     low = high = at
     while low > 0 and sound[low - 1]:
         low -= 1
@@ -108,24 +141,29 @@ def window(tried: Tried, arm: str) -> tuple[int, int, int] | None:
 
 
 def place(tried: Tried, number: int) -> float:
-    """Return the logarithm of the one value of a candidate: where its parabola is fitted."""
-    (value,) = tried.candidates[number - 1].values()
-    return math.log(float(value))
+    """Return the logarithm of the value of a candidate along which its parabola is fitted."""
+    key = vertex_key(tried)
+    assert key is not None
+    return math.log(float(tried.candidates[number - 1][key]))
 
 
 def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     """Return what each arm is judged at: its best candidate, or the vertex beside it where the
-    error is to include the choice."""
+    error is to include the choice by it."""
     found = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
-    if study.inference.choice == "fixed" or len(_plan(study).seeds) < LEAST_TUNING_SEEDS:
+    key = vertex_key(tried)
+    if (
+        study.inference.choice != "propagated"
+        or key is None
+        or len(_plan(study).seeds) < LEAST_TUNING_SEEDS
+    ):
         return found
     for arm, values in found.items():
-        if (three := window(tried, arm)) is None:
+        if not (there := windows(tried, arm)):
             continue
         sign = -1.0 if tried.better == "higher" else 1.0
-        means = [sign * _mean(tried.scores[arm][number].values()) for number in three]
-        vertex = parabola([place(tried, number) for number in three], means).vertex
-        (key,) = values
+        means = [sign * _mean(tried.scores[arm][number].values()) for number in there[0]]
+        vertex = parabola([place(tried, number) for number in there[0]], means).vertex
         values[key] = float(f"{math.exp(vertex):.{DRAWN_DIGITS}g}")
     return found
 
@@ -231,7 +269,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
     return {
         "select": tuning.select,
         "better": tried.better,
-        "rule": RULE if study.inference.choice == "fixed" else f"{RULE}; {VERTEX}",
+        "rule": f"{RULE}; {VERTEX}" if study.inference.choice == "propagated" else RULE,
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
         "rounds": [
@@ -253,11 +291,16 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
             arm: {"candidate": number, "values": values[arm]}
             for arm, number in tried.chosen.items()
         },
-        "caveats": caveats(tried),
+        "caveats": caveats(tuning, tried),
     }
 
 
-def caveats(tried: Tried) -> dict[str, list[str]]:
+def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a tuning.json that say otherwise than `fresh`, whatever its sentences."""
+    return compare(stated, fresh, Leniency(words=("caveats", "rule"))).differing
+
+
+def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
     found: dict[str, list[str]] = {}
     for arm, number in tried.chosen.items():
@@ -269,8 +312,9 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
                 f"{len(values)}"
             )
         outermost = [
-            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
-            for key, side in at_edges(tried.candidates, best)
+            f"{'near ' if key in tuning.ranges else ''}the {SIDES[side]} value "
+            f"{'of its range' if key in tuning.ranges else 'tried'} ({in_words({key: best[key]})})"
+            for key, side in open_edges(tuning, tried.candidates, best)
         ]
         if outermost:
             found.setdefault(arm, []).append(
@@ -282,7 +326,7 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
 @dataclass(frozen=True)
 class Sensitivity(Result):
     """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
-    that it was tuned with.
+    that it was tuned with, any other key as it was chosen.
 
     Attributes:
         values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
@@ -297,12 +341,17 @@ class Sensitivity(Result):
 
 
 def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
-    """Of every arm, over the rates that all were tuned with; empty where more than the learning
-    rate was tuned, or by another metric than the loss that it is defined of."""
+    """Of every arm, over the rates that all were tuned with; empty where no rate was tuned, or
+    something that changes the first loss, or by another metric than the loss that it is of."""
     tuning = study.tuning
-    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != study.format.loss:
+    if tuning is None or LEARNING_RATE not in tuning.keys or tuning.select != study.format.loss:
         return []
-    values = {arm: _by_seed(tried, arm) for arm in study.arms}
+    if not all(key.startswith("training.") for key in tuning.keys):
+        return []
+    over = {arm: _with_other_keys_as_chosen(tried, arm) for arm in study.arms}
+    if min(map(len, over.values())) < 2:  # of candidates that are drawn none share all other keys
+        return []
+    values = {arm: _by_seed(tried, arm, over[arm]) for arm in study.arms}
     found = []
     for arm in study.arms:
         reference = study.reference(arm)
@@ -320,11 +369,21 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     return found
 
 
-def _by_seed(tried: Tried, arm: str) -> dict[int, float]:
+def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
+    """Return the numbers of the candidates that differ from an arm's best in the rate alone."""
+    best = tried.candidates[tried.chosen[arm] - 1]
+    return [
+        number
+        for number, one in enumerate(tried.candidates, start=1)
+        if one | {LEARNING_RATE: best[LEARNING_RATE]} == best
+    ]
+
+
+def _by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
     """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
     scores, found = tried.scores[arm], {}
     for seed, initial in tried.initial[arm].items():
-        final = [by_seed[seed] for by_seed in scores.values()]
+        final = [scores[number][seed] for number in over]
         try:
             found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
         except StatisticsError:
@@ -387,7 +446,7 @@ class Tuned(Result):
         shared: contrast by contrast, in the same order.
         chosen: the values of each arm: of its best candidate, or of the vertex beside it.
         caveats: by arm, what its choice leaves open.
-        sensitivities: of every arm to its learning rate, where that alone is tuned.
+        sensitivities: of every arm to its learning rate, where it is tuned.
     """
 
     metric: Metric
@@ -523,7 +582,7 @@ def tuned(results: Results) -> Tuned | None:
         ),
         shared=tuple(_shared(study, tried, metric)),
         chosen=chosen_values(study, tried),
-        caveats=caveats(tried),
+        caveats=caveats(study.tuning, tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
 

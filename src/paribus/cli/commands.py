@@ -279,6 +279,13 @@ def null(
     results: ResultsPath = None,
     workers: Workers = None,
     where: Where = HERE,
+    tuning: Annotated[
+        bool,
+        Parameter(
+            help="Tune every replicate of a tuned study too, on seeds of its own. Without, all "
+            "arms have the values of the study file, and the rates are without the choice."
+        ),
+    ] = True,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
@@ -287,24 +294,52 @@ def null(
     console.stderr = json or console.stderr
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
-    from paribus.decision import calibrate
+    from paribus.decision import calibrate, calibrate_tuned
     from paribus.results.formats import write_json
-    from paribus.study import null_study
+    from paribus.study import null_name, null_study, tuned_null_studies
+    from paribus.trainers.run import results_folder
 
-    nulls = null_study(loaded, replicates)
-    done = _train(nulls, results, workers, where, None)
-    calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
-    write_json(done.path / "null.json", asdict(calibration))
+    tuned = loaded.tuning is not None and tuning
+    nulls = tuned_null_studies(loaded, replicates) if tuned else [null_study(loaded, replicates)]
+    home = (results or Path("results") / null_name(loaded)) if tuned else None
+    _require_same_null(home or results_folder(nulls[0], results).path, tuned=tuned)
+    if home is None:
+        done = _train(nulls[0], results, workers, where, None)
+        found, home = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan), done.path
+    else:
+        every = []
+        for number, one in enumerate(nulls, start=1):
+            console.print(f"replicate {number} of {replicates}")
+            every.append(_train(one, home / f"{REPLICATE}-{number}", workers, where, None))
+        found = calibrate_tuned(every)
+    write_json(home / "null.json", asdict(found))
     if json:
-        as_json.give("null", asdict(calibration))
+        as_json.give("null", asdict(found))
         return
-    show(*printed.calibration(calibration))
-    if loaded.tuning is not None:
+    show(*printed.calibration(found))
+    if loaded.tuning is not None and not tuned:
         show(
             "Without the tuning: every arm has the values of the study file, so that what the "
             "choice of values adds is not in these rates (docs/explanation/tuning.md)."
         )
-    show_path(f"null: {done.path / 'null.json'}")
+    show_path(f"null: {home / 'null.json'}")
+
+
+REPLICATE = "replicate"
+
+
+def _require_same_null(home: Path, *, tuned: bool) -> None:
+    """Raise ParibusError where a folder holds replicates that were tuned, or not, unlike these."""
+    if tuned and (home / "study.json").exists():
+        raise ParibusError(
+            f"{home} holds replicates without tuning; go on with --no-tuning, or choose another "
+            "folder with --results"
+        )
+    if not tuned and (home / f"{REPLICATE}-1").exists():
+        raise ParibusError(
+            f"{home} holds replicates that were tuned; go on without --no-tuning, or choose "
+            "another folder with --results"
+        )
 
 
 def bench(

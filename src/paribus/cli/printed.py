@@ -534,17 +534,23 @@ def calibration(c: Calibration) -> Parts:
         for rate in c.rates
     ]
     yield _table(title, ("how often", "nominal", "measured", "95% interval"), rows, "how often")
+    parts = "tuning, analysis" if c.tuned else "analysis"
+    again = (
+        "every replicate was tuned on seeds of its own."
+        if c.tuned
+        else f"rates are means over {c.analyses} analyses of the same trials, regrouped by seed; "
+        f"intervals are those of the {c.replicates} replicates that share no trial."
+    )
     yield (
-        f"Measured: the whole pipeline (analysis, Holm, verdict) on {escape(c.label)} by "
-        f"the {TESTS[c.test]}; rates are means over {c.analyses} analyses of the same trials, "
-        f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
-        "trial."
+        f"Measured: the whole pipeline ({parts}, Holm, verdict) on {escape(c.label)} by "
+        f"the {TESTS[c.test]}; {again}"
     )
     if c.looks:
         looks = ", ".join(map(str, c.looks))
+        there = "" if c.tuned else ", of trials that were all there"
         yield (
-            f"Every replicate went through the looks at {looks} seeds, of trials that were all "
-            f"there; a contrast took {c.mean_seeds:.1f} seeds on average."
+            f"Every replicate went through the looks at {looks} seeds{there}; a contrast took "
+            f"{c.mean_seeds:.1f} seeds on average."
         )
     if c.pairs < DESCRIPTIVE_BELOW:
         yield "With so few pairs no verdict claims an effect; the tests are counted all the same."

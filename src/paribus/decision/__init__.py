@@ -2,7 +2,7 @@
 
 from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
 from paribus.decision.hypotheses import Judgement, judge
-from paribus.decision.null import Calibration, calibrate
+from paribus.decision.null import Calibration, calibrate, calibrate_tuned
 from paribus.decision.reach import out_of_reach, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
@@ -37,6 +37,7 @@ __all__ = [
     "Word",
     "benefit_of",
     "calibrate",
+    "calibrate_tuned",
     "change_in_words",
     "decide",
     "effect_in_words",

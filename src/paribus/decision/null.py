@@ -5,16 +5,20 @@ family, and decided. All arms are the baseline with other initial values, so see
 and any grouping of them into replicates is as good as the one they were run in. The same trials are
 grouped anew several times and rates averaged, which keeps their mean and can only lower their
 variance; the interval is still that of so many replicates as share no trial.
+
+A replicate of a tuned study is tuned too, on seeds of its own, and so is in a folder of its own.
+Its arms are alike at every value: what tells them apart is chance, that of the choice included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from paribus.analysis import Analysis, Table, analyse_table, sampling_of, with_all_looks
+from paribus.analysis import Analysis, Table, analyse, analyse_table, sampling_of, with_all_looks
 from paribus.decision.rules import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
@@ -57,6 +61,7 @@ class Calibration:
         p_values: of the deciding test, of every contrast of every replicate as it was run.
         looks: that every replicate went through; empty without a plan. `mean_seeds` is how many
             seeds a contrast then took on average.
+        tuned: whether every replicate was tuned, on seeds of its own.
     """
 
     rule: str
@@ -72,6 +77,7 @@ class Calibration:
     p_values: tuple[float, ...]
     looks: tuple[int, ...]
     mean_seeds: float
+    tuned: bool = False
 
 
 def calibrate(
@@ -85,11 +91,7 @@ def calibrate(
     Raises ParibusError where no replicate is complete, or a control is broken.
     """
     study = results.study
-    broken = [control.name for control in results.controls if control.state == "broken"]
-    if broken:
-        raise ParibusError(f"controls of {results.path} are broken: {', '.join(broken)}")
-    if why := why_unregistered(ResultsFolder(results.path), study, results.trials):
-        raise ParibusError(f"{results.path}: {why}")
+    _require_sound(results)
     unfinished = {folder.seed for folder in results.unfinished}
     as_run = [study.seeds[i : i + pairs] for i in range(0, len(study.seeds), pairs)]
     groups = [group for group in as_run if not unfinished & set(group)]
@@ -105,6 +107,57 @@ def calibrate(
         if number < len(groups):
             primary = [c.decided for c in analysis.contrasts if c.primary]
             p_values += [says.p_value for says in primary if says]
+    return Calibration(
+        **_about(results, pairs, happened, len(groups)),
+        analyses=len(happened),
+        skipped=len(as_run) - len(groups),
+        looks=plan.looks if plan else (),
+        mean_seeds=float(np.mean(seeds)),
+        p_values=tuple(p_values),
+    )
+
+
+def calibrate_tuned(replicates: Sequence[Results]) -> Calibration:
+    """Measure error rates over finished `tuned_null_studies`, tuning and looks included.
+
+    Raises ParibusError where none is complete, or a control of one is broken.
+    """
+    whole = [results for results in replicates if not results.unfinished]
+    if not whole:
+        raise ParibusError("no replicate is complete; run `paribus null` again")
+    happened, p_values, seeds = [], [], []
+    for results in whole:
+        _require_sound(results)
+        analysis = analyse(results)
+        seeds.append(_seeds_taken(analysis))
+        happened.append(_happened(analysis, decide(analysis)))
+        p_values += [c.decided.p_value for c in analysis.contrasts if c.primary and c.decided]
+    plan = whole[0].study.plan
+    return Calibration(
+        **_about(whole[0], len(whole[0].study.seeds), happened, len(whole)),
+        analyses=len(whole),
+        skipped=len(replicates) - len(whole),
+        looks=plan.looks if plan else (),
+        mean_seeds=float(np.mean(seeds)),
+        p_values=tuple(p_values),
+        tuned=True,
+    )
+
+
+def _require_sound(results: Results) -> None:
+    """Raise ParibusError where a control is broken, or the study is not what was registered."""
+    broken = [control.name for control in results.controls if control.state == "broken"]
+    if broken:
+        raise ParibusError(f"controls of {results.path} are broken: {', '.join(broken)}")
+    if why := why_unregistered(ResultsFolder(results.path), results.study, results.trials):
+        raise ParibusError(f"{results.path}: {why}")
+
+
+def _about(
+    results: Results, pairs: int, happened: list[dict[str, float]], n: int
+) -> dict[str, Any]:
+    """Return what was measured, and the rates of `n` replicates that share no trial."""
+    study = results.study
     alpha = study.inference.alpha
     nominal = {
         "any primary contrast significant (Holm)": alpha,
@@ -113,24 +166,18 @@ def calibrate(
         "one primary contrast significant, unadjusted": alpha,
         "coverage of one primary interval": 1 - alpha,
     }
-    rates = [
-        _rate(name, nominal[name], [h[name] for h in happened], len(groups)) for name in nominal
-    ]
-    return Calibration(
-        rule=study.decision.rule,
-        metrics=[endpoint.metric for endpoint in study.judged],
-        label=" and ".join(results.metrics[endpoint.metric].label for endpoint in study.judged),
-        test=study.inference.test,
-        pairs=pairs,
-        contrasts=len(study.contrasts),
-        replicates=len(groups),
-        analyses=len(happened),
-        rates=tuple(rates),
-        skipped=len(as_run) - len(groups),
-        looks=plan.looks if plan else (),
-        mean_seeds=float(np.mean(seeds)),
-        p_values=tuple(p_values),
-    )
+    return {
+        "rule": study.decision.rule,
+        "metrics": [endpoint.metric for endpoint in study.judged],
+        "label": " and ".join(results.metrics[endpoint.metric].label for endpoint in study.judged),
+        "test": study.inference.test,
+        "pairs": pairs,
+        "contrasts": len(study.contrasts),
+        "replicates": n,
+        "rates": tuple(
+            _rate(name, of, [h[name] for h in happened], n) for name, of in nominal.items()
+        ),
+    }
 
 
 def _groupings(

@@ -131,7 +131,7 @@ def judged_label(analysis: Analysis) -> str:
 
 
 def sensitivity_table(analysis: Analysis) -> Table | None:
-    """Return learning-rate sensitivity of every arm; None where other keys were tuned too."""
+    """Return learning-rate sensitivity of every arm; None where it is not known."""
     if analysis.tuned is None or not analysis.tuned.sensitivities:
         return None
     called, rows = names(analysis.study), []
@@ -145,11 +145,13 @@ def sensitivity_table(analysis: Analysis) -> Table | None:
             p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
         against = called[s.reference] if s.reference else ""
         rows.append((called[s.arm], against, mean, str(len(values)), change, p))
+    several = len(analysis.tuned.candidates[0]) > 1
+    others = " with the other keys as chosen" if several else ""
     return Table(
         "sensitivities",
         "Learning-rate sensitivity (Wortsman et al. 2023): by how much a loss exceeds that of the "
-        "best rate, in the mean over all rates that were tried, in nats/token. Paired by tuning "
-        "seed; a trial that diverged counts as one that learned nothing.",
+        f"best rate, in the mean over all rates that were tried{others}, in nats/token. Paired by "
+        "tuning seed; a trial that diverged counts as one that learned nothing.",
         ("arm", "against", "mean", "tuning seeds", change_head(analysis.study), "p"),
         tuple(rows),
         wide=True,
@@ -170,7 +172,7 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
         f"of the verdict. Each got the one with the best mean {tuned.metric.label}"
         + (
             ", or the vertex of the parabola through it and its neighbours"
-            if analysis.study.inference.choice == "propagated"
+            if any(tuned.chosen[arm] != tuned.values_of(tuned.best(arm)) for arm in called)
             else ""
         )
         + "; the verdict is of other seeds."

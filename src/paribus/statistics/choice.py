@@ -5,11 +5,12 @@ other tuning seeds another value would have been best, and the difference betwee
 have been another. Two equal arms, each at its best of seven rates by three tuning seeds, are told
 apart in 7 to 31% of studies by a test that takes the choice as given (`benchmarks/choice.py`).
 
-Along one numeric axis the value is the vertex of the parabola through the best point and its
+Along a numeric axis the value is the vertex of the parabola through the best point and its
 neighbours in log value, and what is added to the squared standard error is the variance of the
 fitted difference at vertices that are redrawn with the pooled residual SD of the tuning means
-(`vertex_error`). For several axes, or values that are not numbers, tuning seeds are redrawn and the
-choice made again (`redrawn_error`).
+(`vertex_error`). On a grid of several axes each combination of the others has such a parabola, and
+which of them is best is redrawn too. Where there is no such axis, tuning seeds are redrawn and the
+choice is made again (`redrawn_error`).
 """
 
 from __future__ import annotations
@@ -104,30 +105,45 @@ def residual_variance(scores: Floats) -> float:
     return float((rest**2).sum()) / ((scores.shape[0] - 1) * (scores.shape[1] - 1))
 
 
-def vertex_error(arm: TunedArm, reference: TunedArm, *, seed: int, draws: int = RESAMPLES) -> float:
+def vertex_error(
+    arm: Sequence[TunedArm], reference: Sequence[TunedArm], *, seed: int, draws: int = RESAMPLES
+) -> float:
     """Return the SD of the difference between arms that comes from choosing their values.
 
-    The fitted parabola of each arm is read at vertices of parabolas that are fitted to tuning means
-    redrawn with the residual SD, pooled over both arms, over sqrt(tuning seeds).
+    Tuning means are redrawn with the residual SD, pooled over both arms, over sqrt(tuning seeds).
+    The fitted parabola of each arm is read at the vertex of the parabola that is fitted to them.
+
+    Args: arm, reference: what was fitted with the other keys as chosen; then with each other
+        combination of these, which may be chosen where the redrawn means are better.
     """
     arms = [
-        (
-            one,
-            finite_array(one.chooses, "chooses", 2, 3),
-            finite_array(one.judged, "judged", 2, 3).mean(1),
-        )
-        for one in (reference, arm)
+        [
+            (
+                one,
+                finite_array(one.chooses, "chooses", 2, 3),
+                finite_array(one.judged, "judged", 2, 3).mean(1),
+            )
+            for one in slices
+        ]
+        for slices in (reference, arm)
     ]
     rng = np.random.default_rng([seed, 20_261_124])
-    pooled = math.sqrt(sum(residual_variance(chooses) for _, chooses, _ in arms) / 2)
+    pooled = math.sqrt(sum(residual_variance(slices[0][1]) for slices in arms) / 2)
     lost = []
-    for one, chooses, judged in arms:
-        noise = rng.standard_normal((draws, 3)) * pooled / math.sqrt(chooses.shape[1])
-        fit = parabola(one.x, judged)
-        u = _least(*_fitted(one.x, chooses.mean(1) + noise), fit.ends)
-        # Where what chose has no least value inside, it is read as a line.
-        bend = max(fit.curvature, 0.0) if one.judged is one.chooses else fit.curvature
-        lost.append(fit.slope * u + bend * u * u)
+    for slices in arms:
+        chooses = np.stack([scores.mean(1) for _, scores, _ in slices])
+        n_seeds, home = slices[0][1].shape[1], slices[0][2][1]
+        noise = rng.standard_normal((draws, len(slices), 3)) * pooled / math.sqrt(n_seeds)
+        drawn = chooses + noise
+        best, read = drawn.min(2).argmin(1), np.empty(draws)
+        for k, (one, _, judged) in enumerate(slices):
+            there = best == k
+            fit = parabola(one.x, judged)
+            u = _least(*_fitted(one.x, drawn[there, k]), fit.ends)
+            # Where what chose has no least value inside, it is read as a line.
+            bend = max(fit.curvature, 0.0) if one.judged is one.chooses else fit.curvature
+            read[there] = judged[1] - home + fit.slope * u + bend * u * u
+        lost.append(read)
     return mean_and_sd(lost[1] - lost[0])[1]
 
 

@@ -16,7 +16,7 @@ from paribus.study.load import (
     shipped_groups,
     shipped_studies,
 )
-from paribus.study.null_study import null_study
+from paribus.study.null_study import null_name, null_study, tuned_null_studies
 from paribus.study.sections import (
     Arm,
     Claim,
@@ -39,7 +39,14 @@ from paribus.study.trust import (
     rule_record,
     step_code,
 )
-from paribus.study.tuning import DRAWN_DIGITS, Candidate, Tuning, at_edges, further_candidates
+from paribus.study.tuning import (
+    DRAWN_DIGITS,
+    Candidate,
+    Tuning,
+    at_edges,
+    further_candidates,
+    open_edges,
+)
 from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
 
 # What the built-in trainer is told was here before: own parts of that day import it from here.
@@ -87,7 +94,9 @@ __all__ = [
     "measuring_parts",
     "measuring_paths",
     "measuring_record",
+    "null_name",
     "null_study",
+    "open_edges",
     "own_digests",
     "parse_override",
     "parse_study",
@@ -97,6 +106,7 @@ __all__ = [
     "shipped_groups",
     "shipped_studies",
     "step_code",
+    "tuned_null_studies",
     "tuning_study",
     "with_choice",
 ]

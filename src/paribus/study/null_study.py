@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
 from paribus.study.study import Study, built
@@ -15,12 +17,47 @@ def null_study(study: Study, replicates: int) -> Study:
 
     Every arm becomes the baseline with other initial values from the same distributions, on the
     same batches, and is compared as the arm was: the contrasts, and with them the families, are
-    those of the study. Raises ParibusError for fewer than one replicate or two seeds.
+    those of the study. Nothing is tuned. Raises ParibusError for fewer than one replicate or two
+    seeds.
     """
+    table = _null_table(study, replicates)
+    table |= {"plan": None, "tuning": None}
+    table["name"] = null_name(study)
+    table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
+    return built(table, folder=study.folder, foreign=study.is_foreign)
+
+
+def tuned_null_studies(study: Study, replicates: int) -> list[Study]:
+    """`replicates` A/A studies of a tuned study, each tuned as it is, on tuning seeds of its own.
+
+    Arms of another replicate have other values, so each is a study by itself. Raises ParibusError
+    as `null_study` does, and where nothing is tuned.
+    """
+    if study.tuning is None:
+        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
+    n_seeds, n_tuning, found = len(study.seeds), len(study.tuning.seeds), []
+    for number in range(1, replicates + 1):
+        table = _null_table(study, replicates)
+        table["name"] = shortened(study.name, f"{NULL}-{number}")
+        first = 1 + (number - 1) * (n_seeds + n_tuning)
+        table["seeds"] = list(range(first, first + n_seeds))
+        tuned_on = list(range(first + n_seeds, first + n_seeds + n_tuning))
+        table["tuning"] |= {"seeds": tuned_on, "chosen": {}}
+        found.append(built(table, folder=study.folder, foreign=study.is_foreign))
+    return found
+
+
+def null_name(study: Study) -> str:
+    """Return what the A/A study of `study` is called."""
+    return study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
+
+
+def _null_table(study: Study, replicates: int) -> dict[str, Any]:
+    """Return the study with every arm replaced by the baseline."""
     require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
-    table = study.model_dump(exclude={"claims", "plan", "stages", "tuning"})
+    table = study.model_dump(exclude={"claims", "stages"})
     baseline = table["arms"][study.baseline]
     others = [arm for arm in study.arms if arm != study.baseline]
     called = {study.baseline: BASELINE}
@@ -36,10 +73,8 @@ def null_study(study: Study, replicates: int) -> Study:
         }
     for hypothesis in table["hypotheses"]:
         hypothesis["arms"] = [called[arm] for arm in hypothesis["arms"]]
-    table["name"] = study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
     table["title"] = f"A/A calibration of {study.name}"
-    table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
-    return built(table, folder=study.folder, foreign=study.is_foreign)
+    return table
 
 
 def shortened(name: str, suffix: str) -> str:

@@ -39,7 +39,7 @@ from paribus.study.sections import (
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
 from paribus.study.trainer import STACKED, TrainerFormat, format_of
-from paribus.study.tuning import Tuning, why_no_tuning
+from paribus.study.tuning import MOST_WHOLE, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -67,6 +67,31 @@ def _without_questions(inference: Any) -> Any:
     "new questions", the default of one that does, says the same as "this item set" there."""
     target = inference.get("target", "new questions") if isinstance(inference, dict) else None
     return inference | {"target": "this item set"} if target == "new questions" else inference
+
+
+def _with_kinds(table: dict[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
+    """Return the table with tuned ranges of the kind that their key is of: 0 to 1 of weight decay
+    are no whole numbers, and 0.0 to 50.0 of warmup are."""
+    tuning = table.get("tuning")
+    ranges = tuning.get("ranges") if isinstance(tuning, dict) else None
+    if not isinstance(tuning, dict) or not isinstance(ranges, dict):
+        return table
+    found = dict(ranges)
+    for key, one in ranges.items():
+        value: Any = sections
+        for part in str(key).split("."):
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
+        if not isinstance(one, dict):
+            continue
+        low: Any = one.get("low")
+        high: Any = one.get("high")
+        if not all(isinstance(x, int | float) and abs(x) < MOST_WHOLE for x in (low, high)):
+            continue
+        if type(value) is float:
+            found[key] = one | {"low": float(low), "high": float(high)}
+        elif type(value) is int and low == round(low) and high == round(high):
+            found[key] = one | {"low": round(low), "high": round(high)}
+    return table | {"tuning": tuning | {"ranges": found}}
 
 
 @dataclass(frozen=True)
@@ -198,7 +223,8 @@ class Study(Shown, Spec):
         judged = dict(of.defaults) | judged
         if not of.asks:
             judged["inference"] = _without_questions(judged.get("inference", {}))
-        return _with_selection(judged, of.loss) | of.sections(own, sorted(known))
+        sections = of.sections(own, sorted(known))
+        return _with_kinds(_with_selection(judged, of.loss), sections) | sections
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -7,12 +7,15 @@
 trains every arm with every value on seeds of their own, and gives each arm the value that is best
 there. The verdict is of fresh seeds, each arm at its choice. A candidate is one set of values;
 every arm is tried with the same candidates, so that all have as many trials.
+
+Over several keys a grid grows fast. `method = "random"` and `method = "sobol"` draw `trials`
+candidates from a space of `ranges` and listed values instead; a Sobol sequence leaves smaller gaps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -20,6 +23,7 @@ from pydantic import Field, model_validator
 
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
+from paribus.rng import key as key_of
 from paribus.rng import stream
 from paribus.study.allowed_text import Name
 from paribus.study.base import Spec
@@ -28,21 +32,55 @@ from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Seed, Step
 Value = bool | int | float | str
 Candidate = dict[str, Value]
 """Values by dotted key, as an arm's `set` has them."""
+Drawn = tuple[list[int], list[float]]
+"""Of a point that a search draws: which of each list of values, and the share of each range."""
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 MOST_EXTENSIONS = 20
 DRAWN_DIGITS = 4  # significant digits of a value that is drawn
+MOST_DRAWS = 64  # for each candidate: what was drawn already is drawn again
+EDGE = 0.1  # share of a range, on its scale, that counts as its edge
+MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
+
+Whole = Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
 
 
 class Range(Spec):
-    """Where a random search draws a number from."""
+    """Where a search draws a number from."""
 
-    low: float
+    low: Whole | float
     """The smallest value."""
-    high: float
-    """The largest value."""
+    high: Whole | float
+    """The largest value. Of a key that is a whole number, such as warmup, both are whole, and so is
+    what is drawn."""
     scale: Literal["log", "linear"] = "log"
-    """On which draws are uniform."""
+    """On which draws are uniform; "log" needs a `low` above 0."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whole numbers are drawn."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def at(self, share: float) -> Value:
+        """Return the value at a share of the range, rounded to DRAWN_DIGITS significant digits; a
+        whole number in equal shares."""
+        low, high = float(self.low), float(self.high)
+        if self.is_whole:
+            low, high = low - 0.5, high + 0.5
+        if self.scale == "log":
+            value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        else:
+            value = low + share * (high - low)
+        if self.is_whole:
+            return min(max(round(value), int(self.low)), int(self.high))
+        return float(f"{value:.{DRAWN_DIGITS}g}")
+
+    def share(self, value: float) -> float:
+        """Return at which share of the range a value is, on its scale."""
+        low, high = float(self.low), float(self.high)
+        if self.scale == "log":
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return (value - low) / (high - low)
 
 
 RANGE_KEYS = frozenset(Range.model_fields)
@@ -68,8 +106,9 @@ class Tuning(Spec):
         106,
     )
     """Of the tuning trials; the verdict's are others."""
-    method: Literal["grid", "random"] = "grid"
-    """Every combination of the values in `grid`; or so many random ones."""
+    method: Literal["grid", "random", "sobol"] = "grid"
+    """Every combination of the values in `grid`; or `trials` candidates, random ones or the points
+    of a scrambled Sobol sequence, which are spread more evenly. The same for every arm."""
     grid: Annotated[
         dict[
             str,
@@ -77,15 +116,16 @@ class Tuning(Spec):
         ],
         Field(max_length=MOST_ENTRIES),
     ] = Field(default_factory=dict)
-    """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]."""
+    """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]. A random or
+    Sobol search draws one of them."""
     ranges: Annotated[dict[str, Range], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
-    """Of a random search: numbers between `low` and `high`, uniform on their `scale`."""
+    """Of a random or Sobol search: numbers between `low` and `high`, uniform on their `scale`."""
     trials: Annotated[int, Field(gt=0, le=MOST_ARMS)] | None = None
-    """Of a random search: how many candidates each arm is tried with."""
+    """Of a random or Sobol search: how many candidates each arm is tried with, no two alike."""
     seed: Seed = 0
-    """Of a random search."""
+    """Of a random or Sobol search."""
     select: Annotated[str, Field(max_length=LONGEST)] = ""
     """The metric whose mean over tuning seeds chooses: whatever is measured, and has a better
     direction. Left out, it is the held-out loss, or the first primary endpoint of a trainer that
@@ -121,15 +161,38 @@ class Tuning(Spec):
         if self.method == "grid":
             return _combinations(self.grid)
         assert self.trials is not None
-        rng = stream(self.seed, "tuning")
         found: list[Candidate] = []
-        for _ in range(self.trials):
-            drawn: Candidate = {
-                key: values[int(rng.integers(len(values)))] for key, values in self.grid.items()
-            }
-            drawn |= {key: _drawn(one, float(rng.random())) for key, one in self.ranges.items()}
-            found.append(drawn)
+        for drawn in self._draws(self.trials):
+            if drawn not in found:
+                found.append(drawn)
+            if len(found) == self.trials:
+                break
         return found
+
+    def _draws(self, n: int) -> Iterator[Candidate]:
+        """Yield MOST_DRAWS times `n` candidates of a search."""
+        for listed, shares in self._random(n) if self.method == "random" else self._sobol(n):
+            drawn = (values[at] for values, at in zip(self.grid.values(), listed, strict=True))
+            found: Candidate = dict(zip(self.grid, drawn, strict=True))
+            for (name, one), share in zip(self.ranges.items(), shares, strict=True):
+                found[name] = one.at(share)
+            yield found
+
+    def _random(self, n: int) -> Iterator[Drawn]:
+        rng = stream(self.seed, "tuning")
+        for _ in range(n * MOST_DRAWS):
+            listed = [int(rng.integers(len(values))) for values in self.grid.values()]
+            yield listed, [float(rng.random()) for _ in self.ranges]
+
+    def _sobol(self, n: int) -> Iterator[Drawn]:
+        from scipy.stats import qmc  # half a second, for those who ask for it
+
+        sequence = qmc.Sobol(len(self.keys), rng=key_of(self.seed, "tuning"))
+        # A power of two of them, as it must be; the first are those of any longer sequence.
+        for point in sequence.random_base2(math.ceil(math.log2(n * MOST_DRAWS))).tolist():
+            of_grid, of_ranges = point[: len(self.grid)], point[len(self.grid) :]
+            sizes = map(len, self.grid.values())
+            yield [int(u * size) for u, size in zip(of_grid, sizes, strict=True)], of_ranges
 
 
 def _require_quoted(name: str, table: Any) -> None:
@@ -147,16 +210,6 @@ def _require_quoted(name: str, table: Any) -> None:
                 f"tuning.{name} has the key {key} without quotes, which TOML reads as tables; "
                 f'write "{key}" = ...'
             )
-
-
-def _drawn(between: Range, u: float) -> float:
-    """Return the value at the share `u` of a range, rounded to DRAWN_DIGITS significant digits."""
-    if between.scale == "log":
-        low, high = math.log(between.low), math.log(between.high)
-        value = math.exp(low + u * (high - low))
-    else:
-        value = between.low + u * (between.high - between.low)
-    return float(f"{value:.{DRAWN_DIGITS}g}")
 
 
 def _combinations(grid: Mapping[str, Sequence[Value]]) -> list[Candidate]:
@@ -201,22 +254,26 @@ def why_no_tuning(
 
 
 def _why_no_search(tuning: Tuning) -> str:
-    random = tuning.method == "random"
+    is_grid, method = tuning.method == "grid", f"tuning.method = '{tuning.method}'"
     if not tuning.keys:
         return (
             "tuning has nothing to try; state grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
-    if random != (tuning.trials is not None):
+    if is_grid and tuning.trials is not None:
         return (
-            "tuning.method = 'random' needs trials, how many each arm is tried with"
-            if random
-            else "tuning.trials is of method = 'random'; a grid is tried as a whole"
+            "tuning.trials is of method = 'random' or 'sobol'; a grid is tried as a whole: leave "
+            "trials out"
         )
-    if not random and tuning.ranges:
-        return "tuning.ranges are of method = 'random'; a grid lists its values"
-    if random and tuning.edge == "extend":
-        return "tuning.edge = 'extend' is of a grid; a random search has edge = 'caveat'"
+    if is_grid and tuning.ranges:
+        return (
+            "tuning.ranges are of method = 'random' or 'sobol'; a grid lists its values: add a "
+            "method, or list them in grid"
+        )
+    if not is_grid and tuning.trials is None:
+        return f"{method} needs trials, how many each arm is tried with, such as trials = 16"
+    if not is_grid and tuning.edge == "extend":
+        return f"tuning.edge = 'extend' is of a grid; {method} has edge = 'caveat'"
     for key, values in tuning.grid.items():
         if len({(isinstance(value, bool), value) for value in values}) < len(values):
             return f"tuning.grid has a value of {key} twice in {list(values)}"
@@ -233,6 +290,11 @@ def _why_no_search(tuning: Tuning) -> str:
         return f"tuning.grid has {n_candidates:,} combinations; {MOST_ARMS} are the most"
     if n_candidates < 2:
         return f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
+    if tuning.trials is not None and (n_found := len(tuning.candidates)) < tuning.trials:
+        return (
+            f"tuning.trials = {tuning.trials}, and the space has {n_found} candidates; ask for "
+            "fewer, or try all with method = 'grid'"
+        )
     return ""
 
 
@@ -258,6 +320,21 @@ def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int
         elif value == numbers[-1]:
             found.append((key, 1))
     return found
+
+
+def open_edges(
+    tuning: Tuning, tried: Sequence[Candidate], best: Candidate
+) -> list[tuple[str, int]]:
+    """Return the keys of which a value better than that of `best` may lie beyond what was tried.
+
+    Of listed values an outermost one, but 0 below all others: nothing lies below. What is drawn is
+    outermost by chance too; it counts in the outer tenth of its range.
+    """
+    found = [edge for edge in at_edges(tried, best) if edge[0] not in tuning.ranges]
+    for key, one in tuning.ranges.items():
+        share = one.share(float(best[key]))
+        found += [(key, -1)] if share <= EDGE else [(key, 1)] if share >= 1 - EDGE else []
+    return [(key, side) for key, side in found if side > 0 or best[key] != 0]
 
 
 def further_candidates(

@@ -53,6 +53,8 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "decision": {"rule": GATE, "unreachable": "accept"},
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
+    if table["inference"]["choice"] == "redrawn":  # the same, as it was always written
+        table["inference"]["choice"] = "propagated"
     for number, candidate in enumerate(candidates, start=first):
         for arm, spec in study.arms.items():
             table["arms"][candidate_arm(arm, number)] = {

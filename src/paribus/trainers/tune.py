@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paribus.analysis import next_candidates, tried_in, tuning_record
+from paribus.analysis.tuning import differing_from
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.study import Candidate, Study, tuning_study, with_choice
@@ -40,12 +41,13 @@ def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
             )
         rounds.append(_round(study, candidates, first, folder.tuning_round(len(rounds) + 1), train))
     record = tuning_record(study, rounds)
-    if there and there != record:
+    if there and differing_from(there, record):
         raise ParibusError(
             f"{folder.path / 'tuning.json'} is not what the tuning trials give; `paribus verify` "
             "says what was changed: restore it"
         )
-    folder.write_tuning(record)
+    if not there:
+        folder.write_tuning(record)
     tuned = with_choice(study, {arm: one["values"] for arm, one in record["chosen"].items()})
     folder.create(tuned)
     return tuned

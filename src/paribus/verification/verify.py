@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
-from paribus.comparison import Comparison, Leniency, agree, compare
+from paribus.analysis.tuning import differing_from
+from paribus.comparison import Comparison, agree, compare
 from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
@@ -330,7 +331,7 @@ def tuning_findings(results: Results) -> Iterator[str]:
         yield "incomplete: the tuning is not finished"
         return
     fresh = tuning_record(study, there)
-    if differing := compare(record, fresh, Leniency(words=("caveats", "rule"))).differing:
+    if differing := differing_from(record, fresh):
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     chosen = {arm: one["values"] for arm, one in fresh["chosen"].items()}
     if not agree(study.tuning.chosen, chosen):

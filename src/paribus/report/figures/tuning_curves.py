@@ -27,8 +27,8 @@ from paribus.report.figures.style import (
 )
 from paribus.report.section_tables import at_best, judged_label
 from paribus.report.words import names
-from paribus.study import Candidate, in_words
-from paribus.study.tuning import Value
+from paribus.study import LEARNING_RATE, Candidate, Tuning, in_words, open_edges
+from paribus.study.tuning import Range, Value
 
 PANEL, PANEL_HEIGHT = 250, 220
 MOST_TICKS = 12  # values that are all named on the axis
@@ -48,28 +48,141 @@ def curve_name(key: str) -> str:
     return f"tuning-{figure_name(key.rpartition('.')[2])}"
 
 
+def surface_name(key: str) -> str:
+    """Return the name of the figure of a key beside the first."""
+    return f"tuning-surface-{figure_name(key.rpartition('.')[2])}"
+
+
 def tuning_figures(analysis: Analysis) -> list[Figure]:
-    """Return a curve for each tuned key, and the contrast at every shared value."""
+    """Return the surface over the first key and each other one, a curve for each tuned key, and the
+    contrast at every shared value."""
     tuned, plan = analysis.tuned, analysis.study.tuning
     if tuned is None or plan is None:
         return []
-    curves = [_curve(analysis, tuned, key) for key in plan.keys]
-    found = [*curves, _shared(analysis, tuned)]
+    first = LEARNING_RATE if LEARNING_RATE in plan.keys else plan.keys[0]
+    others = [key for key in plan.keys if key != first]
+    surfaces = [_surface(analysis, tuned, plan, first, other) for other in others]
+    curves = [_curve(analysis, tuned, plan, key) for key in plan.keys]
+    found = [*surfaces, *curves, _shared(analysis, tuned)]
     return [figure for figure in found if figure is not None]
 
 
-def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
+def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: str) -> Figure | None:
+    """Return the metric that chooses against one key, coloured by another: a panel for each arm,
+    and a line for each value where a grid lists them."""
+    rows = [
+        row
+        for arm in analysis.study.arms
+        for row in _surface_rows(analysis, tuned, arm, (key, other))
+    ]
+    drawn = [row["value"] for row in rows if "value" in row]
+    if not drawn:
+        return None
+    name, (across, beside) = surface_name(other), map(_short, (key, other))
+    listed, lost = {key, other} <= plan.grid.keys(), any(r["kind"] == "diverged" for r in rows)
+    colour = _by([one[other] for one in tuned.candidates], beside, plan.ranges.get(other))
+    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
+    told = hover("arm:N", alt.Tooltip("values:N", title="candidate"), shown)
+    base = alt.Chart().encode(  # the facet has the data
+        x=_axis([one[key] for one in tuned.candidates], across, key in plan.ranges),
+        tooltip=told,
+    )
+    y = over("value:Q", tuned.metric.title)
+    layers = [
+        *(
+            [_only(base.mark_line(strokeWidth=2).encode(y=y, color=colour), "mean")]
+            if listed
+            else []
+        ),
+        _only(base.mark_circle(size=64, opacity=1).encode(y=y, color=colour), "mean"),
+        _only(
+            base.mark_point(
+                shape="diamond", size=240, strokeWidth=2.2, opacity=1, color=TEXT, filled=False
+            ).encode(y=y),
+            "chosen",
+        ),
+    ]
+    if lost:
+        crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
+        told_lost = hover("arm:N", alt.Tooltip("values:N", title="candidate"), "lost:N")
+        crosses = crosses.encode(y=alt.value(6), color=colour, tooltip=told_lost)
+        layers.append(_only(crosses, "diverged"))
+    called = list(names(analysis.study).values())
+    facet = alt.Facet("arm:N", title=None, sort=called)
+    chart = panels(
+        alt.layer(*layers), facet, name, own="x", columns=2, width=PANEL, height=PANEL_HEIGHT
+    )
+    more = len(tuned.candidates[0]) > 2
+    whatever = ", the other keys at their best" if listed and more else ""
+    how = f"a line for each {beside}" if listed else f"coloured by {beside}"
+    caption = (
+        f"Mean {tuned.metric.label} over the tuning seeds against the {across}, {how}{whatever}; "
+        "every arm has the same candidates, and a diamond marks its best."
+        + (" A cross at the top is a candidate that diverged on some seed." if lost else "")
+    )
+    return Figure(
+        name,
+        "tuning",
+        f"Tuning: {across} and {beside}",
+        caption,
+        chart,
+        rows,
+        log=min(drawn) > 0,
+        panel=PANEL,
+        wide=len(called) > 1,
+    )
+
+
+def _surface_rows(
+    analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, str]
+) -> list[dict[str, Any]]:
+    called, rows = names(analysis.study)[arm], []
+    there: dict[tuple[Value, ...], list[Point]] = {}
+    for point in tuned.of(arm):
+        there.setdefault(tuple(tuned.values_of(point)[key] for key in keys), []).append(point)
+    for (at, by), points in there.items():
+        number = choose({one.candidate: one.values for one in points}, tuned.metric.better)
+        best = next(one for one in points if one.candidate == number)
+        row = {"arm": called, "at": at, "by": by, "values": in_words(tuned.values_of(best))}
+        if math.isfinite(best.mean):
+            kinds = ["mean", "chosen"] if best.chosen else ["mean"]
+            rows += [row | {"kind": kind, "value": rounded(best.mean)} for kind in kinds]
+        if best.n_diverged:
+            lost = f"{best.n_diverged} of {len(best.values)} diverged"
+            rows.append(row | {"kind": "diverged", "lost": lost})
+    return rows
+
+
+def _by(values: Sequence[Value], title: str, drawn: Range | None) -> alt.Color:
+    """Return the colour of a tuned value: shades that are told apart on white and on black."""
+    shades = alt.SchemeParams(name="plasma", extent=[0.3, 0.9])
+    if drawn is not None:
+        scale = alt.Scale(type=drawn.scale, scheme=shades)
+        return alt.Color("by:Q", title=title, scale=scale, legend=alt.Legend(gradientLength=160))
+    tried = list(dict.fromkeys(values))
+    if not any(isinstance(value, (bool, str)) for value in tried):
+        tried.sort()
+    legend = alt.Legend(symbolType="circle", symbolSize=80)
+    scale = alt.Scale(domain=tried, scheme=shades)
+    return alt.Color("by:O", title=title, scale=scale, legend=legend)
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2].replace("_", " ")
+
+
+def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure | None:
     """Return the metric that chooses against one key: seeds, best means, the choice."""
     study = analysis.study
-    rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, arm, key)]
+    rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, plan, arm, key)]
     drawn = [row["value"] for row in rows if "value" in row]
     if not drawn:
         return None
     lost = any(row["kind"] == "diverged" for row in rows)
-    name, short = curve_name(key), key.rpartition(".")[2].replace("_", " ")
+    name, short, listed = curve_name(key), _short(key), key in plan.grid
     values = [candidate[key] for candidate in tuned.candidates]
     y = over("value:Q", tuned.metric.title)
-    base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short))
+    base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short, not listed))
     # One legend for all layers: one that a layer drops is lost for the others.
     colour, candidate = arm_colour(study), alt.Tooltip("values:N", title="candidate")
     shown = alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
@@ -78,7 +191,11 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
         color=colour,
         tooltip=hover("arm:N", candidate, alt.Tooltip("seed:N", title="tuning seed"), shown),
     )
-    means = base.mark_line(strokeWidth=2.2).encode(y=y, color=colour, strokeDash=arm_dash(study))
+    # Candidates that are drawn differ in the other keys too: no line joins them.
+    means = base.mark_circle(size=70, opacity=1).encode(y=y, color=colour)
+    if listed:
+        line = base.mark_line(strokeWidth=2.2)
+        means = line.encode(y=y, color=colour, strokeDash=arm_dash(study))
     chosen = base.mark_point(size=170, strokeWidth=2.4, opacity=1).encode(
         y=y, color=colour, shape=_states(rows), tooltip=hover("arm:N", candidate, "state:N", shown)
     )
@@ -92,11 +209,14 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
         *([_only(crosses.encode(y=alt.value(6)), "diverged")] if lost else []),
     ).properties(width=WIDTH, height=HEIGHT)
     several = len(tuned.candidates[0]) > 1
-    best = "the best mean at each value, whatever the other keys" if several else "their means"
+    best = "lines the best mean at each value, whatever the other keys"
+    best = (
+        best if listed and several else "lines their means" if listed else "large dots their means"
+    )
     caption = (
         f"{_capital(tuned.metric.label)} of every tuning trial against the {short}: dots are "
-        f"tuning seeds, lines {best}, and the large marks the best tried"
-        + ("; a triangle points beyond the edge of the grid." if _has_edge(rows) else ".")
+        f"tuning seeds, {best}, and the large marks the best tried"
+        + ("; a triangle points beyond the edge." if _has_edge(rows) else ".")
         + (" A cross at the top is a candidate that diverged on some seed." if lost else "")
     )
     title = f"Tuning: {short}"
@@ -108,7 +228,9 @@ def _only(chart: alt.Chart, kind: str) -> alt.Chart:
     return chart.transform_filter(f"datum.kind == '{kind}'")
 
 
-def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[dict[str, Any]]:
+def _curve_rows(
+    analysis: Analysis, tuned: Tuned, plan: Tuning, arm: str, key: str
+) -> list[dict[str, Any]]:
     called = names(analysis.study)[arm]
 
     def row(point: Point, kind: str, **more: Any) -> dict[str, Any]:
@@ -128,7 +250,8 @@ def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[di
         if lost := point.n_diverged:
             rows.append(row(point, "diverged", lost=f"{lost} of {len(point.values)} diverged"))
         if point.chosen and math.isfinite(point.mean):
-            state = STATES[point.edges.get(key, 0)]
+            edges = dict(open_edges(plan, tuned.candidates, tuned.values_of(point)))
+            state = STATES[edges.get(key, 0)]
             rows.append(row(point, "chosen", value=rounded(point.mean), state=state))
     for there in by_value.values():
         number = choose({one.candidate: one.values for one in there}, tuned.metric.better)
@@ -138,7 +261,7 @@ def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[di
     return rows
 
 
-def _axis(values: Sequence[Value], title: str) -> alt.X:
+def _axis(values: Sequence[Value], title: str, drawn: bool = False) -> alt.X:
     """Return a logarithmic axis where positive numbers span much; words as they are."""
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
@@ -146,8 +269,10 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
         return alt.X("at:N", title=title, sort=[str(value) for value in tried])
     kind = "log" if min(numeric) > 0 and max(numeric) >= LOG_FROM * min(numeric) else "linear"
     small = kind == "log" and min(numeric) < SMALL
-    axis = alt.Axis(format="~e" if small else "~g", labelOverlap="greedy", tickCount=6)
-    if len(numeric) <= MOST_TICKS:
+    axis = alt.Axis(
+        format="~e" if small else "~g", labelOverlap="greedy", tickCount=6, labelSeparation=4
+    )
+    if len(numeric) <= MOST_TICKS and not drawn:
         axis.values = sorted(numeric)
     return alt.X(
         "at:Q",
@@ -189,9 +314,10 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
         height=PANEL_HEIGHT,
     )
     level = numbers.level(analysis.study.inference.alpha)
+    mark = "the line is" if len(tuned.candidates[0]) == 1 else "the large dot is"
     caption = (
         f"Change of {metric.label} where both arms have the same {short}: dots are tuning seeds, "
-        "the line is their mean, which describes and tests nothing."
+        f"{mark} their mean, which describes and tests nothing."
     )
     if any(row["kind"] == "verdict" for row in rows):
         caption += (
@@ -218,16 +344,17 @@ def _values(candidate: Candidate) -> str:
 def _common(tuned: Tuned) -> str:
     """Return what arms share: `learning rate`, or `candidate` of several keys."""
     keys = list(tuned.candidates[0])
-    return keys[0].rpartition(".")[2].replace("_", " ") if len(keys) == 1 else "candidate"
+    return _short(keys[0]) if len(keys) == 1 else "candidate"
 
 
 def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
     """Return a panel: seeds and their mean against what is shared, the band of the verdict."""
     metric, keys = tuned.metric, list(tuned.candidates[0])
     if len(keys) == 1:
-        x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned))
+        drawn = analysis.study.tuning is not None and keys[0] in analysis.study.tuning.ranges
+        x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned), drawn)
     else:
-        title = ", ".join(key.rpartition(".")[2].replace("_", " ") for key in keys)
+        title = ", ".join(map(_short, keys))
         order = [_values(candidate) for candidate in tuned.candidates]
         x = alt.X("at:N", title=title, sort=order)
     unit = f" ({metric.change_unit})" if metric.change_unit else ""
@@ -242,7 +369,9 @@ def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
         color=colour,
         tooltip=hover("arm:N", candidate, alt.Tooltip("seed:N", title="tuning seed"), value),
     )
-    means = chart.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=34)).encode(
+    # Candidates for several keys have no order.
+    line = chart.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=34))
+    means = (line if len(keys) == 1 else chart.mark_circle(size=80, opacity=1)).encode(
         x=x, y=alt.Y("value:Q", **y), color=colour, tooltip=hover("arm:N", candidate, value)
     )
     band = chart.mark_rect(opacity=0.22).encode(
