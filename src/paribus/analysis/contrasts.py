@@ -72,7 +72,7 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
-    """Why two arms share no blocks of text; empty where they do."""
+    """Return why two arms share no blocks of text; empty where they do."""
     kinds = {table.results.trials[name, seed]["blocks"]["kind"] for name in (arm, reference)}
     # The same text has the same characters in each of its blocks, whatever its tokens are; but the
     # first token of the text, which no token predicts, is longer in one tokenizer than in another.
@@ -293,7 +293,7 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
 
 
 def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Why the metric does not mean the same in both arms; empty where it does."""
+    """Return why the metric does not mean the same in both arms; empty where it does."""
     study, declared = table.results.study, table.results.metrics[metric]
     return study.format.why_incomparable(study, declared, arm, reference)
 

@@ -98,7 +98,7 @@ class Sampling(Result):
         return Stages(first, _weights(self.study), one_look)
 
     def why_not(self, seeds: Collection[int]) -> str:
-        """Why pairs of these seeds cannot be tested; empty where they can."""
+        """Return why pairs of these seeds cannot be tested; empty where they can."""
         if self.look == 0:
             assert self.study.plan is not None
             return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"

@@ -76,7 +76,7 @@ def _fitted(x: Sequence[float], y: Floats) -> tuple[Floats, Floats]:
 
 
 def _least(slope: Floats, curvature: Floats, ends: tuple[float, float]) -> Floats:
-    """Where slope u + curvature u^2 is least between `ends`."""
+    """Return where slope u + curvature u^2 is least between `ends`."""
     bent = curvature > 0
     inside = np.clip(-slope / (2 * np.where(bent, curvature, 1.0)), *ends)
     # Without a least value inside, the better end; the middle where nothing slopes.

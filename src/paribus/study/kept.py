@@ -32,7 +32,7 @@ def require_kept(folder: Path) -> None:
 
 
 def _changed(kept: Path, name: str, digest: object) -> str:
-    """Why the file `name` is not the registered one; empty where it is."""
+    """Return why the file `name` is not the registered one; empty where it is."""
     file = kept / name
     try:
         if not file.resolve().is_relative_to(kept.resolve()):

@@ -53,7 +53,7 @@ def matrix_parameters(setting: Setting, vocab_size: int) -> int:
 
 
 def why_too_large(setting: Setting) -> str:
-    """Why nobody could train `setting`, whatever its text; empty where somebody could."""
+    """Return why nobody could train `setting`, whatever its text; empty where somebody could."""
     parameters = matrix_parameters(setting, vocab_size=0)
     if parameters > MOST_PARAMETERS:
         return (
