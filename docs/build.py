@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import base64
 import dataclasses
 import inspect
 import json
@@ -494,11 +495,41 @@ def heading_of(page: Path) -> tuple[str, str]:
     return title[1], re.split(r"(?<=[.?]) ", prose)[0]
 
 
+# The notebook
+
+
+def notebook() -> str:
+    """Return the executed notebook: its text, its code, and what each cell showed."""
+    cells = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join(_executed(cell) for cell in cells)
+
+
+def _executed(cell: dict[str, Any]) -> str:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    parts = [f"```python\n{source}\n```"]
+    for output in cell["outputs"]:
+        found = {kind: "".join(text) for kind, text in output["data"].items()}
+        if picture := found.get("image/svg+xml"):
+            data = base64.b64encode(picture.encode()).decode()
+            parts.append(
+                f'<img alt="{cell["metadata"]["alt"]}" src="data:image/svg+xml;base64,{data}">'
+            )
+        elif shown := found.get("text/html"):
+            # A blank line would end the HTML for a reader of Markdown.
+            parts.append("\n".join(line for line in shown.splitlines() if line.strip()))
+        else:
+            parts.append(f"```text\n{found['text/plain']}\n```")
+    return "\n\n".join(parts)
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "columns": columns,
     "commands": commands,
     "endpoints": endpoints,
     "exit-codes": exit_codes,
+    "notebook": notebook,
     "pages": page_list,
     "parts": parts,
     "python": python,

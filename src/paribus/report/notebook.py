@@ -6,6 +6,7 @@ Styles hold within what is shown, and a notebook that drops them shows plain tab
 from __future__ import annotations
 
 import base64
+import re
 from functools import cache, singledispatch
 from importlib.resources import files
 from typing import Any
@@ -96,6 +97,14 @@ def _filled(study: Study, **values: Any) -> str:
 
 @cache
 def _style() -> Markup:
-    """Return the page's style sheet, to stand nested in a rule of its own."""
+    """Return the page's style sheet, to stand nested in a rule of its own.
+
+    Sizes go by the letters around it, as a page that it stands in has a root of its own.
+    """
     text = files("paribus.report").joinpath("templates/page.css").read_text("utf-8")
-    return Markup(text.replace(":root", "&").replace("body {", "& {"))
+    text = (
+        text.replace(":root", "&")
+        .replace("body {", "& {")
+        .replace("font: 16px/1.5", "font: 15px/1.5")
+    )
+    return Markup(re.sub(r"(?<=\d)rem\b", "em", text))
