@@ -37,6 +37,10 @@ for (const level of ["error", "warn"])
 PROBE = """<script>
 (async () => {
   await report.ready;
+  const opened = Object.keys(report.views).length;
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  await new Promise((done) => setTimeout(done, 50));
+  await report.done;
   const lines = () => figures.map((figure) => {
     const marks = document.querySelectorAll(`#figure-${figure.name} .mark-line path,
       #figure-${figure.name} .mark-symbol path, #figure-${figure.name} .mark-area path`);
@@ -48,7 +52,7 @@ PROBE = """<script>
     document.querySelector(selector).click();
     await report.done;
   };
-  const seen = { before: lines(), drawn: Object.keys(report.views).length };
+  const seen = { opened, before: lines(), drawn: Object.keys(report.views).length };
   await click('input[name="arm"][value="LayerNorm"]');
   seen.hidden = lines();
   await click('input[name="arm"][value="LayerNorm"]');
@@ -107,6 +111,7 @@ def test_toggles_work_and_nothing_else_happens(
     seen = in_browser(render(results, analysis, decide(analysis)), tmp_path, BLUE)
     assert sorted(set(seen["problems"])) == []
     assert seen["requests"] == []
+    assert 2 < seen["opened"] < seen["drawn"]  # what is folded is drawn when it is opened
     assert seen["drawn"] > 20
     assert sum(seen["before"]) > 50
     assert sum(seen["hidden"]) == 0

@@ -23,7 +23,7 @@ from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
 from paribus.report.card import card
-from paribus.report.figures import Figure, colours, draw
+from paribus.report.figures import Figure, colours, draw, pairs_name
 from paribus.report.section_tables import (
     along_table,
     data_tables,
@@ -56,6 +56,13 @@ class Section:
     figures: list[Figure] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     figures_first: bool = False
+    folded: bool = False
+
+    @property
+    def contents(self) -> str:
+        """Tables and figures, counted: what a reader may expect who has not opened it."""
+        counts = ((len(self.figures), "figure"), (sum(bool(t.rows) for t in self.tables), "table"))
+        return ", ".join(numbers.plural(n, word) for n, word in counts if n)
 
 
 def write_report(
@@ -138,12 +145,21 @@ def filled(template: str, **values: Any) -> str:
 
 
 def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:
-    """Return what stands between verdict and trials; parts with nothing to say are left out."""
+    """Return what stands between verdict and trials; parts with nothing to say are left out.
+
+    Tuning, curves and seeds are what a reader asks for next. All else is folded.
+    """
+    seeds = {pairs_name(endpoint.metric) for endpoint in results.study.judged}
 
     def section(
         id_: str, *shown: Table | None, note: str = "", title: str = "", **more: Any
     ) -> Section:
-        figures = [f for f in drawn if f.section == id_ and f.name != "forest"]
+        figures = [
+            figure
+            for figure in drawn
+            if id_ == ("seeds" if figure.name in seeds else figure.section)
+            and figure.name != "forest"
+        ]
         there = [table for table in shown if table is not None]
         return Section(id_, title or id_.capitalize(), note, there, figures, **more)
 
@@ -158,13 +174,27 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     sections = [
         section("tuning", *tuning_tables(analysis), note=tuned, figures_first=True),
         section("sampling", *looks, note=sampling_method(analysis), title="Looks and stages"),
-        section("controls", tables.controls(analysis), note=no_controls, title="All else equal"),
-        section("endpoints", endpoints, claims, note=small, lines=tables.left_out(analysis)),
-        section("along", way, note=under_way, title="Along training"),
-        section("stability", tables.stability(analysis)),
-        section("diagnostics"),
-        section("evaluation", *evaluated),
-        section("data", *data_tables(results)),
+        section("along", way, note=under_way, title="Along training", figures_first=True),
+        section("seeds", note=small, title="Every seed"),
+        section(
+            "controls",
+            tables.controls(analysis),
+            note=no_controls or tables.controls_in_words(analysis),
+            title="All else equal",
+            folded=True,
+        ),
+        section(
+            "endpoints",
+            endpoints,
+            claims,
+            lines=tables.left_out(analysis),
+            title="Every endpoint",
+            folded=True,
+        ),
+        section("stability", tables.stability(analysis), folded=True),
+        section("diagnostics", folded=True),
+        section("evaluation", *evaluated, folded=True),
+        section("data", *data_tables(results), folded=True),
     ]
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
 

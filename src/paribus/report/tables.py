@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -354,6 +355,12 @@ def controls(analysis: Analysis) -> Table:
         wide=True,
         title="all else equal?",
     )
+
+
+def controls_in_words(analysis: Analysis) -> str:
+    """Return how many controls are in each state: `16 held, 2 declared`."""
+    states = Counter(control.state for control in analysis.controls)
+    return ", ".join(f"{n} {state}" for state, n in states.most_common())
 
 
 def stability(analysis: Analysis) -> Table:

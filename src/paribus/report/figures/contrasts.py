@@ -30,6 +30,7 @@ from paribus.statistics import Interval
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 26
+MOST_NAMED, MOST_TOLD = 2, 8  # contrasts in a title, and in a caption
 MOST_PAIRS = 60  # lines of one contrast
 LEAST_ROOM = 24  # of an axis, besides its labels
 SHAPES = ("circle", "square", "diamond", "cross")
@@ -84,8 +85,22 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         several = numbers.plural(left, "contrast")
         caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
         caption += f"{'is' if left == 1 else 'are'} not here, but in the tables."
-    title, wide = f"Every seed: {label}", len(pairs) > 2
+    title, wide = f"{label[0].upper()}{label[1:]}", len(pairs) > 2
+    rises = [_rises(analysis, arm, metric) for arm, _ in pairs]
+    caption += (
+        f" It rises {', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
+    )
+    if len(pairs) <= MOST_NAMED:
+        title += f" rises {', '.join(rises)}"
     return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
+
+
+def _rises(analysis: Analysis, arm: str, metric: str) -> str:
+    """Return at how many seeds an arm is above its reference: `at 5 of 5 seeds in RMSNorm`."""
+    paired = analysis.contrast(arm, metric).paired
+    deltas = [pair.delta for pair in paired.pairs] if paired else []
+    seeds = numbers.plural(len(deltas), "seed")
+    return f"at {sum(delta > 0 for delta in deltas)} of {seeds} in {names(analysis.study)[arm]}"
 
 
 def _pair_rows(
@@ -162,7 +177,10 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         "what lies within is too small to matter. Shapes say what the test found, adjusted by "
         "Holm's method over the registered contrasts and primary endpoints."
     )
-    heading = "Every contrast" + (f": {metric.label}" if len(study.judged) > 1 else "")
+    changes = [f"{row['arm']} {numbers.signed(row['mean'], metric.change_digits)}" for row in rows]
+    heading = f"Change of {metric.label}"
+    heading += f": {', '.join(changes)}" if len(rows) <= MOST_NAMED else ""
+    caption += f" {'; '.join(changes[:MOST_TOLD])}{' ...' if len(rows) > MOST_TOLD else '.'}"
     return Figure(name, "endpoints", heading, caption, chart, rows, stretch=False)
 
 

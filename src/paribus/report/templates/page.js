@@ -73,8 +73,13 @@ async function drawFigure(figure) {
   const place = document.getElementById(`figure-${figure.name}`);
   if (!place) return;
   const room = place.clientWidth;
+  if (!room) return;  // folded: drawn when it is opened
   views[figure.name]?.view.finalize();
   views[figure.name] = await vegaEmbed(place, fitted(figure, room), { renderer: "svg", actions: false });
+  // Its label says what is drawn; single marks would be read without it.
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", figure.definition.description);
+  place.querySelector("svg").setAttribute("aria-hidden", "true");
 }
 
 async function drawAll(which = figures) {
@@ -95,6 +100,18 @@ if (form) {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", (event) => { window.report.done = change(event); });
 }
+function open() {
+  const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = place?.closest("details");
+  if (folded) folded.open = true;
+}
+document.addEventListener("toggle", (event) => {
+  if (!event.target.open) return;
+  const inside = figures.filter((figure) => !views[figure.name] && event.target.contains(document.getElementById(`figure-${figure.name}`)));
+  window.report.done = Promise.all([window.report.done, drawAll(inside)]);
+}, true);
+window.addEventListener("hashchange", open);
+open();
 let width = window.innerWidth, timer;
 window.addEventListener("resize", () => {
   if (window.innerWidth === width) return;
