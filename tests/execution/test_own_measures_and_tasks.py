@@ -129,7 +129,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
             {"metric": "task_accuracy/typo"},
             {"metric": "surprise"},
         ],
-        inference={"target": "new items"},
+        inference={"target": "new items", "windows": "independent"},
         arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     )
     return paribus.run(study, folder / "r", workers=1)
