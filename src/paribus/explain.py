@@ -31,7 +31,14 @@ def explain(
 
     The keys of `model`, and at its top those of `also`, are what an unknown one may have meant.
     """
-    problems = error.errors(include_url=False)
+    # A list that is too short because its entries were refused is no problem of its own.
+    found = error.errors(include_url=False)
+    problems = [
+        one
+        for one in found
+        if one["type"] != "too_short"
+        or not any(o is not one and o["loc"][: len(one["loc"])] == one["loc"] for o in found)
+    ]
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     text = _explain_one(problems[0], model, also)
@@ -43,6 +50,8 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
     if problem["loc"] and isinstance(problem["loc"][0], int):  # of a dataclass, by its place
         location[0] = f"argument {problem['loc'][0] + 1}"
     key, value, kind = ".".join(location), problem["input"], problem["type"]
+    if kind == "invalid_key":
+        return f"key {problem['loc'][-1]!r} must be a text"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()

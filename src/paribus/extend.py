@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paribus.engine.data import corpus
     from paribus.engine.evaluation import Predictions, measure
     from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
+    from paribus.engine.execution.following import EachTrial
     from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
@@ -29,6 +30,7 @@ _HOMES = {
     "Backend": "paribus.engine.execution.backends",
     "Declaration": "paribus.study.trainer",
     "Drawing": "paribus.drawing",
+    "EachTrial": "paribus.engine.execution.following",
     "HeldOut": "paribus.engine.tasks",
     "ItemSums": "paribus.metric",
     "KeyValueCache": "paribus.engine.model",
@@ -64,6 +66,7 @@ __all__ = [
     "Backend",
     "Declaration",
     "Drawing",
+    "EachTrial",
     "HeldOut",
     "ItemSums",
     "KeyValueCache",

@@ -498,7 +498,8 @@ class Tuned(Result):
             for one in extremes
         )
         text = (
-            f"where both arms have the same values, {self.metric.label} changes by {low} to {high}"
+            f"where {arm} has the values of its reference, {self.metric.label} changes by "
+            f"{low} to {high}"
         ) + (f" {unit}" if unit not in ("", "1") else "")
         if extremes[0].mean < 0 < extremes[1].mean:
             text += ": its sign depends on the value"

@@ -246,7 +246,7 @@ def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
 
 def decide(
     folder: Annotated[
-        Path | None, Parameter(help="The results folder of a study; --rows needs none.")
+        Path | None, Parameter(help="The results folder of a study; not needed with --rows.")
     ] = None,
     *,
     rows: Annotated[
