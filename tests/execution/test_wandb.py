@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,21 +33,11 @@ def logged_in(file: Path) -> Iterator[bytes]:
             whole = b""
 
 
-def test_a_trial_is_written_to_a_run_of_its_own(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def read(file: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
+    """What a log says: the run, its config, and a row for each call of `log`."""
     from wandb.proto import wandb_internal_pb2
 
-    from paribus.engine.execution.wandb import WeightsAndBiases
-
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    trial = trained.results.finished[0]
-    sink = WeightsAndBiases(trained.study, tmp_path)
-    sink.progress(trial.arm, trial.seed, 2, 3.5)
-    sink.finished(trial)
-    sink.close()
-    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    rows, config, run = [], {}, None
+    run, config, rows = None, {}, []
     for data in logged_in(file):
         record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
         record.ParseFromString(data)
@@ -55,10 +47,32 @@ def test_a_trial_is_written_to_a_run_of_its_own(
         if record.HasField("history"):
             items = record.history.item
             rows.append({"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items})
+    return run, config, rows
+
+
+def test_a_trial_is_written_to_a_run_of_its_own(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paribus.engine.execution.wandb import WeightsAndBiases
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    trial = trained.results.finished[0]
+    sink = WeightsAndBiases(trained.study, tmp_path)
+    sink.progress(trial.arm, trial.seed, 2, 3.5)
+    sink.finished(trial)
+    sink.close()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    # On a busy machine wandb's own process writes the last row after `finish` has returned.
+    until = time.monotonic() + 20
+    run, config, rows = read(file)
+    while "evaluation/validation_loss" not in rows[-1] and time.monotonic() < until:
+        time.sleep(0.2)
+        run, config, rows = read(file)
     assert run is not None and run.run_group == trial.arm
     assert (config["arm"], config["seed"]) == (trial.arm, trial.seed)
     assert rows[0]["live/train_loss"] == 3.5
     steps = trained.results.trial_steps[trial.arm, trial.seed].to_pylist()
     logged = {row["step"]: row["train_loss"] for row in rows if "train_loss" in row}
     assert logged == {row["step"]: row["train_loss"] for row in steps}
-    assert any("evaluation/validation_loss" in row for row in rows)
+    scores = trial.read_json("evaluation.json")
+    assert rows[-1]["evaluation/validation_loss"] == scores["validation_loss"]
