@@ -96,7 +96,9 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
     change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
     lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
     on = f"on {target}" if target else ""
-    note = "; ".join(filter(None, (verdict.cost, lost, on)))
+    same = verdict.word == "SAME" and verdict.margin is not None
+    inside = f"inside ±{verdict.margin:g}" if same else ""
+    note = "; ".join(filter(None, (inside, verdict.cost, lost, on)))
     few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
     return CardRow(verdict.word, note, called, change, f"p {p}" if p else few)
 
