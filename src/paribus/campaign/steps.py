@@ -46,8 +46,8 @@ def try_idea(
     Raises ParibusError on bad input, with nothing recorded, and where a trial fails.
     """
     with campaign.lock():
-        idea = _taken_up(campaign, name, arm)
         work = _Work(campaign, run, register)
+        idea = _taken_up(work, name, arm)
         if idea.state == "screening":
             _screen(work, idea)
             idea = campaign.ideas[name]
@@ -103,8 +103,9 @@ def _known(campaign: Campaign, name: str) -> Idea:
     return ideas[name]
 
 
-def _taken_up(campaign: Campaign, name: str, arm: Mapping[str, Any] | None) -> Idea:
+def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
     """Return the idea that goes on, or a new one, which is counted from here on."""
+    campaign = work.campaign
     if campaign.is_ending:
         raise ParibusError(f"{campaign.path} has ended; begin another campaign in a new folder")
     ideas = campaign.ideas
@@ -128,8 +129,21 @@ def _taken_up(campaign: Campaign, name: str, arm: Mapping[str, Any] | None) -> I
         raise ParibusError(f"idea '{same[0]}' was tried with the same; it is not tested twice")
     for screen in (True, False):  # what is no arm is refused here, and not counted
         campaign.study_of(name, {name: arm}, screen=screen).setting(name)
+    _require_trainable(work, name, arm)
     campaign.add("begun", idea=name, arm=dict(arm), digest=digest_of(arm))
     return campaign.ideas[name]
+
+
+def _require_trainable(work: _Work, name: str, arm: Mapping[str, Any]) -> None:
+    """Register the screen, which tries the arm's own code: a slip in it is no idea that failed."""
+    home = work.campaign.home(name)
+    study = work.campaign.study_of(f"{name}-screen", {name: arm}, screen=True)
+    shutil.rmtree(home, ignore_errors=True)  # of one that was killed before it was counted
+    try:
+        work.register(study, home / "screen")
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
 
 
 def _unfinished(campaign: Campaign, name: str) -> str:

@@ -151,6 +151,15 @@ class Verdicts(Shown, list[Verdict]):
         super().__init__(verdicts)
         self.analysis = analysis
 
+    def __repr__(self) -> str:
+        """Return the word on each arm, endpoint by endpoint."""
+        said = (
+            f"{metric}: "
+            + ", ".join(f"{one.arm} {one.word}" for one in self if one.metric == metric)
+            for metric in dict.fromkeys(one.metric for one in self)
+        )
+        return f"<Verdicts {'; '.join(said)}>"
+
 
 def decide(analysis: Analysis) -> Verdicts:
     """Decide every contrast of the study on every primary endpoint, by its rule."""
