@@ -95,3 +95,15 @@ def _chi_range(df: float) -> tuple[float, float]:
     least = 2 * gammaincinv(df / 2, NEGLIGIBLE)
     most = 2 * gammainccinv(df / 2, NEGLIGIBLE)
     return math.sqrt(float(least) / df), math.sqrt(float(most) / df)
+
+
+def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
+    """Two-sided p of Fisher's exact test for `first` of `n_first` against `second` of `n_second`.
+
+    The sum over all tables of these margins that are no likelier than the one seen.
+    """
+    struck = first + second
+    tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
+    ways = [math.comb(n_first, k) * math.comb(n_second, struck - k) for k in tables]
+    seen = ways[first - tables.start]
+    return sum(way for way in ways if way <= seen) / sum(ways)
