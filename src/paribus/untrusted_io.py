@@ -134,12 +134,16 @@ def decode(
         raise ParibusError(f"{path} is not UTF-8 text (byte {error.start}); {way_out}") from None
 
 
-def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
+def parse_json(
+    text: str | bytes, where: str, way_out: str = "correct it", *, finite: bool = True
+) -> Any:
     """Return the value of a JSON text; `where` is what errors call it.
 
+    Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
-    return _parsed(_json, text, f"{where} is not valid JSON", where, way_out)
+    parse = _json if finite else json.loads
+    return _parsed(parse, text, f"{where} is not valid JSON", where, way_out)
 
 
 def _json(text: str | bytes) -> Any:
