@@ -31,6 +31,7 @@ from paribus.statistics import (
     LEAST_IN_BLOCK,
     MacroContrast,
     PairedContrast,
+    UnpairedContrast,
     contiguous_blocks,
     crossed_components,
     holm,
@@ -38,10 +39,14 @@ from paribus.statistics import (
     joined,
     macro_contrast,
     paired_contrast,
+    unpaired_contrast,
 )
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import STACKED
+
+
+LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 
 
 def block_scores(
@@ -211,26 +216,35 @@ def contrast_of(
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
     if table.results.metrics[metric].of_pair:
         theirs = dict.fromkeys(theirs, 1.0)
-    seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+    paired = table.results.study.is_paired
+    if paired:
+        seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+        why_not = sampled.why_not(seeds)
+    else:
+        seeds = tuple(seed for seed in sampled.seeds if seed in ours or seed in theirs)
+        why_not = _too_few(arm, ours) or _too_few(reference, theirs)
     left_out = [
         LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
         for seed in sampled.seeds
-        if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
+        if any(why := _why_left_out(table, arm, reference, seed, metric))
     ]
     broken = table.broken(arm)
-    why_not = sampled.why_not(seeds)
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
     elif incomparable := _why_incomparable(table, arm, reference, metric):
         why_not, left_out = incomparable, []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
+    elif not why_not:
+        why_not = _all_equal(table, metric, {reference: theirs, arm: ours})
     compared = _to_target(table, arm, reference, metric, seeds)
     if compared:
         ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
         theirs = theirs | {seed: one.restricted[1] for seed, one in compared.items()}
     late_ours = sum(one.ours == math.inf for one in compared.values())
     late_theirs = sum(one.theirs == math.inf for one in compared.values())
+    if not compared:
+        late_ours, late_theirs = (_never(table, name, metric) for name in (arm, reference))
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
@@ -241,7 +255,9 @@ def contrast_of(
         censored=(late_ours, late_theirs),
         choice=None if why_not else choice_of(table, tried, arm, reference, metric),
     )
-    if not why_not:
+    if not why_not and not paired:
+        contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
+    elif not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
         about = _about(table, contrast, sum(items.crossed.n_items)) if items else ""
         contrast = replace(
@@ -253,6 +269,8 @@ def contrast_of(
             target=_target(table, contrast, about),
             other_text=_other_text(table, contrast),
         )
+    if not paired:
+        return contrast, left_out
     capped_ours, capped_theirs = (
         table.capped(name, metric, sampled.seeds) for name in (arm, reference)
     )
@@ -262,6 +280,57 @@ def contrast_of(
         capped = _infer(table, *about)
         contrast = replace(contrast, capped=capped)
     return contrast, left_out
+
+
+def _why_left_out(
+    table: Table, arm: str, reference: str, seed: int, metric: str
+) -> tuple[str, ...]:
+    """Return of both arms why a seed is left out; of runs that are no pairs, what an arm has no run
+    of is not missed."""
+    study = table.results.study
+    return tuple(
+        table.why_unusable(name, seed, metric)
+        if study.is_paired or seed not in study.format.absent(study, name)
+        else ""
+        for name in (reference, arm)
+    )
+
+
+def _too_few(arm: str, values: Mapping[int, float]) -> str:
+    """Return why so few runs of an arm cannot be tested; empty where they can."""
+    if len(values) >= 2:
+        return ""
+    return f"{arm} has {plural(len(values), 'comparable run')}; inference needs two of each arm"
+
+
+def _all_equal(table: Table, metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
+    """Return that all runs of an arm have one score, which no sample of a continuous one has; empty
+    where it may be so: of whole numbers, where a score says its resolution, and of our own trainer,
+    whose seeds are proven to matter."""
+    study = table.results.study
+    if study.trainer == STACKED or _resolution(table, metric):
+        return ""
+    for arm, of in values.items():
+        first = next(iter(of.values()))
+        if len(of) < LEAST_EQUAL or set(of.values()) != {first} or first == round(first):
+            continue
+        if any(_never(table, name, metric) for name in values):
+            continue  # all stand at the budget
+        return (
+            f"all {len(of)} runs of {arm} have {table.results.metrics[metric].label} {first:g}: does "
+            "the program ignore its seed?"
+        )
+    return ""
+
+
+def _never(table: Table, arm: str, metric: str) -> int:
+    """Return in how many runs of other programs `arm` never came to the target of the metric."""
+    trials = table.results.trials.items()
+    return sum(
+        metric in record.get("facts", {}).get("censored", ())
+        for (name, _), record in trials
+        if name == arm
+    )
 
 
 def _to_target(
@@ -435,13 +504,32 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
 def _resolution(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
-    declared = table.results.metrics[metric]
+    declared, study = table.results.metrics[metric], table.results.study
+    if (stated := study.format.resolution(study, metric)) is not None:
+        return stated
     if trial is None or not declared.items:
         return None
     if isinstance(declared.items, str):
         asked = questions_asked(table, *trial, declared.task)
         return 1 / asked if asked else None
     return resolution(table, declared.items, trial)
+
+
+def _infer_unpaired(
+    table: Table, endpoint: Endpoint, baseline: dict[int, float], treatment: dict[int, float]
+) -> UnpairedContrast:
+    """Return the registered inference over the runs of both arms, which are no pairs."""
+    study, metric = table.results.study, table.results.metrics[endpoint.metric]
+    about = registered(study)
+    del about["test"]
+    return unpaired_contrast(
+        [metric.compared(value) for value in baseline.values()],
+        [metric.compared(value) for value in treatment.values()],
+        **about,
+        margin=_stated(table, endpoint, endpoint.margin),
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, endpoint.metric),
+    )
 
 
 def _infer(

@@ -76,7 +76,9 @@ class Table:
     def why_diverged(self, arm: str, seed: int) -> str:
         """Return why a trial is not finished, or learned nothing; empty where neither is so."""
         if (arm, seed) not in self.events:
-            return f"{arm} is not finished"
+            study = self.results.study
+            absent = seed in study.format.absent(study, arm)
+            return f"{arm} has no run of it" if absent else f"{arm} is not finished"
         events = self.events[arm, seed]
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import Verdict, Word, change_in_words
-from paribus.report.words import divergence_in_words, listed, missing_in_words, names
+from paribus.report.words import (
+    at_the_same_seed,
+    divergence_in_words,
+    listed,
+    missing_in_words,
+    names,
+)
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 
@@ -77,8 +83,13 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     cautions = [*invalid, *cautions]
     states = Counter(control.state for control in analysis.controls)
     held = states["held"] + states["declared"]
+    proven = f"{held} of {sum(states.values())} controls hold"
+    question = study.question or study.title or study.name
+    if analysis.runs:
+        proven = "controls: not recorded"
+        question = f"Exploratory: {question}" if analysis.runs.exploratory else question
     return Card(
-        study.question or study.title or study.name,
+        question,
         blocks,
         _reading(analysis, called),
         cautions[0] if cautions else "",
@@ -86,7 +97,7 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         _action(study, verdicts, called),
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
-            f"{held} of {sum(states.values())} controls hold",
+            proven,
         ),
     )
 
@@ -112,7 +123,7 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     direction = f"; {better.pop()} is better" if len(better) == 1 else ""
     family = ", p by Holm's method" if study.family > 1 else ""
     return (
-        f"Change against {against} at the same seed, "
+        f"Change against {against}{at_the_same_seed(study)}, "
         f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
     )
 
