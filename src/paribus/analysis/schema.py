@@ -506,14 +506,18 @@ class Analysis(Shown, Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
         read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
-        return super().to_dict() | read | {
-            "study": self.study.digest,
-            "metrics": {name: metric.about for name, metric in self.metrics.items()},
-            "controls": [asdict(control) for control in self.controls],
-            "events": [
-                {"arm": arm, "seed": seed} | events.to_dict()
-                for (arm, seed), events in self.events.items()
-            ],
-            "stability": [one.to_dict() for one in self.stabilities],
-            "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
-        }
+        return (
+            super().to_dict()
+            | read
+            | {
+                "study": self.study.digest,
+                "metrics": {name: metric.about for name, metric in self.metrics.items()},
+                "controls": [asdict(control) for control in self.controls],
+                "events": [
+                    {"arm": arm, "seed": seed} | events.to_dict()
+                    for (arm, seed), events in self.events.items()
+                ],
+                "stability": [one.to_dict() for one in self.stabilities],
+                "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
+            }
+        )

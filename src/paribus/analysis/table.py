@@ -44,7 +44,8 @@ class Table:
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
         for key, steps in results.trial_steps.items():
-            seen = events_in(steps["train_loss"].to_numpy(), results.study)
+            losses = steps["train_loss"].to_numpy() if len(steps) else np.empty(0)
+            seen = events_in(losses, results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             needed = results.must_be_finite

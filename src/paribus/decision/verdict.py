@@ -421,6 +421,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
     if analysis.runs:
+        found["described"] = _described(analysis, contrast, evidence)
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
@@ -438,6 +439,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         for control in analysis.controls
         if (control.arm, control.state) == (contrast.arm, "not proven")
         and control.name in NOT_PROVEN
+        and not (analysis.runs and control.detail.startswith("not recorded"))  # as all of them
     ]
     if is_judged:
         found["reused"] = _reused(analysis, contrast)
@@ -459,6 +461,24 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     return [Caution(code, text) for code, texts in found.items() for text in texts]
 
 
+def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[str]:
+    """Say first that so few runs are described, and how they differ where no interval can be."""
+    if evidence.n >= DESCRIPTIVE_BELOW:
+        return []
+    ours, theirs = (
+        list(analysis.summary(arm, contrast.metric).values.values())
+        for arm in (contrast.arm, contrast.reference)
+    )
+    told = f"{contrast.arm} has {numbers.plural(len(ours), 'run')} and {contrast.reference} "
+    told += f"{len(theirs)}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
+    if contrast.decided is None and ours and theirs:
+        change, digits = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs), 4
+        told += (
+            f" The means differ by {numbers.signed(change, max(digits, contrast.declared.digits))}."
+        )
+    return [told]
+
+
 def _exploratory(runs: RunsRecord) -> list[str]:
     return [f"Exploratory: {runs.exploratory}."] if runs.exploratory else []
 
@@ -476,7 +496,10 @@ def _of_runs(runs: RunsRecord) -> list[str]:
     if runs.excluded:
         counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
         found.append(f"Crashed runs were left out: {counts}.")
-    for what, files in (("could not be read", runs.refused), ("are of no known form", runs.skipped)):
+    for what, files in (
+        ("could not be read", runs.refused),
+        ("are of no known form", runs.skipped),
+    ):
         if files:
             path, why = files[0]
             of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -48,6 +49,7 @@ class Card:
         reading: how to read the numbers, a line.
         caution: the most important thing that the answer depends on; empty for nothing.
         more: how many cautions there are besides.
+        cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
     """
@@ -59,6 +61,7 @@ class Card:
     more: int
     action: str
     facts: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
@@ -99,7 +102,32 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
             f"{len(analysis.events)} of {analysis.n_trials} trials",
             proven,
         ),
+        tuple(cautions),
     )
+
+
+def markdown(shown: Card) -> str:
+    """Return a card as Markdown, for the comment of a pull request."""
+    lines = [f"### {_plain(shown.question)}", ""]
+    for metric, rows in shown.blocks.items():
+        lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
+        for row in rows:
+            note = f" ({row.note})" if row.note else ""
+            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+        lines.append("")
+    lines.append(_plain(shown.reading))
+    lines += [_plain(line) for line in (shown.action, *shown.cautions) if line]
+    lines += ["", f"<sub>{_plain('; '.join(shown.facts))}.</sub>"]
+    return "\n".join(lines) + "\n"
+
+
+# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
+MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+
+
+def _plain(text: str) -> str:
+    return MARKED.sub(r"\\\1", text.replace("\n", " "))
 
 
 def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> CardRow:

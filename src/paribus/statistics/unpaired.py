@@ -34,10 +34,10 @@ from .conventions import (
 )
 from .deciding import Decided, DecidingTest, decided
 from .distributions import (
-    brentq,
     fisher_exact,
     noncentral_t_cdf,
     noncentrality_interval,
+    root,
     stdtr,
     stdtrit,
 )
@@ -214,7 +214,7 @@ def welch_detectable(
     most = 1.0
     while lacking(most) < 0:
         most *= 2
-    return float(brentq(lacking, 0.0, most)) * error
+    return root(lacking, 0.0, most) * error
 
 
 def required_runs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
+from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import plural
@@ -98,8 +98,8 @@ def judge(
 def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
     """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
     end; no ledger hears of it."""
-    with unrecorded(), tempfile.TemporaryDirectory(prefix="paribus-") as folder:
-        yield run(study, home or Path(folder) / "runs", reading=reading)
+    with unrecorded(), fleeting() as folder:
+        yield run(study, home or folder / "runs", reading=reading)
 
 
 def is_paths(data: Any) -> bool:
@@ -109,9 +109,7 @@ def is_paths(data: Any) -> bool:
     return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
 
 
-def columns(
-    options: Mapping[str, Any], *, arm: str, seed: str, scores: Sequence[str]
-) -> Columns:
+def columns(options: Mapping[str, Any], *, arm: str, seed: str, scores: Sequence[str]) -> Columns:
     """Return what the columns of a table mean."""
     named = [one for one in scores if not one.endswith(TO_TARGET)]
     of_arm = "" if arm in FROM_PATH else arm
@@ -232,14 +230,18 @@ def exploratory(
     directions += [direction(one, None) for one in scores[1:]]
     values = {
         one: {
-            label: [score_of(run, one, at_step) for run in runs if one == first or one in run.scores]
+            label: [
+                score_of(run, one, at_step) for run in runs if one == first or one in run.scores
+            ]
             for label, runs in by_label.items()
         }
         for one in scores
     }
     if crashed == "exclude":
         by_label = {
-            label: [run for run, v in zip(runs, values[first][label], strict=True) if math.isfinite(v)]
+            label: [
+                run for run, v in zip(runs, values[first][label], strict=True) if math.isfinite(v)
+            ]
             for label, runs in by_label.items()
         }
     if empty := [label for label, runs in by_label.items() if not runs]:

@@ -192,7 +192,9 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
     seeds = [seed_of(run, section) for run in runs]
     for seed, n in Counter(seeds).items():
         if seed and n > 1:
-            twins = [run.source or "a row" for run, of in zip(runs, seeds, strict=True) if of == seed]
+            twins = [
+                run.source or "a row" for run, of in zip(runs, seeds, strict=True) if of == seed
+            ]
             raise ParibusError(
                 f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
                 "is no run of its own, or name another column of seeds"
@@ -278,7 +280,9 @@ def _budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
     wanted = [one.metric for one in study.endpoints if one.metric.endswith(TO_TARGET)]
     found = {}
     for name in wanted:
-        ends = [spent[-1] for run in runs if len(spent := spent_by(run, study.primary.metric, name))]
+        ends = [
+            spent[-1] for run in runs if len(spent := spent_by(run, study.primary.metric, name))
+        ]
         found[name] = float(min(ends)) if ends else math.nan
     return found
 

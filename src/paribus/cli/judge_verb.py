@@ -1,0 +1,200 @@
+"""`paribus judge`: a verdict on runs that are there, whoever's program made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from paribus.cli.options import PLAIN, Answer, show, show_path
+from paribus.errors import ParibusError
+
+if TYPE_CHECKING:
+    from paribus.readers import Reading
+    from paribus.results import Results
+    from paribus.study import Study
+
+
+def judge(
+    paths: Annotated[
+        list[str] | None,
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="Files, folders and patterns; label=PATTERN names the arm of its runs.",
+        ),
+    ] = None,
+    /,
+    *,
+    score: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="The score that decides; more of them stand beside it."),
+    ] = None,
+    margin: Annotated[
+        float | None, Parameter(help="The smallest difference that matters, in the score's unit.")
+    ] = None,
+    better: Annotated[
+        Literal["lower", "higher"] | None,
+        Parameter(help="Which direction is better; by default what the score's name says."),
+    ] = None,
+    arm: Annotated[
+        str | None, Parameter(help="The column or fact that names the arm; by default arm.")
+    ] = None,
+    arm_from: Annotated[
+        str | None, Parameter(help="What else names it: folder or name of the file, or a fact.")
+    ] = None,
+    seed: Annotated[str, Parameter(help="The column or fact that is the seed.")] = "seed",
+    baseline: Annotated[
+        str | None, Parameter(help="The arm that others are compared with; by default baseline.")
+    ] = None,
+    pair: Annotated[
+        Literal["seed"] | None,
+        Parameter(help="Runs of one seed share data and initial values: compare them as pairs."),
+    ] = None,
+    reader: Annotated[
+        str | None, Parameter(help="How the files are read; by default each is recognised.")
+    ] = None,
+    step: Annotated[
+        str, Parameter(help="The column of steps, where a run has several rows of a table.")
+    ] = "",
+    item: Annotated[
+        str, Parameter(help="The column of items, where a run has a row for each question.")
+    ] = "",
+    at_step: Annotated[
+        float | None, Parameter(help="The step at which scores are read; by default the last.")
+    ] = None,
+    target: Annotated[
+        float | None,
+        Parameter(help="Compare what runs need to come to this value of the score, too."),
+    ] = None,
+    crashed: Annotated[
+        Literal["data", "exclude"],
+        Parameter(help="Whether a run without a finite score is a result, or is left out."),
+    ] = "data",
+    resolution: Annotated[
+        float | None,
+        Parameter(help="The smallest difference that the score can show, where runs may be equal."),
+    ] = None,
+    alpha: Annotated[float, Parameter(help="The chance of a false claim, over all arms.")] = 0.05,
+    study: Annotated[
+        str | None,
+        Parameter(help="A registered [runs] study: its file or results folder says all of this."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        Parameter(help="A folder to keep the records in, for report, paper and verify."),
+    ] = None,
+    page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
+    answer: Answer = PLAIN,
+) -> int:
+    """Judge runs that are there: tables, logs, anybody's trainer."""
+    if arm and arm_from:
+        raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
+    if page is not None:
+        from paribus.report import prepare
+
+        prepare()
+    from paribus.trainers.judging import columns, exploratory, judged, read_runs
+
+    named, scores = arm or arm_from or "arm", score or []
+    about = {"step": step, "item": item}
+    if study is not None:
+        stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
+        stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
+        if given := [name for name, value in stated.items() if value]:
+            raise ParibusError(
+                f"{', '.join(given)} is what the study says; leave it out beside --study"
+            )
+        registered, home = _registered(study, results)
+        reading = _read(registered, paths, reader)
+        from paribus.trainers import run
+
+        found = run(registered, home, **({"reading": reading} if reading else {}))
+        return _give(found, page, answer)
+    if not paths:
+        raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+    reading, named = read_runs(
+        paths, reader, columns(about, arm=named, seed=seed, scores=scores), arm=named
+    )
+    made = exploratory(
+        reading,
+        scores=scores,
+        margin=margin,
+        baseline=baseline,
+        better=better,
+        arm=named,
+        seed=seed,
+        pair=pair is not None,
+        at_step=at_step,
+        target=target,
+        crashed=crashed,
+        resolution=resolution,
+        alpha=alpha,
+        name=results.name if results else "judged",
+        **about,
+    )
+    if answer.verbose:
+        _show_files(reading)
+    with judged(made, reading, results) as found:
+        return _give(found, page, answer)
+
+
+def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:
+    """Return a study of runs, by its file or its results folder, and where its records are."""
+    from paribus.results import ResultsFolder
+    from paribus.study import load_study
+    from paribus.study.trainer import RUNS
+
+    home = Path(name)
+    if home.is_dir():
+        study, results = ResultsFolder(home).read_study(), home
+    else:
+        study = load_study(name)
+    if study.trainer != RUNS:
+        raise ParibusError(
+            f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
+            "decide` judges its results"
+        )
+    return study, results
+
+
+def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading | None:
+    """Return the runs in the files that are named; None where the study names its own."""
+    if not paths:
+        return None
+    from paribus.study.runs import section_of
+    from paribus.trainers.judging import read_runs
+    from paribus.trainers.runs import columns_of
+
+    section = section_of(study)
+    columns = columns_of(section, study.metrics)
+    return read_runs(paths, reader or section.reader or None, columns, arm=section.arm)[0]
+
+
+def _show_files(reading: Reading) -> None:
+    """Print what became of the files."""
+    show(f"{reading.counts}.")
+    for what, files in (("refused", reading.refused), ("skipped", reading.skipped)):
+        for path, why in files:
+            show_path(f"{what}: {path}: {why}")
+
+
+def _give(results: Results, page: Path | None, answer: Answer) -> int:
+    """Analyse, decide, write the page, print the card; returns the exit code."""
+    from paribus.cli.commands import analysed, give
+
+    analysis, verdicts = analysed(results)
+    written: list[str] = []
+    if page is not None:
+        from paribus.files import write_bytes
+        from paribus.report import draw, render
+
+        drawn = draw(results, analysis)
+        write_bytes(page, render(results, analysis, verdicts, drawn).encode())
+        written.append(f"page: {page}")
+    if answer.verbose:
+        from paribus.cli import printed
+
+        show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
+    return give(analysis, verdicts, answer, written)
