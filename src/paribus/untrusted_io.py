@@ -35,6 +35,7 @@ TABLE_ROWS = 100_000_000
 TABLE_COLUMNS = 1_000_000
 TABLE_MEMORY = 16 * 1024 * MIB
 WEIGHTS_BYTES = 1024 * 1024 * MIB
+LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 # Tables and lists inside one another; a study has five.

@@ -14,6 +14,7 @@ folder that declares a `Reader` is found by itself; a user's own is named by its
 
 from paribus.readers.port import Columns, Reader, Run, Source, reader
 from paribus.readers.read import Reading, counted_once, read, shipped_readers
+from paribus.readers.tables import runs_of
 
 __all__ = [
     "Columns",
@@ -24,5 +25,6 @@ __all__ = [
     "counted_once",
     "read",
     "reader",
+    "runs_of",
     "shipped_readers",
 ]

@@ -13,14 +13,15 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, reader, seed_in
+from paribus.readers.port import Run, Source, as_number, reader, seed_in
 from paribus.untrusted_io import MIB
 
-BAR = re.compile(rb"^={20,}\r?$", re.MULTILINE)
+BAR = b"=" * 20
 STEP = re.compile(rb"step:(\d{1,12})/(\d{1,12}) ")
 # A value is whole where something follows it: a unit or a space.
 PAIR = re.compile(rb"(\w+):([-+.\w]+?)(ms|s)?(?=\s)")
 LOGGED = re.compile(rb"step:\d+/\d+ (val|train)_")
+BITS = re.compile(rb"step:\d+/\d+ val_loss:\S+ val_bpb:")
 PYTORCH = re.compile(rb"PyTorch (?:version )?([0-9][\w.+]*)")
 DEVICE = re.compile(rb"(?:NVIDIA|AMD) (?:GeForce |RTX )?[A-Z]+[0-9]+[\w -]*?(?= {2}| *\|)")
 MOST_SOURCE = 16 * MIB
@@ -28,7 +29,8 @@ DIGEST = 12  # characters of it that name an arm
 
 
 def _detects(source: Source) -> bool:
-    return bool(LOGGED.search(source.head) or LOGGED.search(source.tail))
+    # With bits per byte it is one of parameter-golf's, a descendant.
+    return source.matches(LOGGED) and not (source.has(b" val_bpb:") and source.matches(BITS))
 
 
 @reader(
@@ -48,12 +50,11 @@ def modded_nanogpt(source: Source) -> Iterator[Run]:
         if before is not None:
             before.append(piece)
             text = b"".join(before)
-            # Early logs have the line before the source as well.
-            bars = [bar for bar in BAR.finditer(text) if text[: bar.start()].strip()]
-            if bars:
-                facts |= _of_source(BAR.sub(b"", text[: bars[0].start()], 1))
-                facts |= _of_environment(text[bars[0].end() :])
-            if bars or LOGGED.search(piece) or len(text) > MOST_SOURCE:
+            bar = _bar(text)
+            if bar:
+                facts |= _of_source(text[: bar[0]])
+                facts |= _of_environment(text[bar[1] :])
+            if bar or LOGGED.search(piece) or len(text) > MOST_SOURCE:
                 before = None  # without it, standard output alone
         whole = piece.endswith(b"\n")
         for step, planned, pairs in _validations(piece):
@@ -69,8 +70,24 @@ def modded_nanogpt(source: Source) -> Iterator[Run]:
         yield _finished(run)
 
 
+def _bar(text: bytes) -> tuple[int, int] | None:
+    """Return where the line of `=` after the source begins and ends; None where there is none.
+
+    Early logs have such a line before the source as well, and programs have them in comments.
+    """
+    at = text.find(BAR)
+    while at >= 0:
+        start, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+        end = len(text) if end < 0 else end
+        if not text[start:end].rstrip(b"\r").strip(b"=") and text[:start].strip(b"=\r\n"):
+            return start, end
+        at = text.find(BAR, end)
+    return None
+
+
 def _of_source(text: bytes) -> dict[str, str | float]:
-    digest = hashlib.sha256(text.replace(b"\r\n", b"\n").rstrip()).hexdigest()
+    text = text.lstrip(b"=") if text.startswith(BAR) else text
+    digest = hashlib.sha256(text.replace(b"\r\n", b"\n").strip()).hexdigest()
     return {"source_digest": digest, "arm": digest[:DIGEST]} if text.strip() else {}
 
 
@@ -110,19 +127,12 @@ def _starts_again(run: Run, step: int) -> bool:
 def _add(run: Run, step: int, pairs: list[tuple[bytes, bytes, bytes]]) -> None:
     for name, value, unit in pairs:
         if name == b"train_time":
-            seconds = _number(value)
+            seconds = as_number(value)
             if seconds is not None:
                 seconds /= 1000 if unit == b"ms" else 1
                 run.curves.setdefault("train_seconds", []).append((step, seconds))
-        elif name.startswith(b"val_") and (number := _number(value)) is not None:
+        elif name.startswith(b"val_") and (number := as_number(value)) is not None:
             run.curves.setdefault(name.decode(), []).append((step, number))
-
-
-def _number(text: bytes) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _finished(run: Run) -> Run:

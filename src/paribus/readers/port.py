@@ -7,6 +7,8 @@ averaged or left out here.
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,15 +18,16 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.untrusted_io import (
+    LOG_BYTES,
     MIB,
     RECORD_BYTES,
     TABLE_BYTES,
+    decode,
     open_regular,
     parse_json,
     read_bytes,
 )
 
-LOG_BYTES = 64 * 1024 * MIB  # a log, read in pieces
 PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
@@ -103,18 +106,37 @@ class Source:
         return Path(self.path).name
 
     @cached_property
-    def head(self) -> bytes:
-        """Its first bytes, at most HEAD_BYTES."""
+    def ends(self) -> tuple[bytes, bytes]:
+        """Its first and its last bytes, at most HEAD_BYTES each: what it is recognised by."""
         with open_regular(self.path, TABLE_BYTES) as file:
-            return file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
+            if len(head) < HEAD_BYTES:
+                return head, head
+            file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
+            return head, file.read(HEAD_BYTES)
 
-    @cached_property
+    @property
+    def head(self) -> bytes:
+        """Its first bytes."""
+        return self.ends[0]
+
+    @property
     def tail(self) -> bytes:
-        """Its last bytes, at most HEAD_BYTES."""
-        with open_regular(self.path, TABLE_BYTES) as file:
-            size = file.seek(0, 2)
-            file.seek(max(size - HEAD_BYTES, 0))
-            return file.read(HEAD_BYTES)
+        """Its last bytes; of a small file all of them."""
+        return self.ends[1]
+
+    @property
+    def header(self) -> str:
+        """Its first line, without its end."""
+        return self.head.partition(b"\n")[0].decode("utf-8-sig", "replace").rstrip("\r")
+
+    def has(self, word: bytes) -> bool:
+        """Return whether a word is in its first or last bytes."""
+        return any(word in end for end in self.ends)
+
+    def matches(self, pattern: re.Pattern[bytes]) -> bool:
+        """Return whether a pattern is in its first or last bytes."""
+        return any(map(pattern.search, self.ends))
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content in pieces of about PIECE_BYTES that end with a line.
@@ -153,6 +175,10 @@ class Source:
         return parse_json(
             read_bytes(self.path, RECORD_BYTES), self.path, "is it whole?", finite=False
         )
+
+
+class SkippedError(ParibusError):
+    """A file that is left to another one: its items are read with that one."""
 
 
 Read = Callable[[Source], Iterable[Run]]
@@ -199,3 +225,50 @@ def seed_in(path: str) -> float | None:
     none."""
     found = SEED.findall(path)
     return float(found[-1]) if found else None
+
+
+def as_number(text: str | bytes) -> float | None:
+    """Return the number that a text is, NaN and infinities too; None for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value of a JSON file is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def as_float(value: float) -> float:
+    """Return a number of a JSON file, which may be an integer of any length."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, exactly summed; NaN of none."""
+    given = list(values)
+    return math.fsum(given) / len(given) if given else math.nan
+
+
+def csv_rows(
+    source: Source, delimiter: str = ",", *, quoted: bool = True
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of a small CSV file by column; what a short row lacks is empty.
+
+    A last line without an end is left out: it may be cut. Raises ParibusError.
+    """
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    texts = (decode(line, source.path) for line in source.lines() if line.endswith(b"\n"))
+    rows = csv.reader(texts, delimiter=delimiter, quoting=quoting)
+    try:
+        header = [name.strip().removeprefix("\ufeff") for name in next(rows, [])]
+        for row in rows:
+            if any(cell.strip() for cell in row):
+                cells = [*row, *[""] * len(header)]
+                yield dict(zip(header, map(str.strip, cells), strict=False))
+    except csv.Error as error:
+        raise ParibusError(f"{source.path}, line {rows.line_num}: {error}") from None

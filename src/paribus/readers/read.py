@@ -11,13 +11,15 @@ from pathlib import Path
 
 from paribus.declared import declared
 from paribus.errors import ParibusError
-from paribus.readers.port import Columns, Reader, Run, Source
+from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
 from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
 PACKAGE = "paribus.readers"
 WORD = "--reader"
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
+NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
+IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -86,8 +88,11 @@ def read(
                 continue
             runs = list(_runs(chosen, source))
             if not runs:
-                raise ParibusError(f"{path}: reader '{chosen.name}' finds no run in it")
+                told = f"reader '{chosen.name}' finds no run in it"
+                raise ParibusError(f"{path}: {told}") if is_named else SkippedError(told)
             reading.runs += runs
+        except SkippedError as error:
+            reading.skipped.append((path, str(error)))
         except ParibusError as error:
             reading.refused.append((path, str(error)))
     if once:
@@ -96,24 +101,63 @@ def read(
 
 
 def counted_once(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
-    """Return the runs without those that were there already, and these with the first of each.
+    """Return the runs without those that were there already, and these with the other of each.
 
-    A copy has equal values at all steps, and says nothing else of the run: of its arm, seed or
-    time. Where times differ a program ran twice with equal results: that is for a judge to see.
-    What only the copy knows, such as the source's digest, is put to the first.
+    A copy has equal values at all its steps, and says nothing else of the arm, the seed or the
+    source: standard output beside the log, an earlier checkpoint of the same run. The longer one
+    stays, and takes what only the other knows. Where times of training differ a program ran twice
+    with equal results: that is for a judge to see.
     """
-    first: dict[object, Run] = {}
     kept: list[Run] = []
     copies: list[tuple[str, str]] = []
+    by_start: dict[object, list[int]] = {}  # places in `kept`
     for run in runs:
-        key = _fingerprint(run)
-        same = first.setdefault(key, run) if key else run
-        if same is run or not _agree(same, run):
+        starts = [
+            (name, *map(_spelt, curve[:LEAST_OF_A_CURVE]))
+            for name, curve in run.curves.items()
+            if len(curve) >= LEAST_OF_A_CURVE
+        ]
+        places = {place: None for start in starts for place in by_start.get(start, ())}
+        same = next((place for place in places if _is_copy(kept[place], run)), None)
+        if same is None:
+            same = len(kept)
             kept.append(run)
-            continue
-        same.facts = run.facts | same.facts
-        copies.append((run.source, same.source))
+        else:
+            longer, other = sorted((kept[same], run), key=_points, reverse=True)
+            longer.facts = other.facts | longer.facts
+            copies.append((other.source, longer.source))
+            kept[same] = longer
+        for start in starts:
+            by_start.setdefault(start, []).append(same)
     return kept, copies
+
+
+def _points(run: Run) -> int:
+    return sum(map(len, run.curves.values()))
+
+
+def _is_copy(one: Run, other: Run) -> bool:
+    """Return whether each curve of one is the beginning of the other's, or that of its."""
+    shared = one.curves.keys() & other.curves.keys()
+    pairs = [(one.curves[name], other.curves[name]) for name in shared]
+    lengths = [(len(first), len(second)) for first, second in pairs]
+    if any(a < b for a, b in lengths) and any(a > b for a, b in lengths):
+        return False
+    said = IDENTITY if any(a != b for a, b in lengths) else (*IDENTITY, "train_seconds")
+    if any(
+        one.facts[name] != other.facts[name]
+        for name in said
+        if name in one.facts and name in other.facts
+    ):
+        return False
+    return all(
+        list(map(_spelt, first[: len(second)])) == list(map(_spelt, second[: len(first)]))
+        for first, second in pairs
+    )
+
+
+def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
+    return point[0], None if math.isnan(point[1]) else point[1]  # NaN is not equal to itself
 
 
 def _found(name: str) -> Reader:
@@ -129,6 +173,8 @@ def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
 
 def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader | None:
     """Return the reader of a file; None for a file of a folder that none reads."""
+    if not is_named and source.name.lower().endswith(NO_LOGS):
+        return None
     found = [one for one in known if not one.general and one.detects(source)]
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     if not found and (is_named or source.columns != Columns()):
@@ -166,18 +212,3 @@ def _files(paths: Paths) -> Iterator[tuple[str, bool]]:
             if real not in seen:
                 seen.add(real)
                 yield file, is_named
-
-
-def _fingerprint(run: Run) -> object:
-    longest = max(map(len, run.curves.values()), default=0)
-    if longest < LEAST_OF_A_CURVE:
-        return None
-    return tuple(sorted((name, tuple(map(_spelt, curve))) for name, curve in run.curves.items()))
-
-
-def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
-    return point[0], None if math.isnan(point[1]) else point[1]  # NaN is not equal to itself
-
-
-def _agree(one: Run, other: Run) -> bool:
-    return all(one.facts[name] == other.facts[name] for name in one.facts.keys() & other.facts)
