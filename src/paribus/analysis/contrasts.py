@@ -45,7 +45,6 @@ from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import STACKED
 
-
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 
 
@@ -317,8 +316,8 @@ def _all_equal(table: Table, metric: str, values: Mapping[str, Mapping[int, floa
         if any(_never(table, name, metric) for name in values):
             continue  # all stand at the budget
         return (
-            f"all {len(of)} runs of {arm} have {table.results.metrics[metric].label} {first:g}: does "
-            "the program ignore its seed?"
+            f"all {len(of)} runs of {arm} have {table.results.metrics[metric].label} {first:g}: "
+            "does the program ignore its seed?"
         )
     return ""
 

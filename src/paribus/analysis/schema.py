@@ -67,12 +67,12 @@ BudgetState = Literal["within", "over", "not shown"]
 
 @dataclass(frozen=True)
 class Stabilities(Result):
-    """Events of an arm against its reference, over the seeds that both have finished; where runs are
-    no pairs, over all of either.
+    """Events of an arm against its reference, over the seeds that both have finished; where runs
+    are no pairs, over all of either.
 
     Attributes:
-        holm_p: McNemar's p (or Fisher's, of runs that are no pairs) of `any_event`, over looks and stages, adjusted over the contrasts; None
-            for fewer than five pairs.
+        holm_p: McNemar's p of `any_event` (Fisher's, where runs are no pairs), over looks and
+            stages, adjusted over the contrasts; None for fewer than five pairs or runs.
     """
 
     arm: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,6 +11,7 @@ from paribus.cli.options import PLAIN, Answer, show, show_path
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
+    from paribus.decision.published import PublishedRule
     from paribus.readers import Reading
     from paribus.results import Results
     from paribus.study import Study
@@ -44,7 +45,9 @@ def judge(
     arm_from: Annotated[
         str | None, Parameter(help="What else names it: folder or name of the file, or a fact.")
     ] = None,
-    seed: Annotated[str, Parameter(help="The column or fact that is the seed.")] = "seed",
+    seed: Annotated[
+        str | None, Parameter(help="The column or fact that is the seed; by default seed.")
+    ] = None,
     baseline: Annotated[
         str | None, Parameter(help="The arm that others are compared with; by default baseline.")
     ] = None,
@@ -77,6 +80,10 @@ def judge(
         Parameter(help="The smallest difference that the score can show, where runs may be equal."),
     ] = None,
     alpha: Annotated[float, Parameter(help="The chance of a false claim, over all arms.")] = 0.05,
+    rule: Annotated[
+        str | None,
+        Parameter(help="Say what a published rule says of each arm, too; or a rule.toml."),
+    ] = None,
     study: Annotated[
         str | None,
         Parameter(help="A registered [runs] study: its file or results folder says all of this."),
@@ -97,8 +104,9 @@ def judge(
         prepare()
     from paribus.trainers.judging import columns, exploratory, judged, read_runs
 
-    named, scores = arm or arm_from or "arm", score or []
-    about = {"step": step, "item": item}
+    published = _published(rule)
+    scores = score or ([published.score] if published else [])
+    better = better or (published.better if published and not score else None)
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
@@ -111,12 +119,11 @@ def judge(
         from paribus.trainers import run
 
         found = run(registered, home, **({"reading": reading} if reading else {}))
-        return _give(found, page, answer)
+        return _give(found, page, answer, published)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
-    reading, named = read_runs(
-        paths, reader, columns(about, arm=named, seed=seed, scores=scores), arm=named
-    )
+    meant = columns(scores, arm, seed, step, item, pair=pair is not None)
+    reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
     made = exploratory(
         reading,
         scores=scores,
@@ -124,20 +131,22 @@ def judge(
         baseline=baseline,
         better=better,
         arm=named,
-        seed=seed,
+        seed=seed or "seed",
         pair=pair is not None,
         at_step=at_step,
         target=target,
         crashed=crashed,
         resolution=resolution,
         alpha=alpha,
+        alone=published is not None,
+        step=step,
+        item=item,
         name=results.name if results else "judged",
-        **about,
     )
     if answer.verbose:
         _show_files(reading)
     with judged(made, reading, results) as found:
-        return _give(found, page, answer)
+        return _give(found, page, answer, published)
 
 
 def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:
@@ -172,6 +181,15 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
     return read_runs(paths, reader or section.reader or None, columns, arm=section.arm)[0]
 
 
+def _published(name: str | None) -> PublishedRule | None:
+    """Return the published rule of that name, or in that file; None where none is asked."""
+    if name is None:
+        return None
+    from paribus.decision.published import find_published
+
+    return find_published(name)
+
+
 def _show_files(reading: Reading) -> None:
     """Print what became of the files."""
     show(f"{reading.counts}.")
@@ -180,7 +198,9 @@ def _show_files(reading: Reading) -> None:
             show_path(f"{what}: {path}: {why}")
 
 
-def _give(results: Results, page: Path | None, answer: Answer) -> int:
+def _give(
+    results: Results, page: Path | None, answer: Answer, published: PublishedRule | None
+) -> int:
     """Analyse, decide, write the page, print the card; returns the exit code."""
     from paribus.cli.commands import analysed, give
 
@@ -197,4 +217,9 @@ def _give(results: Results, page: Path | None, answer: Answer) -> int:
         from paribus.cli import printed
 
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
+    if published is not None:
+        from paribus.decision.published import answers_of
+
+        found = answers_of(published, analysis, results.trials)
+        written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
     return give(analysis, verdicts, answer, written)

@@ -63,8 +63,9 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
         f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
-        f"and the change{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval "
-        f"by the test that decides. {_margin_in_words(endpoint)}"
+        f"and the change{at_the_same_seed(study)} with its "
+        f"{numbers.level(study.inference.alpha)} interval by the test that decides. "
+        + _margin_in_words(endpoint)
         + (f", the smallest effect worth detecting {worth:g}." if worth is not None else ".")
         + (
             f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
@@ -141,8 +142,8 @@ def endpoints(analysis: Analysis) -> Table:
     return Table(
         "endpoints",
         "Every endpoint: mean and SD over seeds, and the change to the arm's reference"
-        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by the test that "
-        f"decides. {not_measured(analysis)}".strip(),
+        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by "
+        f"the test that decides. {not_measured(analysis)}".strip(),
         ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
@@ -290,8 +291,8 @@ def estimates(analysis: Analysis) -> Table:
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     caption = (
         f"Every contrast: differences{at_the_same_seed(analysis.study)}, with the intervals of the "
-        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, in "
-        "the family of the primary endpoint or of the secondary ones."
+        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's "
+        "method, in the family of the primary endpoint or of the secondary ones."
     )
     head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
     return replace(contrasts(analysis).only(*head), caption=caption)
@@ -310,9 +311,9 @@ def tests(analysis: Analysis) -> Table:
     if not analysis.study.is_paired:
         tests = ("p", "Holm p", "df", "permutation", "TOST p", "Hedges g", "SDs", "detectable")
         caption = (
-            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, with "
-            "its degrees of freedom; beside it p of the permutation test with its least possible "
-            "value; two one-sided tests against the margin, by Holm's method; Hedges' g over the "
+            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
+            "with its degrees of freedom; beside it p of the permutation test with its least "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g over the "
             "pooled SD with its interval, the SDs of the arm and of its reference, and the "
             "difference that is detected at the registered power."
         )

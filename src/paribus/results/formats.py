@@ -165,7 +165,7 @@ def read_as(model: type[Model], path: Path) -> Model:
     return as_model(model, value, path)
 
 
-def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return values, none of them null, as an Arrow array: texts, numbers or booleans.
 
     `pa.array` asks first whether they are pandas', and imports that where it is installed.

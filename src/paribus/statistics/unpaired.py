@@ -133,7 +133,7 @@ class Welch(Result):
         )
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Runs of each arm that detect `effect`; None where nothing varies, or no number does."""
+        """Return the runs of each arm that detect `effect`; None where no number is known to."""
         if self.constant:
             return None
         try:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +23,10 @@ from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, read
 from paribus.results import Results
 from paribus.study import Study, load_study
-from paribus.study.bounds import Seed
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
 from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
-    Runs,
     labelled_runs,
     score_of,
     seed_of,
@@ -49,8 +48,8 @@ def judge(
     margin: float | None = None,
     baseline: str | None = None,
     better: Better | None = None,
-    arm: str = "arm",
-    seed: str = "seed",
+    arm: str | None = None,
+    seed: str | None = None,
     pair: bool = False,
     **options: Any,
 ) -> Verdicts:
@@ -65,7 +64,8 @@ def judge(
             shown to be the same.
         baseline: the arm that others are compared with; by default the one that is called so.
         better: "lower" or "higher"; by default what the name of the score says, if it does.
-        arm, seed: the columns that tell runs apart; of files also "folder" or "name".
+        arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
+            may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which is said.
         options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
             `alpha`, `name`, `question`: as `exploratory` has them.
@@ -73,12 +73,12 @@ def judge(
     Raises ParibusError in one line on bad input.
     """
     scores = [score] if isinstance(score, str) else list(score)
-    about = {"arm": arm, "seed": seed, "scores": scores}
+    meant = columns(scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=pair)
+    arm, seed = arm or "arm", seed or "seed"
     if is_paths(data):
-        reader = options.pop("reader", None)
-        reading, arm = read_runs(data, reader, columns(options, **about), arm=arm)
+        reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
     else:
-        reading = table_runs(data, columns(options, **about))
+        reading = table_runs(data, meant)
     study = exploratory(
         reading,
         scores=scores,
@@ -109,12 +109,21 @@ def is_paths(data: Any) -> bool:
     return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
 
 
-def columns(options: Mapping[str, Any], *, arm: str, seed: str, scores: Sequence[str]) -> Columns:
-    """Return what the columns of a table mean."""
-    named = [one for one in scores if not one.endswith(TO_TARGET)]
-    of_arm = "" if arm in FROM_PATH else arm
-    step, item = (options.get(name) or "" for name in ("step", "item"))
-    return Columns(tuple(named), of_arm, seed, step=step, item=item)
+def columns(
+    scores: Sequence[str],
+    arm: str | None,
+    seed: str | None,
+    step: str = "",
+    item: str = "",
+    *,
+    pair: bool = False,
+) -> Columns:
+    """Return what the columns of a table mean, as far as it is said: what is not named may be there
+    or not, but of pairs the seeds, and of runs with several rows both."""
+    several = bool(step or item)
+    arm = arm or ("arm" if several else "")
+    seed = seed or ("seed" if several or pair else "")
+    return Columns(tuple(scores), "" if arm in FROM_PATH else arm, seed, step=step, item=item)
 
 
 def read_runs(
@@ -124,6 +133,8 @@ def read_runs(
     each path that is given as `label=path`. Raises ParibusError."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     labelled = [split_label(os.fspath(path)) for path in given]
+    if columns and any(label for label, _ in labelled) and columns.arm == "arm":
+        columns = replace(columns, arm="")
     if not any(label for label, _ in labelled):
         return read([path for _, path in labelled], reader, columns=columns), arm
     bare = [path for label, path in labelled if not label]
@@ -151,9 +162,9 @@ def split_label(path: str) -> tuple[str, str]:
 
 def table_runs(data: Any, columns: Columns) -> Reading:
     """Return the runs of a table of pandas, polars or Arrow. Raises ParibusError."""
-    from paribus.readers.table import runs_of
+    from paribus.readers import runs_of
 
-    return Reading(runs=runs_of(as_arrow(data), columns), files=0)
+    return Reading(runs=runs_of(as_arrow(data).to_batches(), columns, "the table"))
 
 
 def as_arrow(data: Any) -> Any:
@@ -195,6 +206,7 @@ def exploratory(
     resolution: float | None = None,
     test: str | None = None,
     alpha: float = 0.05,
+    alone: bool = False,
     step: str = "",
     item: str = "",
     name: str = "judged",
@@ -209,6 +221,7 @@ def exploratory(
         crashed: whether a run without a finite score is a result, or is left out.
         resolution: the smallest difference that the first score can show.
         test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
+        alone: whether there may be one arm alone, of which nothing is said.
     Raises ParibusError.
     """
     if not scores:
@@ -218,7 +231,10 @@ def exploratory(
         raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
     section = RunsSection(arm=arm, seed=seed, at_step=at_step, crashed=crashed)
     by_label = labelled_runs(reading.runs, section)
-    _require_arms(by_label, reading.runs, arm, baseline)
+    if not (alone and len(by_label) == 1):
+        _require_arms(by_label, reading.runs, arm, baseline)
+    elif baseline is None:
+        baseline = next(iter(by_label))
     if baseline is None and BASELINE in by_label:
         baseline = BASELINE
     if baseline not in by_label:
@@ -226,6 +242,8 @@ def exploratory(
         hint = f"; {nearest(baseline, by_label)}" if baseline else ""
         missing = f"baseline '{baseline}' is no arm{hint}" if baseline else "no baseline is named"
         raise ParibusError(f"{missing}; arms and their runs: {told}")
+    for one in scores:
+        _require_score(one, reading.runs)
     first, directions = scores[0], [direction(one, better) for one in scores[:1]]
     directions += [direction(one, None) for one in scores[1:]]
     values = {
@@ -256,9 +274,8 @@ def exploratory(
     }
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
-    if item or all(first in run.items for run in reading.runs):
-        if _same_items(reading.runs, first):
-            specs[first]["by_item"] = True
+    if _same_items(reading.runs, first):
+        specs[first]["by_item"] = True
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
         endpoints[0]["margin"] = float(margin)
@@ -292,6 +309,15 @@ def exploratory(
     )
 
 
+def _require_score(score: str, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where no run has this score."""
+    if not any(score in run.scores for run in runs):
+        known = sorted({name for run in runs for name in run.scores})
+        raise ParibusError(
+            f"no run has a score '{score}': {nearest(score, known) if known else 'none has any'}"
+        )
+
+
 def _question(score: str, others: list[str], baseline: str) -> str:
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     return f"{readable(score)} of {shown} against {baseline}"
@@ -305,14 +331,14 @@ def _require_arms(
         known = sorted({name for run in runs for name in run.facts})
         which = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {which}: {nearest(arm, known)}; say what does "
-            "with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
+            f"nothing called '{arm}' names the arm of {which}: {nearest(arm, known)}; say what "
+            "does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
         )
     if len(by_label) == 1:
         label = next(iter(by_label))
         raise ParibusError(
-            f"all {len(runs)} runs are of one arm, '{label}', and nothing can be compared; say what "
-            "tells arms apart with --arm, --arm-from, or label=PATTERN"
+            f"all {len(runs)} runs are of one arm, '{label}', and nothing can be compared; say "
+            "what tells arms apart with --arm, --arm-from, or label=PATTERN"
         )
 
 

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,18 @@ class Runs:
         """Yield the record of each trial. Raises ParibusError where a run is not there."""
         found: dict[Trial, Run] = {}
         for arm, runs in self._by_arm(study).items():
-            found |= {(arm, seed): run for seed, run in numbered(arm, runs, study).items()}
+            mine = numbered(arm, runs, study)
+            found |= {(arm, seed): run for seed, run in mine.items()}
+            if more := len(runs) - len(mine):
+                told = f"{plural(more, 'run')} of {arm}"
+                self.notes.append(f"{told} of seeds that the study does not have left out.")
         if missing := [trial for trial in trials if trial not in found]:
             arm, seed = missing[0]
             there = Counter(name for name, _ in found)
             raise ParibusError(
-                f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of arm "
-                f"'{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is one "
-                "whose score is NaN"
+                f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of "
+                f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
+                "one whose score is NaN"
             )
         budgets = _budgets(study, [found[trial] for trial in trials])
         for trial in trials:
@@ -186,7 +190,7 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
     or, of pairs, where one has none.
 
     Runs that are no pairs are numbered in the order of their files where their seeds are not those
-    of the study.
+    of the study. A run of a seed that the study does not have is left out.
     """
     section = section_of(study)
     seeds = [seed_of(run, section) for run in runs]
@@ -199,18 +203,19 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
                 f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
                 "is no run of its own, or name another column of seeds"
             )
-    known = {str(seed): seed for seed in study.seeds}
-    if all(seed in known for seed in seeds):
-        return {known[seed]: run for seed, run in zip(seeds, runs, strict=True)}
-    if study.is_paired:
-        odd = next(seed for seed in seeds if seed not in known)
-        raise ParibusError(
-            f"arm '{arm}' has a run of seed '{odd}', which is none of the study"
-            if odd
-            else f"arm '{arm}' has runs without a seed, which pairs need"
-        )
     absent = study.format.absent(study, arm)
-    return dict(zip((seed for seed in study.seeds if seed not in absent), runs, strict=False))
+    needed = {str(seed): seed for seed in study.seeds if seed not in absent}
+    by_seed = {needed[of]: run for run, of in zip(runs, seeds, strict=True) if of in needed}
+    if study.is_paired and "" in seeds:
+        raise ParibusError(f"arm '{arm}' has runs without a seed, which pairs need")
+    if study.is_paired or len(by_seed) == len(needed):
+        return by_seed
+    if len(runs) > len(needed):
+        raise ParibusError(
+            f"arm '{arm}' has {len(runs)} runs, and the study is of {len(needed)}: say which by "
+            "their seeds"
+        )
+    return dict(zip(needed.values(), runs, strict=False))
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> float:
@@ -230,7 +235,8 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
         )
     if name in run.scores:
         return run.scores[name]
-    if "crashed" in run.facts or "cut" in run.facts:
+    # An empty cell, or a log that ends before its first value.
+    if not run.scores or run.reader in ("", "table") or run.facts.keys() & {"crashed", "cut"}:
         return math.nan
     known = nearest(name, run.scores) if run.scores else "it has none"
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")

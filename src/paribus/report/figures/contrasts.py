@@ -184,8 +184,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         else "No margin was stated."
     )
     caption = (
-        f"Change of {metric.label}{at_the_same_seed(study)}, each arm minus its reference, with its "
-        f"{level} interval by the test that decides. {band_of} Shapes say what the test found, adjusted by "
+        f"Change of {metric.label}{at_the_same_seed(study)}, each arm minus its reference, with "
+        f"its {level} interval by the test that decides. {band_of} Shapes say what the test "
+        "found, adjusted by "
         "Holm's method over the registered contrasts and primary endpoints."
     )
     changes = [f"{row['arm']} {numbers.signed(row['mean'], metric.change_digits)}" for row in rows]

@@ -335,10 +335,10 @@ def _inference(analysis: Analysis) -> str:
         f"interval inverts the test. {_targets(analysis)}Holm's method holds the family of the "
         f"primary endpoint at {inference.alpha:g} ({plural(len(study.contrasts), 'contrast')}), "
         "that of the secondary ones by itself. A change is within the margin by two one-sided "
-        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than five "
-        f"{'pairs' if study.is_paired else 'runs of an arm'} are described and not tested; rates of "
-        f"events are compared by {'McNemar' if study.is_paired else 'Fisher'}'s exact test. "
-        "A diverged trial leaves the comparison of quality and counts as an event."
+        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than "
+        f"five {'pairs' if study.is_paired else 'runs of an arm'} are described and not tested; "
+        f"rates of events are compared by {'McNemar' if study.is_paired else 'Fisher'}'s exact "
+        "test. A diverged trial leaves the comparison of quality and counts as an event."
     )
 
 
