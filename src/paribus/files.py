@@ -95,7 +95,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         handle, partial = _new_file(path)
         try:
             with os.fdopen(handle, "wb") as file:
-                _store(file, content, lasting=_lasts(path))
+                if _lasts(path):
+                    _store(file, content)
+                else:
+                    file.write(content)
+                    file.flush()
                 os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
                 _require_allowed(path)
                 os.replace(partial, path)
@@ -170,12 +174,11 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _store(file: BinaryIO, content: bytes, *, lasting: bool = True) -> None:
-    """Write every byte here, and bring it to the disk where it is to last."""
+def _store(file: BinaryIO, content: bytes) -> None:
+    """Write every byte here, and bring it to the disk."""
     file.write(content)
     file.flush()
-    if lasting:
-        os.fsync(file.fileno())
+    os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

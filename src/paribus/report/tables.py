@@ -313,8 +313,8 @@ def tests(analysis: Analysis) -> Table:
         caption = (
             "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
             "with its degrees of freedom; beside it p of the permutation test with its least "
-            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g over the "
-            "pooled SD with its interval, the SDs of the arm and of its reference, and the "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g "
+            "over the pooled SD with its interval, the SDs of the arm and its reference, and the "
             "difference that is detected at the registered power."
         )
     table = contrasts(analysis).only(*WHOSE, *tests)
