@@ -237,7 +237,7 @@ def as_number(text: str | bytes) -> float | None:
 
 def is_number(value: Any) -> bool:
     """Return whether a value of a JSON file is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is float or type(value) is int
 
 
 def as_float(value: float) -> float:
