@@ -37,7 +37,9 @@ NO_SCORES = ("lrm", "num_tokens")
 
 
 def _detects(source: Source) -> bool:
-    return any(map(source.has, WORDS)) and source.matches(LOGGED)
+    # With this summary it is one of autoresearch, whose trainer is made from it.
+    named = any(map(source.has, WORDS)) and not source.has(b"---\nval_bpb: ")
+    return named and source.matches(LOGGED)
 
 
 @reader("nanochat", says="standard output of its training scripts", detects=_detects)
@@ -101,7 +103,7 @@ def _is_miniseries(source: Source) -> bool:
 @reader("nanochat-miniseries", says="the CSV of runs/miniseries.sh", detects=_is_miniseries)
 def nanochat_miniseries(source: Source) -> Iterator[Run]:
     """Yield a run for each depth, which is its arm."""
-    for row in csv_rows(source):
+    for row in csv_rows(source, COLUMNS):
         numbers = {key: as_number(text) for key, text in row.items()}
         facts: dict[str, str | float] = {"arm": f"d{row['depth']}"}
         names = {"num_iterations": "steps", "train_time_sec": "train_seconds"}

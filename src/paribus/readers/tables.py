@@ -281,7 +281,7 @@ def _batches(source: Source) -> Iterator[pa.RecordBatch]:
             yield from _json_lines(source)
         else:
             yield from _csv(source)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
 
 
@@ -324,7 +324,9 @@ def _csv(source: Source) -> Iterator[pa.RecordBatch]:
     )
     read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
     with regular_path(source.path, TABLE_BYTES) as path:
-        yield from pyarrow.csv.open_csv(path, read, parse, convert)
+        batches = pyarrow.csv.open_csv(path, read, parse, convert)
+        _ = batches.schema.names  # raises UnicodeDecodeError where they are no UTF-8
+        yield from batches
 
 
 def _delimiter(source: Source) -> str:
