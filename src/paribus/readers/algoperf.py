@@ -21,7 +21,7 @@ def algoperf(source: Source) -> Iterator[Run]:
     Where it lies says what it is of: the arm is the submission's folder, above `study_<i>`.
     """
     run = Run("", facts=_place(source.path))
-    for row in csv_rows(source):
+    for row in csv_rows(source, (STEP, SECONDS)):
         step, seconds = as_number(row[STEP]), as_number(row[SECONDS])
         if step is None or seconds is None:
             continue

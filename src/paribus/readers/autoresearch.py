@@ -23,7 +23,7 @@ def _is_table(source: Source) -> bool:
 @reader("autoresearch", says="results.tsv, a row for each idea", detects=_is_table)
 def autoresearch(source: Source) -> Iterator[Run]:
     """Yield a run for each row, its commit the arm; the second column is the score."""
-    for row in csv_rows(source, delimiter="\t", quoted=False):
+    for row in csv_rows(source, ("commit", "status"), "\t", quoted=False):
         columns = list(row)
         score = columns[1]
         value = as_number(row[score])
@@ -32,7 +32,7 @@ def autoresearch(source: Source) -> Iterator[Run]:
             number = as_number(row[key])
             facts[key] = row[key] if number is None or key == "commit" else number
         if row["status"] == "crash" or value is None or (value == 0 and "bpb" in score):
-            yield Run("", facts=facts | {"crashed": row["description"] or "crash"})
+            yield Run("", facts=facts | {"crashed": row.get("description") or "crash"})
         else:
             yield Run("", scores={score: value}, facts=facts)
 
@@ -50,7 +50,8 @@ def _is_log(source: Source) -> bool:
 def autoresearch_log(source: Source) -> Iterator[Run]:
     """Yield the run of a log: its summary, from `val_bpb:` on."""
     run = Run("")
-    summary = source.tail[[*SCORE.finditer(source.tail)][-1].end() :]
+    starts = [match.end() for match in SCORE.finditer(source.tail)]
+    summary = source.tail[starts[-1] :] if starts else b""
     for name, text in SUMMARY.findall(summary):
         if (number := as_number(text)) is None:
             continue
@@ -63,4 +64,5 @@ def autoresearch_log(source: Source) -> Iterator[Run]:
         run.facts["seed"] = seed
     if not source.tail.endswith(b"\n"):
         run.facts["cut"] = "the last line has no end"
-    yield run
+    if run.scores:
+        yield run

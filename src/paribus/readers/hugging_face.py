@@ -24,15 +24,19 @@ def hugging_face(source: Source) -> Iterator[Run]:
     if not isinstance(history, list):
         raise ParibusError(f"{source.path} has no log_history; is it whole?")
     run = Run("")
+    costs: dict[str, bool] = {}  # of a name: there are few, and many entries
     for entry in history:
         step = entry.get("step") if isinstance(entry, dict) else None
         if not is_number(step):
             continue
+        at = as_float(step)
         for name, value in entry.items():
-            if name == "train_runtime" and is_number(value):
-                run.facts["train_seconds"] = as_float(value)
-            if is_number(value) and not name.endswith(COSTS):
-                run.curves.setdefault(name, []).append((as_float(step), as_float(value)))
+            if name not in costs:
+                costs[name] = name.endswith(COSTS)
+            if not costs[name] and is_number(value):
+                run.curves.setdefault(name, []).append((at, as_float(value)))
+        if is_number(seconds := entry.get("train_runtime")):
+            run.facts["train_seconds"] = as_float(seconds)
     for name, curve in run.curves.items():
         run.scores[name] = curve[-1][1]
     for fact, key in (("steps", "global_step"), ("planned_steps", "max_steps")):

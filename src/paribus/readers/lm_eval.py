@@ -1,10 +1,13 @@
 """lm_eval: `results_<date>.json`, with the items of `samples_<task>_<date>.jsonl` beside it.
 
+Files of results before version 0.4, and those named by a user, are read as well.
+
 An item is named by doc_id and doc_hash, so that only the same document pairs with itself.
 """
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +25,11 @@ from paribus.readers.port import (
 )
 from paribus.untrusted_io import is_regular, parse_json
 
+TABLE = re.compile(rb'"results"\s*:\s*\{')
 HASH = 16  # characters of a document's hash that name it
-SAMPLES = re.compile(r"samples_(.+)_(\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl")
-DATE = re.compile(r"results_(\d{4}-\d\d-\d\dT[\d.:-]+)\.json")
+DATED = r"_(\d{4}-\d\d-\d\dT[\d.:-]+)"
+SAMPLES = re.compile(rf"samples_(.+){DATED}\.jsonl")
+RESULTS = re.compile(rf".+{DATED}\.json")
 # What a line of samples says beside its metrics, in versions that do not list them.
 ABOUT = ("doc_id", "target", "filter")
 
@@ -32,8 +37,8 @@ ABOUT = ("doc_id", "target", "filter")
 def _detects(source: Source) -> bool:
     return (
         source.name.endswith(".json")
-        and b'"results"' in source.head
-        and (b',none"' in source.head or source.has(b'"lm_eval_version"'))
+        and bool(TABLE.search(source.head))
+        and any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
     )
 
 
@@ -50,12 +55,12 @@ def lm_eval(source: Source) -> Iterator[Run]:
             if is_number(value) and "stderr" not in key and key != "sample_len":
                 run.scores[_score(task, *key.split(",", 1))] = as_float(value)
     config = about.get("config")
+    config = config if isinstance(config, dict) else {}
     for fact, value in (
-        ("arm", about.get("model_name")),
-        ("model", about.get("model_name")),
+        ("arm", about.get("model_name") or config.get("model_args")),
+        ("model_args", config.get("model_args")),
         ("lm_eval_version", about.get("lm_eval_version")),
-        ("model_args", config.get("model_args") if isinstance(config, dict) else None),
-        ("evaluation_seed", config.get("random_seed") if isinstance(config, dict) else None),
+        ("evaluation_seed", config.get("random_seed")),
     ):
         if isinstance(value, str) and value:
             run.facts[fact] = value
@@ -80,9 +85,9 @@ def lm_eval_samples(source: Source) -> Iterator[Run]:
     """Yield the run that the samples of one task are of, where its results are not beside them."""
     match = SAMPLES.fullmatch(source.name)
     task, date = match.groups() if match else (source.name, "")
-    results = Path(source.path).parent / f"results_{date}.json"
-    if is_regular(results):
-        raise SkippedError(f"read with {results.name}")
+    for file in Path(source.path).parent.glob(f"*_{glob.escape(date)}.json"):
+        if date and is_regular(file):
+            raise SkippedError(f"read with {file.name}")
     run = Run("")
     _add_items(run, source, task)
     run.scores |= {name: mean(items.values()) for name, items in run.items.items()}
@@ -96,7 +101,7 @@ def _score(task: str, metric: str, filtered: str = "none") -> str:
 
 def _samples_beside(source: Source) -> list[tuple[str, str]]:
     """Return the files of samples of the same date, and the task of each."""
-    date = DATE.fullmatch(source.name)
+    date = RESULTS.fullmatch(source.name)
     if not date:
         return []
     found = []

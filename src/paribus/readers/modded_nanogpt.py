@@ -23,7 +23,7 @@ PAIR = re.compile(rb"(\w+):([-+.\w]+?)(ms|s)?(?=\s)")
 LOGGED = re.compile(rb"step:\d+/\d+ (val|train)_")
 BITS = re.compile(rb"step:\d+/\d+ val_loss:\S+ val_bpb:")
 PYTORCH = re.compile(rb"PyTorch (?:version )?([0-9][\w.+]*)")
-DEVICE = re.compile(rb"(?:NVIDIA|AMD) (?:GeForce |RTX )?[A-Z]+[0-9]+[\w -]*?(?= {2}| *\|)")
+DEVICE = re.compile(rb"(?:NVIDIA|AMD) (?:GeForce |RTX )?[A-Z]+[0-9]+[\w -]*?(?= {2}| *\|| with )")
 MOST_SOURCE = 16 * MIB
 DIGEST = 12  # characters of it that name an arm
 

@@ -237,7 +237,7 @@ def as_number(text: str | bytes) -> float | None:
 
 def is_number(value: Any) -> bool:
     """Return whether a value of a JSON file is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is float or type(value) is int
 
 
 def as_float(value: float) -> float:
@@ -255,17 +255,21 @@ def mean(values: Iterable[float]) -> float:
 
 
 def csv_rows(
-    source: Source, delimiter: str = ",", *, quoted: bool = True
+    source: Source, needed: Iterable[str], delimiter: str = ",", *, quoted: bool = True
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a small CSV file by column; what a short row lacks is empty.
 
-    A last line without an end is left out: it may be cut. Raises ParibusError.
+    A last line without an end is left out: it may be cut. Raises ParibusError for what is no such
+    file, or lacks a needed column.
     """
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     texts = (decode(line, source.path) for line in source.lines() if line.endswith(b"\n"))
     rows = csv.reader(texts, delimiter=delimiter, quoting=quoting)
     try:
         header = [name.strip().removeprefix("\ufeff") for name in next(rows, [])]
+        for name in needed:
+            if name not in header:
+                raise ParibusError(f"{source.path} has no column '{name}'")
         for row in rows:
             if any(cell.strip() for cell in row):
                 cells = [*row, *[""] * len(header)]

@@ -165,7 +165,16 @@ def _found(name: str) -> Reader:
 
 
 def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
-    for number, run in enumerate(chosen.read(source), start=1):
+    try:
+        runs = list(chosen.read(source))
+    except ParibusError:
+        raise
+    except Exception as error:  # it may be the user's code
+        if chosen in shipped_readers().values():
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{source.path}: reader '{chosen.name}' failed: {told}") from error
+    for number, run in enumerate(runs, start=1):
         run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
         run.reader = chosen.name
         yield run

@@ -83,6 +83,20 @@ class _Numbers(NamedTuple):
     missing: np.ndarray
 
 
+class _Facts(NamedTuple):
+    """A column of anything: its different values, and which of them each row has."""
+
+    name: str
+    values: list[Value | None]
+    codes: list[int]
+
+    @classmethod
+    def of(cls, name: str, column: pa.Array) -> _Facts:
+        encoded = column.dictionary_encode("encode")
+        values = [_fact(value) for value in encoded.dictionary.to_pylist()]
+        return cls(name, values, encoded.indices.to_pylist())
+
+
 class _Gathered:
     """What the rows say so far, by run."""
 
@@ -114,7 +128,7 @@ class _Gathered:
         for row, key in enumerate(zip(*keys, strict=True) if keys else [()] * batch.num_rows):
             groups.setdefault(key, []).append(row)
         others = [name for name in names if name not in meant and names.count(name) == 1]
-        facts = {name: _plain(batch.column(name)) for name in others}
+        facts = [_Facts.of(name, batch.column(name)) for name in others]
         scores = {name: self._numbers(batch, name) for name in columns.scores}
         told = self._texts(batch, columns.metric) if columns.metric else []
         values = self._numbers(batch, columns.value) if columns.metric else None
@@ -125,7 +139,7 @@ class _Gathered:
             if run is None:
                 run = self.found[key] = Run("", facts=self._identity(key))
                 self.changing[key] = set()
-            self._add_facts(run, self.changing[key], facts, rows)
+            self._add_facts(run, self.changing[key], facts, rows, only=len(groups) == 1)
             for name in columns.scores:
                 self._add(run, name, rows, scores[name], places, items)
             if values is not None:
@@ -158,15 +172,18 @@ class _Gathered:
         return facts
 
     def _add_facts(
-        self, run: Run, changing: set[str], facts: dict[str, list[Value | None]], rows: list[int]
+        self, run: Run, changing: set[str], facts: list[_Facts], rows: list[int], *, only: bool
     ) -> None:
-        """Add what other columns say, of those that say the same in every row of the run."""
-        for name, values in facts.items():
+        """Add what other columns say, of those that say the same in every row of the run.
+
+        `only` says that all rows of the batch are of this run.
+        """
+        for name, values, codes in facts:
             if name in changing:
                 continue
-            said = {values[row] for row in rows} | (
-                {run.facts[name]} if name in run.facts else set()
-            )
+            said = set(values if only else (values[codes[row]] for row in rows))
+            if name in run.facts:
+                said.add(run.facts[name])
             if len(said) > 1:
                 changing.add(name)
                 run.facts.pop(name, None)
@@ -247,11 +264,6 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _plain(column: pa.Array) -> list[Value | None]:
-    """Return a column as facts: numbers, or texts."""
-    return [_fact(value) for value in column.to_pylist()]
-
-
 def _fact(value: Any) -> Value | None:
     if value is None or value == "":
         return None
@@ -269,7 +281,7 @@ def _batches(source: Source) -> Iterator[pa.RecordBatch]:
             yield from _json_lines(source)
         else:
             yield from _csv(source)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
 
 
@@ -312,7 +324,9 @@ def _csv(source: Source) -> Iterator[pa.RecordBatch]:
     )
     read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
     with regular_path(source.path, TABLE_BYTES) as path:
-        yield from pyarrow.csv.open_csv(path, read, parse, convert)
+        batches = pyarrow.csv.open_csv(path, read, parse, convert)
+        _ = batches.schema.names  # raises UnicodeDecodeError where they are no UTF-8
+        yield from batches
 
 
 def _delimiter(source: Source) -> str:
