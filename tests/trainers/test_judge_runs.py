@@ -453,3 +453,30 @@ def test_a_study_of_runs_is_read_without_its_files(tmp_path: Path) -> None:
     with judged(study, reading, tmp_path / "kept") as results:
         assert results.n_trials == 10
     assert load_study(tmp_path / "kept" / "study.json").is_same(study)
+
+
+def test_claims_about_new_questions_have_the_error_of_both() -> None:
+    """Items are paired by their names, whatever order a run has them in."""
+    rng = np.random.default_rng(11)
+    hard = rng.normal(0, 1, 60)
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "doc": [], "loss": []}
+    for arm, shift in (("base", 0.0), ("new", -0.15)):
+        for seed in range(6):
+            off = rng.normal(0, 0.02)
+            for doc in rng.permutation(60):
+                rows["variant"].append(arm)
+                rows["seed"].append(seed)
+                rows["doc"].append(f"doc-{doc}")
+                rows["loss"].append(3 + hard[doc] + shift + off + rng.normal(0, 0.3))
+    these = judge(rows, item="doc", seed="seed")
+    assert these[0].word == "BETTER" and these.analysis.contrasts[0].items is None
+    new = judge(rows, item="doc", seed="seed", new_items=True)
+    contrast = new.analysis.contrasts[0]
+    assert contrast.items is not None and contrast.items_about == "60 items"
+    assert contrast.decided is not None and contrast.decided.test == "crossed_welch"
+    assert new[0].word == "BETTER" and "60 items" in new[0].sentence
+    paired = judge(rows, item="doc", seed="seed", new_items=True, pair=True)
+    assert paired.analysis.contrasts[0].items_about == "60 items"
+    lost = {name: values[1:] for name, values in rows.items()}
+    with pytest.raises(ParibusError, match="same items"):
+        judge(lost, item="doc", seed="seed", new_items=True)

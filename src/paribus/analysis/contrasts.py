@@ -32,6 +32,7 @@ from paribus.statistics import (
     MacroContrast,
     PairedContrast,
     UnpairedContrast,
+    UnpairedMacro,
     contiguous_blocks,
     crossed_components,
     holm,
@@ -40,6 +41,7 @@ from paribus.statistics import (
     macro_contrast,
     paired_contrast,
     unpaired_contrast,
+    unpaired_macro,
 )
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
@@ -75,14 +77,16 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
     return R + (y - R * x) / x.mean(axis=1, keepdims=True)
 
 
-def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
-    """Return why two arms share no blocks of text; empty where they do."""
-    kinds = {table.results.trials[name, seed]["blocks"]["kind"] for name in (arm, reference)}
+def why_other_blocks(table: Table, arm: str, reference: str, seed: int, other: int) -> str:
+    """Return why two arms share no blocks of text, by a trial of each: that of `arm` at `seed`, of
+    `reference` at `other`; empty where they do."""
+    trials = ((arm, seed), (reference, other))
+    kinds = {table.results.trials[trial]["blocks"]["kind"] for trial in trials}
     # The same text has the same characters in each of its blocks, whatever its tokens are; but the
     # first token of the text, which no token predicts, is longer in one tokenizer than in another.
     first = 1 if kinds == {"document"} else 0
     column = records_of(table.results.study).aligned_by
-    lengths = [_column(table, name, seed, column)[first:] for name in (arm, reference)]
+    lengths = [_column(table, *trial, column)[first:] for trial in trials]
     if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
         return ""
     return "the arms read the validation text in windows of other lengths"
@@ -256,12 +260,14 @@ def contrast_of(
     )
     if not why_not and not paired:
         contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
-    elif not why_not:
+    if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
         about = _about(table, contrast, sum(items.crossed.n_items)) if items else ""
         contrast = replace(
             contrast,
-            paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
+            paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
+            if paired
+            else None,
             items=items,
             items_about=about,
             items_why_not=items_why_not,
@@ -373,7 +379,7 @@ def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | N
 
 def _items(
     table: Table, contrast: Contrast, endpoint: Endpoint
-) -> tuple[MacroContrast | None, str]:
+) -> tuple[MacroContrast | UnpairedMacro | None, str]:
     """Return the endpoint paired by seed and by item, where claims are about new items: it then
     decides.
 
@@ -387,19 +393,17 @@ def _items(
     scores = _item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
-    baseline, treatment = scores
-    items = macro_contrast(
-        baseline,
-        treatment,
-        crossed=study.inference.crossed,
-        **registered(study),
-        margin=contrast.margin,
-        family=_family_size(table, endpoint),
-        resolution=_resolution(table, contrast.metric),
-        design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
-        choice=contrast.choice_error,
-    )
-    return items, ""
+    about: dict[str, Any] = registered(study) | {
+        "margin": contrast.margin,
+        "family": _family_size(table, endpoint),
+        "resolution": _resolution(table, contrast.metric),
+        "choice": contrast.choice_error,
+    }
+    if not study.is_paired:
+        del about["test"]
+        return unpaired_macro(*scores, **about), ""
+    design = table.sampling(contrast.arm, contrast.metric).design(contrast.seeds)
+    return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
 
 
 def _item_scores(
@@ -412,12 +416,13 @@ def _item_scores(
         return f"{contrast.declared.label} is no ratio of sums over items"
     if isinstance(over, str):
         baseline, treatment = (
-            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            question_scores(table, arm, _seeds_of(table, contrast, arm), contrast.declared.task)
             for arm in (contrast.reference, contrast.arm)
         )
     else:
         arms = contrast.reference, contrast.arm
-        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+        first = [_seeds_of(table, contrast, arm)[0] for arm in arms]
+        if why := why_other_blocks(table, *arms, *first):
             return why
         n_blocks = _contiguous(table, contrast)
         if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
@@ -426,19 +431,29 @@ def _item_scores(
                 f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
             )
         baseline, treatment = (
-            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
+            [block_scores(table, over, arm, _seeds_of(table, contrast, arm), n_blocks)]
+            for arm in arms
         )
-    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+    if [task.shape[1] for task in baseline] != [task.shape[1] for task in treatment]:
         return "the arms were not asked the same questions"
     if all(task.shape[1] < 2 for task in baseline):
         return "a single item says nothing of others"
     return baseline, treatment
 
 
+def _seeds_of(table: Table, contrast: Contrast, arm: str) -> tuple[int, ...]:
+    """Return the seeds at which `arm` is compared: where runs are no pairs, its own."""
+    if table.results.study.is_paired:
+        return contrast.seeds
+    return tuple(table.usable(arm, contrast.metric, contrast.seeds))
+
+
 def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     """Return what the choice of held-out text would add to the error of a primary endpoint whose
     claim is of this text; None where nothing is recorded by item."""
     metric = contrast.declared
+    if not table.results.study.is_paired:
+        return None
     of_text = metric.record in HELD_OUT and isinstance(metric.items, ItemSums)
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
@@ -452,12 +467,14 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
 
 def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
     """Return what is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
-    return table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    first = _seeds_of(table, contrast, contrast.arm)[0]
+    return table.results.trials[contrast.arm, first]["blocks"]
 
 
 def _recorded(table: Table, contrast: Contrast) -> int:
     """Return how many blocks there are sums of: fewer than of the text, where these were kept."""
-    return len(table.results.trial_blocks[contrast.arm, contrast.seeds[0]])
+    first = _seeds_of(table, contrast, contrast.arm)[0]
+    return len(table.results.trial_blocks[contrast.arm, first])
 
 
 def _contiguous(table: Table, contrast: Contrast) -> int | None:

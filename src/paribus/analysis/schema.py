@@ -28,6 +28,7 @@ from paribus.statistics import (
     Result,
     StabilityEvents,
     UnpairedContrast,
+    UnpairedMacro,
     UnpairedRates,
     widened,
 )
@@ -210,7 +211,7 @@ class Contrast(Result):
     equivalence_holm_p: float | None = None
     not_worse_holm_p: float | None = None
     checks: tuple[Check, ...] = ()
-    items: MacroContrast | None = None
+    items: MacroContrast | UnpairedMacro | None = None
     items_about: str = ""
     items_why_not: str = ""
     other_text: OtherText | None = None
@@ -258,7 +259,9 @@ class Contrast(Result):
         return self.deciding.decided if self.deciding else None
 
     @property
-    def deciding(self) -> MacroContrast | PairedContrast | UnpairedContrast | None:
+    def deciding(
+        self,
+    ) -> MacroContrast | UnpairedMacro | PairedContrast | UnpairedContrast | None:
         """The inference that decides: over seeds and items, seed pairs, or runs that are no pairs;
         None where there is none."""
         return self.items or self.paired or self.unpaired

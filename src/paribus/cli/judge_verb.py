@@ -64,6 +64,9 @@ def judge(
     item: Annotated[
         str, Parameter(help="The column of items, where a run has a row for each question.")
     ] = "",
+    new_items: Annotated[
+        bool, Parameter(negative=(), help="Claim it of new questions or documents, too.")
+    ] = False,
     at_step: Annotated[
         float | None, Parameter(help="The step at which scores are read; by default the last.")
     ] = None,
@@ -138,6 +141,7 @@ def judge(
         crashed=crashed,
         resolution=resolution,
         alpha=alpha,
+        new_items=new_items,
         alone=published is not None,
         step=step,
         item=item,

@@ -362,7 +362,7 @@ def _reached(one: Along) -> tuple[str, str, str]:
     if one.reached is None:
         return numbers.NONE, numbers.NONE, ""
     first = one.reached.first
-    ours, theirs = first.treatment_events, first.baseline_events
+    ours, theirs = first.both + first.only_treatment, first.both + first.only_baseline
     seeds = f"{ours} and {theirs} of {first.n}"
     return seeds, _ratio(one.reached.ratio, first.n), numbers.p_value(first.p_value)
 

@@ -245,7 +245,7 @@ def _unpaired_in_full(
     contrast: Contrast, unpaired: UnpairedContrast, alpha: float
 ) -> dict[str, str]:
     """Return the same of runs that are no pairs."""
-    says, metric = unpaired.decided, contrast.declared
+    says, metric = contrast.decided or unpaired.decided, contrast.declared
     digits = metric.change_digits
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
 
@@ -259,6 +259,7 @@ def _unpaired_in_full(
     cells = {
         "decided by": TESTS[says.test],
         "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
         "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
         "mean (SD)": numbers.mean_sd(says.mean, unpaired.sd, digits),
         **spans,

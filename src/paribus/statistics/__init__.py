@@ -8,6 +8,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | what does a report say about one contrast? | `paired_contrast` |
 | ... of runs that are no pairs? | `unpaired_contrast`, by `welch` |
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_components` |
+| ... and unpaired? | `unpaired_macro`, from `crossed_welch` |
 | ... over windows of one text? | the same, of `joined` sums of `contiguous_blocks` |
 | ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
@@ -87,14 +88,19 @@ from .training_curves import (
     which_first,
 )
 from .unpaired import (
+    CROSSED_WELCH,
     WELCH,
+    CrossedWelch,
     UnpairedContrast,
+    UnpairedMacro,
     UnpairedRates,
     Welch,
+    crossed_welch,
     permutation,
     required_runs,
     unpaired_contrast,
     unpaired_event_rates,
+    unpaired_macro,
     welch,
     welch_detectable,
     welch_power,
@@ -102,6 +108,7 @@ from .unpaired import (
 
 __all__ = [
     "CROSSED",
+    "CROSSED_WELCH",
     "DESCRIPTIVE_BELOW",
     "LEAST_IN_BLOCK",
     "LEAST_TUNING_SEEDS",
@@ -109,6 +116,7 @@ __all__ = [
     "AtLook",
     "Boundary",
     "Characteristics",
+    "CrossedWelch",
     "CurveContrast",
     "Decided",
     "DecidingTest",
@@ -129,6 +137,7 @@ __all__ = [
     "StatisticsError",
     "TunedArm",
     "UnpairedContrast",
+    "UnpairedMacro",
     "UnpairedRates",
     "Welch",
     "best_of",
@@ -139,6 +148,7 @@ __all__ = [
     "correlation",
     "crossed_bootstrap",
     "crossed_components",
+    "crossed_welch",
     "curve_contrast",
     "decided",
     "detectable_effect",
@@ -177,6 +187,7 @@ __all__ = [
     "trend",
     "unpaired_contrast",
     "unpaired_event_rates",
+    "unpaired_macro",
     "vertex_error",
     "welch",
     "welch_detectable",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from .conventions import (
     POWER,
     RESAMPLES,
     TIE,
+    Floats,
     Interval,
     Result,
     StatisticsError,
@@ -32,6 +34,7 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
+from .crossed import checked_tasks, require_items, seed_means
 from .deciding import Decided, DecidingTest, decided
 from .distributions import (
     fisher_exact,
@@ -44,7 +47,8 @@ from .distributions import (
 from .paired import LEAST, hedges_correction, mean_and_sd, rounding
 from .power import MOST_PAIRS, fewest
 
-WELCH = "welch_t"
+WELCH, CROSSED_WELCH = "welch_t", "crossed_welch"
+MOST_RUNS = 10**6  # a plan that needs more is no plan
 ENUMERATE_TO = 20_000  # ways to deal runs to two arms; up to here all are looked at
 
 
@@ -241,6 +245,134 @@ def required_runs(
 
 
 @dataclass(frozen=True)
+class CrossedWelch(Result):
+    """A macro difference of runs that are no pairs, on items that both arms share, for new items.
+
+    Attributes:
+        seeds: Welch's t of the runs' macro means, which takes the items as given.
+        n_items: per task.
+        item_error: the standard error that the choice of items adds, which more runs cannot reduce.
+    """
+
+    seeds: Welch
+    n_items: tuple[int, ...]
+    item_error: float
+
+    @property
+    def n(self) -> int:
+        """Runs of the arm that has fewer."""
+        return self.seeds.n
+
+    @property
+    def mean(self) -> float:
+        """The macro difference."""
+        return self.seeds.mean
+
+    @property
+    def constant(self) -> bool:
+        """True if nothing varies, neither over runs nor over items."""
+        return self.seeds.constant and not self.item_error
+
+    @property
+    def standard_error(self) -> float:
+        """Of the macro difference."""
+        return math.hypot(self.seeds.standard_error, self.item_error)
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of t: those of the runs, or of the items where these are fewer."""
+        return min(self.seeds.df, self._item_df)
+
+    @property
+    def _item_df(self) -> int:
+        return sum(n - 1 for n in self.n_items)
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p, never 0."""
+        t = abs(self.mean - null) / self.standard_error
+        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -t))))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the difference is at most null" (greater), or "at least null"."""
+        t = (self.mean - null) / self.standard_error
+        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
+
+    def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """Two-sided interval; excludes a null difference exactly when its p is below 1 - level."""
+        half = float(stdtrit(self.df, (1 + checked_fraction(level, "level")) / 2))
+        half *= self.standard_error
+        return Interval(self.mean - half, self.mean + half, level)
+
+    def detectable(self, *, power: float, alpha: float) -> float:
+        """Return the least macro difference detected with that power, given this error."""
+        return self.standard_error * _noncentrality(self.df, power, alpha)
+
+    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Return the runs of each arm that detect `effect` with these items; None where no number
+        does."""
+        squares = self.seeds.sd_baseline**2 + self.seeds.sd_treatment**2
+
+        def enough(n: int) -> bool:
+            df = min(self.seeds.df * (n - 1) / (self.n - 1), self._item_df)
+            error = math.hypot(math.sqrt(squares / n), self.item_error)
+            return error * _noncentrality(max(df, 1.0), power, alpha) <= effect
+
+        return fewest(enough, MOST_RUNS)
+
+
+def _noncentrality(df: float, power: float, alpha: float) -> float:
+    """Return the effect in standard errors that a two-sided t on `df` detects with that power."""
+    critical = float(stdtrit(df, 1 - alpha / 2))
+
+    def lacking(ncp: float) -> float:
+        found = noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
+        return found - power
+
+    most = 1.0
+    while lacking(most) < 0:
+        most *= 2
+    return root(lacking, 0.0, most)
+
+
+def crossed_welch(
+    baseline: Sequence[ArrayLike],
+    treatment: Sequence[ArrayLike],
+    *,
+    resolution: float | None = None,
+) -> CrossedWelch:
+    """Macro difference over tasks with the errors of runs and of items, as `crossed_components`.
+
+    Items are paired, runs are not: the squared error is Welch's of the runs' macro means, and b/I
+    of every task, with b the variance over items of the difference of means, less what runs add.
+
+    Args: K tasks of shapes (A, I_k) and (B, I_k), A and B >= 2, of the same items in one order.
+    """
+    first, second = checked_tasks(baseline), checked_tasks(treatment)
+    sizes = [task.shape[1] for task in first]
+    if sizes != [task.shape[1] for task in second]:
+        raise StatisticsError("arms differ in their items, which both must have in one order")
+    require_items(first)
+    total = 0.0
+    for theirs, ours in zip(first, second, strict=True):
+        n_items = theirs.shape[1]
+        if n_items < 2:
+            continue
+        within = sum(_interaction(task) / task.shape[0] for task in (theirs, ours))
+        between = float((ours.mean(0) - theirs.mean(0)).var(ddof=1))
+        total += max(0.0, between - within) / n_items
+    means = [seed_means(tasks) for tasks in (first, second)]
+    return CrossedWelch(
+        welch(*means, resolution=resolution), tuple(sizes), math.sqrt(total) / len(first)
+    )
+
+
+def _interaction(task: Floats) -> float:
+    """Variance of [runs, items] after the effects of both."""
+    rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
+    return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
+
+
+@dataclass(frozen=True)
 class Permutation(Result):
     """p of a permutation test, and the least p that so many runs could have given."""
 
@@ -394,6 +526,60 @@ def unpaired_contrast(
 
 
 @dataclass(frozen=True)
+class UnpairedMacro(Result):
+    """A macro difference for new items, of runs that are no pairs; `by_seed` takes them as given.
+
+    Attributes:
+        crossed: what decides.
+    """
+
+    target: str
+    mean: float
+    decided: Decided
+    by_seed: UnpairedContrast
+    crossed: CrossedWelch
+    test: DecidingTest = field(repr=False, compare=False)
+
+    @property
+    def others(self) -> dict[str, float]:
+        """p by the test that did not decide."""
+        return {"Welch's t on these items alone": self.by_seed.decided.p_value}
+
+
+def unpaired_macro(
+    baseline: Sequence[ArrayLike],
+    treatment: Sequence[ArrayLike],
+    *,
+    seed: int,
+    margin: float | None = None,
+    alpha: float = ALPHA,
+    family: int = 1,
+    power: float = POWER,
+    resamples: int = RESAMPLES,
+    resolution: float | None = None,
+    choice: float = 0.0,
+) -> UnpairedMacro:
+    """Macro-averaged scores of runs that are no pairs, paired by item, for a claim about new items.
+
+    Args: baseline, treatment: as `crossed_welch` has them. Others as `paired_contrast` has them.
+    """
+    about = {"margin": margin, "alpha": alpha, "family": family, "power": power}
+    crossed = crossed_welch(baseline, treatment, resolution=resolution)
+    by_seed = unpaired_contrast(
+        seed_means(baseline),
+        seed_means(treatment),
+        seed=seed,
+        resamples=resamples,
+        resolution=resolution,
+        choice=choice,
+        **about,
+    )
+    test = with_choice(crossed, crossed.standard_error, choice, crossed.item_error)
+    says = decided(test, CROSSED_WELCH, **about)
+    return UnpairedMacro("new items", crossed.mean, says, by_seed, crossed, test)
+
+
+@dataclass(frozen=True)
 class UnpairedRates(Result):
     """Counts of runs that an event struck, in two arms whose runs are no pairs; Fisher's exact p
     (Fisher 1935), two-sided."""
@@ -428,6 +614,5 @@ def unpaired_event_rates(baseline: ArrayLike, treatment: ArrayLike) -> UnpairedR
     arms = [np.asarray(arm, dtype=np.float64) for arm in (baseline, treatment)]
     if any(arm.ndim != 1 or not arm.size or not np.isin(arm, (0, 1)).all() for arm in arms):
         raise StatisticsError("events are not all 0 or 1: pass booleans, one per run of each arm")
-    counts = [int(arm.sum()) for arm in arms]
-    sizes = [arm.size for arm in arms]
-    return UnpairedRates(*sizes, *counts, fisher_exact(*counts, *sizes))
+    (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)
+    return UnpairedRates(n_a, n_b, a, b, fisher_exact(a, b, n_a, n_b))

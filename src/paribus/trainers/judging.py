@@ -206,6 +206,7 @@ def exploratory(
     resolution: float | None = None,
     test: str | None = None,
     alpha: float = 0.05,
+    new_items: bool = False,
     alone: bool = False,
     step: str = "",
     item: str = "",
@@ -221,6 +222,7 @@ def exploratory(
         crashed: whether a run without a finite score is a result, or is left out.
         resolution: the smallest difference that the first score can show.
         test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
+        new_items: whether the claim is about new items as well, such as documents or questions.
         alone: whether there may be one arm alone, of which nothing is said.
     Raises ParibusError.
     """
@@ -274,7 +276,13 @@ def exploratory(
     }
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
-    if _same_items(reading.runs, first):
+    by_item = _same_items([run for runs in by_label.values() for run in runs], first)
+    if new_items and not by_item:
+        raise ParibusError(
+            f"a claim about new items takes '{first}' of every run as the mean of the same items; "
+            "name their column with --item, or leave --new-items out"
+        )
+    if by_item:
         specs[first]["by_item"] = True
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
@@ -303,7 +311,11 @@ def exploratory(
             "arms": arms,
             "seeds": seeds,
             "endpoints": endpoints,
-            "inference": {"test": test or ("paired_t" if pair else "welch_t"), "alpha": alpha},
+            "inference": {
+                "test": test or ("paired_t" if pair else "welch_t"),
+                "alpha": alpha,
+                "target": "new items" if new_items else "this item set",
+            },
             "runs": {key: value for key, value in runs.items() if value != ""},
         }
     )

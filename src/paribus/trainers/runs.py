@@ -62,6 +62,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        _require_same_items(study, [found[trial] for trial in trials])
         budgets = _budgets(study, [found[trial] for trial in trials])
         for trial in trials:
             yield trial, _record(study, found[trial], budgets)
@@ -246,6 +247,21 @@ def nearest_step(run: Run, name: str, step: float) -> str:
     """Return `nearest: 3250`."""
     steps = [at for at, _ in run.curves[name]]
     return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+
+
+def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where runs have other items of a score that is by item."""
+    for name, score in section_of(study).scores.items():
+        if not score.by_item:
+            continue
+        first = runs[0].items.get(name, {}).keys()
+        for run in runs:
+            if not first or (odd := first ^ run.items.get(name, {}).keys()):
+                some = f"such as '{min(odd)}'" if first else "as it has none"
+                raise ParibusError(
+                    f"{run.source or 'a run'} has other items of {name} than "
+                    f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
+                )
 
 
 def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord:
