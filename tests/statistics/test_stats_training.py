@@ -41,6 +41,13 @@ def test_spikes_need_consecutive_steps_and_are_counted_once_each() -> None:
     assert not events.diverged
 
 
+def test_a_short_run_has_no_spike_and_can_diverge() -> None:
+    assert not stability_events([3.0, 9.0, 2.0], **RULE).spiked
+    assert not stability_events([3.0, 2.5, 2.0], **RULE).diverged
+    grows = stability_events([3.0, 4.0, 5.0], **RULE)
+    assert grows.diverged and grows.final_smoothed_loss == pytest.approx(4.0)
+
+
 def test_a_spike_as_the_run_ends_counts() -> None:
     curve = falling_curve()
     curve[-3:] += 3

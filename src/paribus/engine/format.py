@@ -20,6 +20,7 @@ from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
+from paribus.migrations import GATE
 from paribus.study import Study, explain
 from paribus.study.trainer import TrainerFormat
 
@@ -138,11 +139,11 @@ class StackedFormat(TrainerFormat):
             setting: Setting = study.setting(arm)
             if why := why_no_curve(study.evaluation, arm, setting.iterations):
                 raise ParibusError(why)
-            if setting.iterations < study.stability.steps_needed:
+            if study.is_gated and setting.iterations < study.stability.steps_needed:
                 raise ParibusError(
-                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "
-                    f"which takes {study.stability.steps_needed}; train longer, or lower "
-                    "stability.median_steps"
+                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability "
+                    f"by decision.rule = '{GATE}', which takes {study.stability.steps_needed}; "
+                    "train longer, lower stability.median_steps, or choose another rule"
                 )
             reference = study.reference(arm)
             if reference is not None:

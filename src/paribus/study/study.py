@@ -387,6 +387,11 @@ class Study(Shown, Spec):
         return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed, *chosen_by]))
 
     @property
+    def is_gated(self) -> bool:
+        """Whether its rule weighs events in training, so that every trial must show them."""
+        return self.decision.rule == GATE
+
+    @property
     def contrasts(self) -> list[tuple[str, str]]:
         """Every (arm, reference) that is compared."""
         pairs = [(arm, self.reference(arm)) for arm in self.arms]

@@ -49,8 +49,8 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "seeds": list(tuning.seeds),
         "baseline": candidate_arm(study.baseline, first),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
-        # It has no verdict; what is written here is what was always written.
-        "decision": {"rule": GATE, "unreachable": "accept"},
+        # It has no verdict; what is written here is what was always written, where it can be.
+        "decision": {"rule": _rule(study, tuning), "unreachable": "accept"},
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
     if table["inference"]["choice"] == "redrawn":  # the same, as it was always written
@@ -68,6 +68,17 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
     for arm in study.arms:
         study.format.require_equal_budgets(study, made, [candidate_arm(arm, n) for n in numbers])
     return made
+
+
+def _rule(study: Study, tuning: Tuning) -> str:
+    """Return the rule of a tuning study; one that does not weigh events where trials are too short
+    to show them, and the study does not ask for it either."""
+    steps = []
+    for arm in study.arms:
+        shortened_to = study.format.tuning_overrides(study, arm).values()
+        steps.append(min(shortened_to, default=tuning.iterations or study.format.steps(study, arm)))
+    short = any(n is not None and n < study.stability.steps_needed for n in steps)
+    return "superiority" if short and not study.is_gated else GATE
 
 
 def _of(study: Study) -> Tuning:

@@ -274,7 +274,8 @@ def _train(
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
         for (arm, seed), record in _asked(study, trainer, todo):
-            _write(study, folder.trial(arm, seed), declaration, record)
+            needed = study.stability.steps_needed if study.is_gated and not is_tuning else 0
+            _write(study, folder.trial(arm, seed), declaration, record, needed)
         if not take_look(study, folder, LOG.info):
             return
 
@@ -321,11 +322,17 @@ def _line_of(error: BaseException) -> str:
 
 
 def _write(
-    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+    study: Study,
+    folder: TrialFolder,
+    declaration: Declaration,
+    record: TrialRecord,
+    needed: int = 0,
 ) -> None:
-    """Write and seal what a trainer gave of one trial. Raises ParibusError for the undeclared."""
+    """Write and seal what a trainer gave of one trial, which has `needed` losses or none.
+
+    Raises ParibusError for the undeclared.
+    """
     metrics = _metrics(declaration)
-    needed = study.stability.steps_needed
     if 0 < len(record.losses) < needed:
         raise ParibusError(
             f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
