@@ -193,6 +193,13 @@ class StackedFormat(TrainerFormat):
     def require_tunable(self, study: Study) -> None:
         """Raise ParibusError where an arm has a budget of its own, and tuning another."""
         assert study.tuning is not None
+        model = [key for key in study.tuning.keys if key.startswith("model.")]
+        if study.tunes_anew and model:
+            raise ParibusError(
+                f"tuning sets {model[0]}, and inference.choice = 'replicated' gives each seed of "
+                "an arm values of its own, where trials of one arm have one model; tune keys of "
+                "training, or choose 'redrawn'"
+            )
         for arm, spec in study.arms.items():
             own = {ITERATIONS, "training.tokens"} & spec.set.keys()
             if study.tuning.iterations is not None and own and study.training.budget == "tokens":
@@ -259,7 +266,8 @@ class StackedFormat(TrainerFormat):
             trials = float(len(study.seeds))
             if tuning is not None:
                 part = (tuning.iterations or setting.iterations) / setting.iterations
-                trials += part * len(tuning.seeds) * len(tuning.candidates)
+                anew = len(study.seeds) if study.tunes_anew else 1
+                trials += part * len(tuning.seeds) * len(tuning.candidates) * anew
             total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
         return total
 

@@ -59,7 +59,7 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
     # notebook has started meanwhile is its own.
     with ending_children() if trust else contextlib.nullcontext():
         for trial in results.finished:
-            setting = results.study.setting(trial.arm)
+            setting = results.study.setting(trial.arm, trial.seed)
             record = results.trials[trial.arm, trial.seed]
             found += _told(trial, _steps(results, trial, setting, record))
             found += _told(trial, _points(trial, results.study, record))
