@@ -329,7 +329,7 @@ def test_every_seed_may_be_tuned_anew_up_to_each_look(small_study: Maker, tmp_pa
     results = paribus.run(small_study(**tables), tmp_path / "r", workers=2)
     plan, folder = results.study.tuning, ResultsFolder(results.path)
     assert plan is not None and not results.unfinished
-    assert len(folder.tuning_rounds) == len(results.study.seeds) == 6 or results.looks
+    assert len(folder.tuning_rounds) == len(results.arms_by_seed) == 6 and len(results.looks) == 2
     for (arm, seed), trial in results.trials.items():
         ours = trial["setting"]["training"]
         there = {RATE: ours["optimizer"]["learning_rate"], WARMUP: ours["schedule"]["warmup"]}
