@@ -199,4 +199,5 @@ def main() -> None:
             print(f"{regime}, {seeds}, effect {MARGIN}: {line}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

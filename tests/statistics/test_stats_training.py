@@ -76,6 +76,8 @@ def test_ending_above_the_initial_loss_is_divergence() -> None:
     curve = falling_curve()
     curve[-5:] = curve[0]
     assert not stability_events(curve, **RULE).diverged  # equal is not above
+    for loss in np.random.default_rng(3).uniform(1, 9, 100):  # nor by a rounded mean
+        assert not stability_events(np.full(curve.size, loss), **RULE).diverged
     curve[-1] += 0.01
     assert stability_events(curve, **RULE).diverged
 

@@ -68,7 +68,9 @@ def stability_events(
         raise StatisticsError(f"losses has shape {curve.shape}; a curve has shape (T,)")
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
-    final = None if nonfinite.size else float(curve[-smoothing_steps:].mean())
+    last = curve[-smoothing_steps:]
+    # A mean lies within its values: that of a constant curve is not above it by rounding.
+    final = None if nonfinite.size else float(np.clip(last.mean(), last.min(), last.max()))
     finite = curve[:first_nonfinite]
     judged = finite[median_steps:]
     spikes: list[int] = []
