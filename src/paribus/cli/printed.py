@@ -413,11 +413,7 @@ def smallest_change(
     pilot = f"{study.name}-pilot"
     first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
     seeds = list(range(first, first + DESCRIPTIVE_BELOW))
-    if (
-        study.tuning
-        and study.inference.choice not in ("fixed", "replicated")
-        and any(row.kept for row in rows)
-    ):
+    if study.tuning and study.inference.choice != "fixed" and any(row.kept for row in rows):
         yield dim("What choosing the tuned values adds is not in it.")
     if unknown:
         yield warning(
