@@ -411,7 +411,10 @@ def smallest_change(
         if len({row.contrast.split(" against ")[0] for row in mine}) < len(study.contrasts):
             unknown.append(f"{metric.label} of the other arms")
     pilot = f"{study.name}-pilot"
-    first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
+    tuning_seeds = study.tuning.seeds if study.tuning else ()
+    if study.tuning and study.tunes_anew:
+        tuning_seeds = study.tuning.seeds_for(max(len(study.seeds), DESCRIPTIVE_BELOW) - 1)
+    first = 1 + max((*study.seeds, *tuning_seeds))
     seeds = list(range(first, first + DESCRIPTIVE_BELOW))
     if study.tuning and study.inference.choice != "fixed" and any(row.kept for row in rows):
         yield dim("What choosing the tuned values adds is not in it.")
