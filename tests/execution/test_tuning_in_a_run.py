@@ -322,6 +322,8 @@ def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Pa
 @pytest.mark.slow
 def test_every_seed_may_be_tuned_anew_up_to_each_look(small_study: Maker, tmp_path: Path) -> None:
     tables = TABLES | {
+        "arms": {"baseline": {}, "again": {"set": {"model.init.salt": 1}}},  # nothing is found
+        "endpoints": [{"metric": "validation_loss", "primary": True, "margin": 1e-6}],
         "seeds": {"looks": [5, 6], "futility": 0.0},
         "tuning": {"seeds": [101], "grid": {RATE: [1e-4, 1e-2], WARMUP: [0, 3]}},
         "inference": {"choice": "replicated"},
