@@ -74,11 +74,11 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
 def _rule(study: Study, tuning: Tuning) -> str:
     """Return the rule of a tuning study; one that does not weigh events where trials are too short
     to show them, and the study does not ask for it either."""
-    steps = []
+    needed, short = study.stability.steps_needed, False
     for arm in study.arms:
-        shortened_to = study.format.tuning_overrides(study, arm).values()
-        steps.append(min(shortened_to, default=tuning.iterations or study.format.steps(study, arm)))
-    short = any(n is not None and n < study.stability.steps_needed for n in steps)
+        if (steps := study.format.steps(study, arm)) is not None:
+            shortened_to = study.format.tuning_overrides(study, arm).values()
+            short |= min(shortened_to, default=tuning.iterations or steps) < needed
     return "superiority" if short and not study.is_gated else GATE
 
 
