@@ -11,11 +11,13 @@ import pytest
 import torch
 import transformers
 
+from paribus.declared import declared
 from paribus.engine.model import build_model, parameter_uses
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
 from paribus.engine.training import clip_factors, find_schedule, is_decayed
+from paribus.engine.training import schedules as declaration
 from paribus.engine.training.groups import ParameterGroup, StackedOptimizer
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.engine.training.schedules import Schedules, scheduled_columns
@@ -95,6 +97,17 @@ def test_wsd_by_hand() -> None:
     cosine = Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "cosine"})
     root = 0.5**0.5
     assert rates(cosine, 10)[6:] == pytest.approx([(1 + root) / 2, 0.5, (1 - root) / 2, 0.0])
+
+
+@pytest.mark.parametrize(
+    "kind", declared("paribus.engine.training.schedules", declaration.Schedule)
+)
+def test_every_schedule_is_a_fraction_at_every_step(kind: str) -> None:
+    """Also where the warmup is the whole run, in a run of one step, and after the last step."""
+    for warmup, steps in ((0, 1), (1, 1), (4, 4), (0, 7), (3, 7)):
+        found = find_schedule(Schedule(kind=kind, warmup=warmup), steps)
+        values = [found.value(1.0, t) for t in range(steps + 1)]
+        assert all(0 <= value <= 1 for value in values) and values[-1] == values[-2]
 
 
 def test_a_schedule_of_ones_own(tmp_path: Path) -> None:

@@ -45,10 +45,11 @@ class Grown(Part):
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         table: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        unset = [
-            key
-            for key in self.later
-            if getattr(self, key) == fields[key].get_default(call_default_factory=True)
-        ]
-        return {key: value for key, value in table.items() if key not in unset}
+        for key in self.later:
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if getattr(self, key) == default:
+                table.pop(key, None)
+            elif isinstance(default, Spec) and key in table:
+                usual = default.model_dump()
+                table[key] = {k: v for k, v in table[key].items() if v != usual[k]}
+        return table

@@ -130,12 +130,10 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
 """Of the loss: a float32 holds more, and the objective is multiplied by it."""
 
 
-class LossScale(Grown):
+class LossScale(Part):
     """Of float16, whose gradients would vanish or overflow without: dynamic loss scaling
     (Micikevicius et al. 2018), with the defaults of torch.amp.GradScaler. A step whose gradient
     overflows is skipped, and halves the scale."""
-
-    later = ("initial", "growth_interval")
 
     initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE)] = 2.0**16
     """The scale of the first step."""

@@ -112,9 +112,12 @@ class Scheduled:
         warmup, first = self._spec.warmup, self._spec.initial_fraction
         if t < warmup:
             return peak * first + peak * (1 - first) * (t + 1) / warmup
-        return peak * self._fraction(Moment(t, self._steps, warmup))
+        # After the last step inputs are drawn once more, for whoever asks what the model computes.
+        return peak * self._fraction(Moment(min(t, self._steps - 1), self._steps, warmup))
 
     def _fraction(self, moment: Moment) -> float:
+        if moment.warmup == moment.steps:
+            return 1.0
         name = self._found.name
         try:
             fraction = self._found.fraction(moment, self._options)
