@@ -16,6 +16,7 @@ from paribus import numbers
 from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
 from paribus.engine.setting.curve import curve_steps, why_no_curve
 from paribus.engine.setting.presets import PRESET, preset_values
+from paribus.engine.setting.setting import Schedule
 from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
@@ -40,6 +41,7 @@ FIXED = {
     "model.preset": "several keys; name each",
 }
 TUNABLE = ("training.", "model.")
+WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields}
 
 
 class Sections(Setting):
@@ -82,9 +84,18 @@ class StackedFormat(TrainerFormat):
         ("data", "mixture"),
         ("training", "optimizer", "options"),
         ("training", "loss", "options"),
+        ("training", "schedule", "options"),
     )
     left_out = MappingProxyType(
-        {"training.loss_scale": LossScale().model_dump(), TEST_REUSE: "declare"}
+        {
+            "training.loss_scale": LossScale().model_dump(),
+            "training.schedule.initial_fraction": 0.0,
+            "training.schedule.options": {},
+            "training.schedules": {},
+            "training.schedules.momentum": WHOLE_SCHEDULE,
+            "training.schedules.weight_decay": WHOLE_SCHEDULE,
+            TEST_REUSE: "declare",
+        }
     )
     alternatives = MappingProxyType(
         {ITERATIONS: "training.tokens", "training.tokens": ITERATIONS},
