@@ -67,6 +67,10 @@ def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     code, out = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
     assert code == 10
     assert not list(Path("night").rglob("test_part.json"))
+    # A stage that is run by itself opens nothing, though all of it is finished.
+    confirm = Path("night/ideas/hot/confirm")
+    assert main(["run", str(confirm / "study.json"), "--results", str(confirm)]) == 2
+    assert not list(Path("night").rglob("test_part.json"))
     told = json.loads(verb("end", "night", "--json")[1])
     assert told["ended"]["opened"]
     assert list(Path("night").rglob("test_part.json")) == [Path("night/final/test_part.json")]
