@@ -44,6 +44,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +392,14 @@ def secure(results: Path) -> None:
         _require_no_links(folder)
 
 
+RUNS = "runs"  # of the trainer `command`: what its programs write, trial by trial
+
+
+def _is_programs(path: str) -> bool:
+    """Return whether a folder is that of a round of tuning which programs write to."""
+    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", RUNS))
+
+
 def _require_no_links(folder: Path) -> None:
     waiting = [os.fspath(folder)]
     while waiting:
@@ -401,7 +410,8 @@ def _require_no_links(folder: Path) -> None:
                         raise ParibusError(
                             f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
                         )
-                    if entry.is_dir(follow_symlinks=False):
+                    # What a program of somebody else's writes is no record of ours.
+                    if entry.is_dir(follow_symlinks=False) and not _is_programs(entry.path):
                         waiting.append(entry.path)
         except OSError as error:
             raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None

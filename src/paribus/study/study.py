@@ -215,11 +215,11 @@ class Study(Shown, Spec):
         require_plain(table)
         if not isinstance(table, dict):
             return table
-        table = split_seeds(table)
+        of = format_of(table.get("trainer", STACKED))
+        table = of.as_study(split_seeds(table))
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
-        of = format_of(table.get("trainer", STACKED))
         judged = dict(of.defaults) | judged
         if not of.asks:
             judged["inference"] = _without_questions(judged.get("inference", {}))
