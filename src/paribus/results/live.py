@@ -81,6 +81,7 @@ class Live:
                 "tokens_per_second": progress.tokens_per_second,
                 "seconds_left": progress.seconds_left,
                 "doing": progress.doing,
+                "unit": progress.unit,
                 "written_at": time.time(),
             }
             write_json(self._path, about)

@@ -392,12 +392,12 @@ def secure(results: Path) -> None:
         _require_no_links(folder)
 
 
-RUNS = "runs"  # of the trainer `command`: what its programs write, trial by trial
+OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
 
 
 def _is_programs(path: str) -> bool:
     """Return whether a folder is that of a round of tuning which programs write to."""
-    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", RUNS))
+    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", OUTPUTS))
 
 
 def _require_no_links(folder: Path) -> None:

@@ -57,7 +57,7 @@ COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
 # Those that give them, as one's own do; made of the results folder and the options of `run`.
-SHIPPED = {COMMAND: "paribus.trainers.command.trainer:Command"}
+TRAINERS = {COMMAND: "paribus.trainers.command.trainer:Command"}
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -120,14 +120,22 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     return folder.path / FILE
 
 
+def try_briefly(
+    study: Study, results: str | os.PathLike[str], **options: Any
+) -> dict[str, str]:
+    """Run each arm of a command for some seconds; returns what was seen of each, in words."""
+    trainer = find_trainer(study, results_folder(study, results), **options)
+    return trainer.try_briefly(study)  # type: ignore[attr-defined]
+
+
 def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer:
     """Return the trainer that `study` names; of the user's own, its code is run.
 
     Raises ParibusError, also for options that it does not take.
     """
     require_trust(study)
-    if study.trainer in SHIPPED:
-        return resolve_name(SHIPPED[study.trainer])(folder.path, **options)
+    if study.trainer in TRAINERS:
+        return resolve_name(TRAINERS[study.trainer])(folder.path, **options)
     if options:
         raise ParibusError(
             f"trainer '{study.trainer}' takes no {' or '.join(sorted(options))}; leave it out, or "
@@ -249,9 +257,9 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
     wanted[TRAINER] = {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
-        "sources": {}
-        if study.trainer in SHIPPED
-        else measuring_digests([study.trainer], "trainer", study.folder),
+        "sources": measuring_digests(
+            [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
+        ),
         **declaration.about,
     } | _test_text(declaration)
     settle(folder, study, wanted)
@@ -411,7 +419,7 @@ def _write(
     if len(record.losses):
         losses = np.asarray(record.losses, np.float64)
         at_steps = record.steps or range(1, len(losses) + 1)
-        columns = {"step": np.asarray(at_steps), "train_loss": losses}
+        columns = {"step": np.asarray(at_steps, np.int64), "train_loss": losses}
         folder.write_columns(STEPS, columns, {"step": "steps", "train_loss": ""})
         written.append(STEPS)
     if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:

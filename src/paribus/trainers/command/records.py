@@ -25,9 +25,10 @@ from paribus.results.controls import (
 from paribus.results.record_format import TRAINER, RecordFormat
 from paribus.results.records import Record, Table, TrialJson
 from paribus.results.software import differences
+from paribus.study.trainer import COMMAND
 
 LOG, REPORTED, ENVIRONMENT = "output.log", "trial.jsonl", "environment.json"
-DATA, INITIAL, SEED = "data", "initial values", "seed"
+DATA, INITIAL, SEED = "data", "initial weights", "seed"
 SOFTWARE, DEVICE = "software", "device"
 SEEDS_TOLD = 3
 EFFECTS = ("broken", "not proven", "declared")
@@ -84,6 +85,8 @@ class CommandRecords(RecordFormat):
                 pairs[name] = _environment(name, tuple(keys))
             elif name == SEED:
                 pairs[name], among[name] = _seed, _seeds
+            elif name == COMMAND:
+                pairs[name] = _command(tuple(keys))
             else:
                 pairs[name] = evidence(name, tuple(keys))
         return Checks(pairs, among=among)
@@ -107,6 +110,20 @@ class CommandRecords(RecordFormat):
 
 
 RECORDS = CommandRecords()
+
+
+def _command(keys: tuple[str, ...]) -> Check:
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        ours, theirs = (str(one.trial["controls"].get(COMMAND, "")) for one in (own, other))
+        if ours == theirs:
+            return "held", "alike but for the seed"
+        mine, others = (shlex.split(one) for one in (ours, theirs))
+        added = [word for word in mine if word not in others]
+        left_out = [word for word in others if word not in mine]
+        words = " ".join(added)[:60] or "nothing"
+        return declared_by(declared, *keys), f"{words} against {' '.join(left_out)[:60] or 'nothing'}"
+
+    return check
 
 
 def _data(keys: tuple[str, ...]) -> Check:

@@ -133,7 +133,7 @@ class Program(Part):
     declares: Annotated[dict[str, Words], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
-    """By control (`data`, `initial values`, ...) the keys by which an arm means to differ there:
+    """By control (`data`, `initial weights`, ...) the keys by which an arm means to differ there:
     `{ data = ["set.batch_size"] }`."""
     train_loss: MetricSource | None = None
     """Where the training loss of each step is read, which spikes and divergence are seen in."""
@@ -403,7 +403,7 @@ class CommandFormat(TrainerFormat):
                     f"tuning has '{key}', which is no key of [set]: "
                     f"{nearest(key.removeprefix('set.'), known)}"
                 )
-        names = {"data", "initial values", *CONTROLS}
+        names = {"data", "initial weights", *CONTROLS}
         for name in study.program.declares:
             if name not in names:
                 raise ParibusError(

@@ -23,7 +23,7 @@ from typing import Any
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
 from paribus.results import ResultsFolder
-from paribus.results.store import RUNS
+from paribus.results.store import OUTPUTS
 from paribus.results.live import Live, Progress, Watch
 from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -269,7 +269,7 @@ class Command:
                 )
 
     def _job(self, study: Study, arm: str, seed: int) -> Job:
-        home = self._folder.path.absolute() / RUNS / arm / f"seed-{seed}"
+        home = self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
         return Job(arm, seed, study.setting(arm), home)
 
     def _task(self, study: Study, job: Job) -> dict[str, Any]:
@@ -476,7 +476,7 @@ class Command:
         return TrialRecord(
             scores=scores,
             losses=[value for _, value in losses] if enough else (),
-            steps=[step for step, _ in losses] if enough else (),
+            steps=[round(step) for step, _ in losses] if enough else (),
             controls=job.controls,
             seconds=ended["seconds"],
             curves={name: one.points for name, one in found.items() if one.points},
