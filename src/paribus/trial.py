@@ -88,7 +88,7 @@ def _write(line):
         return
     if _file is None:
         name = f"trial-{rank}.jsonl" if rank else "trial.jsonl"
-        _file = open(os.path.join(os.environ[FOLDER], name), "a", encoding="utf-8")
+        _file = open(os.path.join(os.environ[FOLDER], name), "a", encoding="utf-8")  # noqa: SIM115
         atexit.register(_write_last)
         about = {"seed": seed, "rank": rank, "python": sys.version.split()[0]}
         torch = sys.modules.get("torch")
@@ -224,9 +224,11 @@ def _only_numbers(values):
 
 def _lightning():
     try:
-        from lightning.pytorch.callbacks import Callback
+        from lightning.pytorch.callbacks import Callback  # pyright: ignore[reportMissingImports]
     except ImportError:
-        from pytorch_lightning.callbacks import Callback
+        from pytorch_lightning.callbacks import (  # pyright: ignore[reportMissingImports]
+            Callback,
+        )
 
     class LightningCallback(Callback):
         """Says to paribus what a Lightning `Trainer` does: `callbacks=[LightningCallback()]`.

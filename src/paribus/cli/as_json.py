@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paribus.analysis import Detectable, PlannedLooks
     from paribus.engine.execution.timing.estimate import Estimate
     from paribus.study import Study
+    from paribus.trainers.cost import TrialCost
 
 SCHEMAS = {
     "studies": 1,

@@ -91,8 +91,8 @@ def require_trust(study: Study) -> None:
         shown = "; ".join(_described(path, study.folder) for path in named[:SHOWN])
         more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
         raise ParibusError(
-            f"{_results_of(study)} is a results folder, and running its study runs the code that it "
-            f"names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
+            f"{_results_of(study)} is a results folder, and running its study runs the code that "
+            f"it names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
         )
     require_kept(study.folder)
 

@@ -120,9 +120,7 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     return folder.path / FILE
 
 
-def try_briefly(
-    study: Study, results: str | os.PathLike[str], **options: Any
-) -> dict[str, str]:
+def try_briefly(study: Study, results: str | os.PathLike[str], **options: Any) -> dict[str, str]:
     """Run each arm of a command for some seconds; returns what was seen of each, in words."""
     trainer = find_trainer(study, results_folder(study, results), **options)
     return trainer.try_briefly(study)  # type: ignore[attr-defined]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from paribus.errors import ParibusError, nearest
-from paribus.results import ResultsFolder, TrialFolder
-from paribus.results.live import FILE, Live, Progress, Watch, read_live
+from paribus.results import TrialFolder
+from paribus.results.live import Live, Progress, Watch
 from paribus.study import Study
 
 GROUP = "paribus.sinks"

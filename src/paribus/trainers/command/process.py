@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paribus.trainers.command.values import LINE_BYTES, text_of
+
 PIECE_BYTES = 1 << 16
-LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
 LAST_LINES = 20
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, of a program that is asked to end
 LINGER_SECONDS = 1.0  # the same of what a program has left behind when it has ended itself
@@ -184,7 +185,7 @@ def _read(pipe: int, kept: CappedLog, lines: deque[str], hear: Hear) -> None:
 
 
 def _tell(line: bytes, lines: deque[str], hear: Hear) -> None:
-    if text := line[:LINE_BYTES].decode("utf-8", "replace").strip():
+    if text := text_of(line):
         lines.append(text[:1000])
         hear(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from paribus.results.controls import (
     Evidence,
     Finding,
     Labelled,
+    State,
     declared_by,
     evidence,
     settings,
@@ -25,17 +27,21 @@ from paribus.results.controls import (
 from paribus.results.record_format import TRAINER, RecordFormat
 from paribus.results.records import Record, Table, TrialJson
 from paribus.results.software import differences
+from paribus.study import Study
 from paribus.study.trainer import COMMAND
+from paribus.trainers.command.sections import CommandMetric
+from paribus.trainers.command.values import Finder, lines_of
+from paribus.untrusted_io import RECORD_BYTES, read_bytes
 
-LOG, REPORTED, ENVIRONMENT = "output.log", "trial.jsonl", "environment.json"
+LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
 DATA, INITIAL, SEED = "data", "initial weights", "seed"
 SOFTWARE, DEVICE = "software", "device"
 SEEDS_TOLD = 3
-EFFECTS = ("broken", "not proven", "declared")
+EFFECTS: tuple[State, ...] = ("broken", "not proven", "declared")
 
 
 class ProgramEnvironment(Record):
-    """environment.json of a trial of a command."""
+    """machine.json of a trial of a command."""
 
     device: str
     processor: str
@@ -50,9 +56,9 @@ class ProgramTrial(TrialJson):
     command: list[str]
     attempts: list[Table]
     failed: str = ""
-    batches: list[Any] = []
-    initial: dict[str, str] = {}
-    counts: Table = {}
+    batches: list[Any]
+    initial: dict[str, str]
+    printed: Table
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ class ProgramEvidence(Evidence):
 class CommandRecords(RecordFormat):
     """How the records of the trainer `command` are read."""
 
-    required = ("trial.json", "evaluation.json", ENVIRONMENT, LOG)
+    required = ("trial.json", "evaluation.json", MACHINE, LOG)
     possible = ("steps.parquet", "series.parquet", REPORTED)
-    models: Mapping[str, type[BaseModel]] = MappingProxyType({})
+    models: Mapping[str, type[BaseModel]] = MappingProxyType({MACHINE: ProgramEnvironment})
     trial_form = ProgramTrial
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
@@ -95,7 +101,7 @@ class CommandRecords(RecordFormat):
         self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
     ) -> ProgramEvidence:
         """Return what checks look at of a trial."""
-        scores, about = folder.read_json("evaluation.json"), folder.read_json(ENVIRONMENT)
+        scores, about = folder.read_json("evaluation.json"), folder.read_json(MACHINE)
         environment = ProgramEnvironment.model_validate(about).model_dump()
         deciding = trial.get("deciding", "")
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, scores.get(deciding))
@@ -117,11 +123,11 @@ def _command(keys: tuple[str, ...]) -> Check:
         ours, theirs = (str(one.trial["controls"].get(COMMAND, "")) for one in (own, other))
         if ours == theirs:
             return "held", "alike but for the seed"
-        mine, others = (shlex.split(one) for one in (ours, theirs))
-        added = [word for word in mine if word not in others]
-        left_out = [word for word in others if word not in mine]
-        words = " ".join(added)[:60] or "nothing"
-        return declared_by(declared, *keys), f"{words} against {' '.join(left_out)[:60] or 'nothing'}"
+        mine, there = (shlex.split(one) for one in (ours, theirs))
+        added = [word for word in mine if word not in there]
+        left_out = [word for word in there if word not in mine]
+        words, others = (" ".join(one)[:60] or "nothing" for one in (added, left_out))
+        return declared_by(declared, *keys), f"{words} against {others}"
 
     return check
 
@@ -171,7 +177,7 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
             if name == DEVICE:
                 return "held", told
             return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
-        worst = min((effect for effect, _ in mine.values()), key=EFFECTS.index)
+        worst: State = min((effect for effect, _ in mine.values()), key=EFFECTS.index)
         if any(key.startswith(keys) for key in declared):
             worst = "declared"
         words = [words for effect, words in mine.values()]
@@ -207,10 +213,37 @@ def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:
     )
 
 
+def metrics_of(study: Study) -> dict[str, CommandMetric]:
+    """Return the metrics of a command's study."""
+    return (study.model_extra or {})["metrics"]
+
+
+def log_findings(study: Study, folder: TrialFolder) -> Iterator[str]:
+    """Yield the scores of a trial that are not what its log gives, where they are read there."""
+    trial = folder.read_json("trial.json")
+    if trial["printed"].get("left_out") or trial.get("failed"):
+        return
+    metrics = metrics_of(study)
+    finders = {
+        name: Finder(one.stdout, one.take, one.better)
+        for name, one in metrics.items()
+        if one.stdout
+    }
+    for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):
+        for finder in finders.values():
+            finder.hear(line)
+    scores = folder.read_json("evaluation.json")
+    for name, finder in finders.items():
+        found, stated = finder.value, scores.get(name)
+        found = found if found is not None and math.isfinite(found) else None
+        if found != stated:
+            yield f"trial {folder.label}: {name} is {stated}, and its log gives {found}"
+
+
 def facts_of(results: Results) -> dict[str, str]:
     """Return what is told of how trials are run: the command, its code, where values are read."""
     study = results.study
-    program, metrics = study.program, study.model_extra["metrics"]
+    program, metrics, shared = study.program, metrics_of(study), (study.model_extra or {})["set"]
     words = program.command
     told = {"Trainer": words if isinstance(words, str) else shlex.join(words)}
     trials = list(results.trials.values())
@@ -220,9 +253,12 @@ def facts_of(results: Results) -> dict[str, str]:
     read = []
     for name, metric in metrics.items():
         where = (
-            f"by the pattern {metric.stdout}" if metric.stdout
-            else f"from {metric.file}" if metric.file
-            else f"by the reader {metric.reader}" if metric.reader
+            f"by the pattern {metric.stdout}"
+            if metric.stdout
+            else f"from {metric.file}"
+            if metric.file
+            else f"by the reader {metric.reader}"
+            if metric.reader
             else "as the program reports it"
         )
         read.append(f"{name} {where} ({metric.take})")
@@ -235,7 +271,6 @@ def facts_of(results: Results) -> dict[str, str]:
     failed = [one for one in trials if one.get("failed")]
     if failed:
         told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
-    if study.model_extra.get("set"):
-        shared = study.model_extra["set"]
+    if shared:
         told["Settings"] = ", ".join(f"{key} = {value}" for key, value in shared.items())
     return told

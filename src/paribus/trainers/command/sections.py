@@ -26,10 +26,13 @@ from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, TrainerFormat
 
 KEY = r"^[A-Za-z_][A-Za-z0-9_-]*$"
-PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
+NAMED = "[A-Za-z_][A-Za-z0-9_.-]*"
+# `{name}` stands for a value, `{{name}}` for {name} itself; other braces are braces.
+PLACE = re.compile(rf"\{{\{{({NAMED})\}}\}}|\{{({NAMED})\}}")
 # What stands for itself in a command, whatever is in [set].
 GIVEN = ("seed", "arm", "folder", "config", "python")
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
+NONE = re.compile(r"0+(\.0+)?s?")
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 MIB = 2**20
 
@@ -78,8 +81,8 @@ class MetricSource(Part):
                 raise ValueError(f"stdout = '{self.stdout}' is no pattern: {error}") from None
             if not groups:
                 raise ValueError(
-                    f"stdout = '{self.stdout}' has no group; put the number in parentheses, such as "
-                    r"'val_loss: ([0-9.]+)'"
+                    f"stdout = '{self.stdout}' has no group; put the number in parentheses, such "
+                    r"as 'val_loss: ([0-9.]+)'"
                 )
         if self.reader and not self.path:
             raise ValueError(f"reader = '{self.reader}' reads a path in {{folder}}; state path")
@@ -95,9 +98,9 @@ class Program(Part):
     """How a trial is started: the table `[trainer]` of a study file."""
 
     command: Words | Word = ()
-    """The program and its arguments, each a text of its own; no shell reads them. `{seed}`, `{arm}`,
-    `{folder}` (of the trial, empty), `{config}`, `{python}` (the one that runs paribus) and the keys
-    of `[set]` stand for their values; `{{` is a brace."""
+    """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
+    `{arm}`, `{folder}` (of the trial, empty), `{config}`, `{python}` (the one that runs paribus)
+    and the keys of `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
     args: Words = ()
     """Further arguments, after those of `command`: what an arm adds."""
     shell: bool = False
@@ -110,8 +113,8 @@ class Program(Part):
     """A configuration file that is a template: `{config}` is the path of what it gives with values
     put in."""
     ref: Word = ""
-    """A commit, branch or tag of the repository that `folder` is in: the program is run in a copy of
-    it. Empty runs it in `folder` as it is."""
+    """A commit, branch or tag of the repository that `folder` is in: the program is run in a copy
+    of it. Empty runs it in `folder` as it is."""
     patch: Word = ""
     """A patch file that is applied to such a copy."""
     link: Words = ()
@@ -151,7 +154,7 @@ class Program(Part):
             raise ValueError('command is missing, such as ["python", "train.py", "--seed={seed}"]')
         for name in ("timeout", "check"):
             text = getattr(self, name)
-            if text and not (name == "check" and re.fullmatch(r"0+(\.0+)?s?", text)):
+            if text and not (name == "check" and NONE.fullmatch(text)):
                 try:
                     seconds(text)
                 except ValueError as error:
@@ -166,7 +169,7 @@ class Program(Part):
     @property
     def check_seconds(self) -> float:
         """How long a check runs an arm."""
-        return seconds(self.check) if DURATION.fullmatch(self.check) and self.check[0] != "0" else 0
+        return 0.0 if NONE.fullmatch(self.check) else seconds(self.check)
 
     @property
     def is_copied(self) -> bool:
@@ -231,10 +234,10 @@ class CommandSetting(TrialSetting, Part):
     def places(self, also: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
         """Return {name: key of the text that has it} of all placeholders; `also` are more texts."""
         return {
-            match[1]: key
+            match[2]: key
             for key, text in {**self.texts, **also}.items()
             for match in PLACE.finditer(text)
-            if match[1]
+            if match[2]
         }
 
     def values(self, arm: str, seed: int | str, folder: str, config: str) -> dict[str, str]:
@@ -256,8 +259,8 @@ class CommandSetting(TrialSetting, Part):
 
 
 def put(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with values in the place of `{name}`, and braces in that of two."""
-    return PLACE.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
+    """Return a text with values in the place of `{name}`, and `{name}` in that of `{{name}}`."""
+    return PLACE.sub(lambda match: values[match[2]] if match[2] else match[0][1:-1], text)
 
 
 def _in_this_form(table: dict[str, Any]) -> dict[str, Any]:
@@ -450,7 +453,8 @@ def _endpoint(
                 "state it once"
             )
     found = {key: of for key, of in there.items() if of is not None} | stated
-    return {"primary": bool(stated.get("margin"))} | found | {"metric": name} if stated else found
+    primary = {"primary": bool(stated.get("margin"))} if stated else {}
+    return primary | found | {"metric": name}
 
 
 def require_known(
@@ -463,8 +467,8 @@ def require_known(
     for name, key in setting.places(also).items():
         if name not in known:
             raise ParibusError(
-                f"arm '{arm}': {{{name}}} in {key} is nothing that is known: {nearest(name, known)} "
-                "(a brace that is meant as one is written twice)"
+                f"arm '{arm}': {{{name}}} in {key} is nothing that is known: "
+                f"{nearest(name, known)} (as it stands it is written {{{{{name}}}}})"
             )
     for name, value in setting.set.items():
         if name in GIVEN:
@@ -478,9 +482,7 @@ def require_put(
     templates: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
     """Raise ParibusError for a key of [set] that no text has a place for: no trial would differ."""
-    used = {
-        name for arm, one in settings.items() for name in one.places(templates.get(arm, {}))
-    }
+    used = {name for arm, one in settings.items() for name in one.places(templates.get(arm, {}))}
     for setting in settings.values():
         for key in setting.set:
             if key not in used:

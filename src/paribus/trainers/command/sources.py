@@ -8,6 +8,7 @@ or to its `.git`. Of uncommitted work the digest is recorded.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import subprocess
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from paribus.study.custom_code import own_files
 from paribus.trainers.command.sections import CommandSetting
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
+LOG = logging.getLogger("paribus")
 COPIES = "worktrees"  # in a results folder
 # Files that are no part of a commit, and may be part of the program: all that is not ignored.
 CODE = (".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".jl", ".rs", ".go")
@@ -76,8 +78,11 @@ class Source:
         return told | {"files": self.files} if self.files else told
 
 
-def source_of(study: Study, arm: str, setting: CommandSetting) -> Source:
-    """Return the code that the trials of an arm run. Raises ParibusError."""
+def source_of(study: Study, arm: str, setting: CommandSetting, at: str = "") -> Source:
+    """Return the code that the trials of an arm run. Raises ParibusError.
+
+    `at` is the commit that its `ref` was when the study was registered.
+    """
     program = setting.program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
@@ -94,6 +99,13 @@ def source_of(study: Study, arm: str, setting: CommandSetting) -> Source:
             )
         return Source(folder, files=_files(setting, folder))
     commit = _commit(top, program.ref, arm)
+    if at and commit != at:
+        LOG.warning(
+            "arm '%s': %s was at commit %s when the study was registered, and is at %s now; trials "
+            "go on with the former",
+            *(arm, program.ref, at[:SHORT], commit[:SHORT]),
+        )
+        commit = _commit(top, at, arm)
     diff, names = ("", ()) if program.ref else _uncommitted(top)
     patch = ""
     if program.patch:
@@ -253,7 +265,7 @@ def _files(setting: CommandSetting, folder: Path) -> dict[str, str]:
                 found |= own_files(f"{word}:main", folder, f"trainer.command = '{word}'")
                 continue
             except ParibusError:
-                pass  # it is run, and not imported: whether it is Python is the program's own matter
+                pass  # whether it is Python is the matter of who runs it
         found[path.resolve()] = read_bytes(path, CODE_BYTES)
     return {
         path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name: (
@@ -275,11 +287,10 @@ def _git_bytes(folder: Path, *words: str, told: bytes | None = None) -> bytes:
     try:
         said = subprocess.run(
             ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words],
-            input=told,
+            input=told or b"",
             capture_output=True,
             env=env,
             check=False,
-            **({} if told is not None else {"stdin": subprocess.DEVNULL}),
         )
     except FileNotFoundError:
         raise ParibusError(

@@ -10,8 +10,6 @@ import math
 import os
 import shlex
 import shutil
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,25 +20,26 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
-from paribus.results import ResultsFolder
-from paribus.results.store import OUTPUTS
+from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Live, Progress, Watch
+from paribus.results.record_format import TRAINER
+from paribus.results.store import OUTPUTS
 from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command.records import (
     DATA,
     DEVICE,
-    ENVIRONMENT,
     INITIAL,
     LOG,
+    MACHINE,
     REPORTED,
     SEED,
     SOFTWARE,
     ask_about_seed,
+    metrics_of,
 )
 from paribus.trainers.command.reported import Reported, read_reported, reported_value
 from paribus.trainers.command.sections import (
-    CommandMetric,
     CommandSetting,
     MetricSource,
     put,
@@ -136,7 +135,7 @@ class Command:
         self._asked: set[str] = set()
 
     def into(self, folder: ResultsFolder) -> Command:
-        """Return the same, for the trials of `folder`: of the study, or of a round of its tuning."""
+        """Return the same, for the trials of `folder`: a study's, or of a round of its tuning."""
         self._folder = folder
         self._scores, self._asked = {}, set()
         return self
@@ -155,7 +154,7 @@ class Command:
         controls = {name: (*keys, *declares.get(name, ())) for name, keys in KEYS.items()}
         if not any(setting.program.config for setting in settings.values()):
             del controls["configuration"]
-        metrics = tuple(one.declared(name) for name, one in _metrics(study).items())
+        metrics = tuple(one.declared(name) for name, one in metrics_of(study).items())
         about = {"program": {arm: source.about for arm, source in sources.items()}}
         digests = {
             arm: {key: hashlib.sha256(text.encode()).hexdigest() for key, text in one.items()}
@@ -249,8 +248,15 @@ class Command:
         program = setting.program
         key = json.dumps([program.folder, program.ref, program.patch, program.command])
         if key not in self._sources:
-            self._sources[key] = source_of(study, arm, setting)
+            at = self._registered_commit(arm) if program.ref else ""
+            self._sources[key] = source_of(study, arm, setting, at)
         return self._sources[key]
+
+    def _registered_commit(self, arm: str) -> str:
+        """Return the commit that was registered for an arm; a branch may have moved since."""
+        there = read_registration(ResultsFolder(self._home))
+        of_arms = (there or {}).get(TRAINER, {}).get("program", {})
+        return str(of_arms.get(arm, {}).get("commit", ""))
 
     def _require_programs(self, study: Study, sources: Mapping[str, Source]) -> None:
         """Raise ParibusError for a program that this machine does not have, where it runs here."""
@@ -300,7 +306,7 @@ class Command:
             job.controls["source"] = evidence
         env |= {TRIAL_FOLDER: str(job.home), TRIAL_SEED: str(job.seed)}
         sources: dict[str, tuple[MetricSource, str]] = {
-            name: (one, one.better) for name, one in _metrics(study).items()
+            name: (one, one.better) for name, one in metrics_of(study).items()
         }
         if program.train_loss is not None:
             sources[TRAIN_LOSS] = (program.train_loss, "lower")
@@ -350,9 +356,14 @@ class Command:
             return None
         if program.failure == "stop" or not ended["started"]:
             self._require_success(job, ended)
-        names = _metrics(study)
+        names = metrics_of(study)
         return self._written(
-            study, job, ended, dict.fromkeys(names, math.nan), read_reported(job.home), {},
+            study,
+            job,
+            ended,
+            dict.fromkeys(names, math.nan),
+            read_reported(job.home),
+            {},
             failed=ended["words"],
         )
 
@@ -369,7 +380,7 @@ class Command:
         """Return the record of a trial that ended well. Raises ParibusError for what it lacks."""
         reported = read_reported(job.home)
         found: dict[str, Found] = {}
-        for name, metric in _metrics(study).items():
+        for name, metric in metrics_of(study).items():
             found[name] = self._found(job, name, metric, metric.better, ended, reported)
             if not found[name].n:
                 self._refuse(job, name, metric, found[name], ended, reported)
@@ -431,8 +442,8 @@ class Command:
             names = {one for row in (*reported.results, *reported.rows) for one in row}
             why = f"it did not report it: {nearest(key, names)}"
         raise ParibusError(
-            f"trial {job.label} ended ({ended['words']}) without a value of '{name}': {why}; all it "
-            f"printed is in {job.home / LOG}"
+            f"trial {job.label} ended ({ended['words']}) without a value of '{name}': {why}; all "
+            f"it printed is in {job.home / LOG}"
         )
 
     def _written(
@@ -467,7 +478,7 @@ class Command:
             "packages": software.get("packages", {}),
         }
         files = {
-            ENVIRONMENT: json.dumps(environment, indent=2, sort_keys=True).encode(),
+            MACHINE: json.dumps(environment, indent=2, sort_keys=True).encode(),
             LOG: read_bytes(job.home / LOG, 2048 * MIB),
         }
         report = job.home / REPORTED
@@ -493,10 +504,6 @@ class Command:
             LOG_.warning("%s", ask_about_seed(job.arm, list(mine), value))
 
 
-def _metrics(study: Study) -> dict[str, CommandMetric]:
-    return (study.model_extra or {})["metrics"]
-
-
 def _score(found: Found) -> float:
     assert found.value is not None
     return found.value
@@ -505,8 +512,10 @@ def _score(found: Found) -> float:
 def _last(ended: Mapping[str, Any]) -> str:
     """Return the last lines of a program, for the end of a sentence."""
     lines = ended.get("last", [])[-SHOWN_LINES:]
-    return f"; its last lines: {' | '.join(line[-160:] for line in lines)}" if lines else (
-        "; it printed nothing"
+    return (
+        f"; its last lines: {' | '.join(line[-160:] for line in lines)}"
+        if lines
+        else ("; it printed nothing")
     )
 
 

@@ -99,6 +99,19 @@ class Found:
         return cls(message["n"], value, message["step"], points, message["unread"])
 
 
+LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
+
+
+def text_of(line: bytes) -> str:
+    """Return a line as patterns see it."""
+    return line[:LINE_BYTES].decode("utf-8", "replace").strip()
+
+
+def lines_of(printed: bytes) -> Iterable[str]:
+    """Yield the lines of what was printed; a carriage return ends one too."""
+    return filter(None, map(text_of, printed.replace(b"\r", b"\n").split(b"\n")))
+
+
 def number(text: Any) -> float | None:
     """Return a text or JSON value as a number; None where it is none. NaN is one."""
     if isinstance(text, bool) or text is None:
@@ -111,9 +124,7 @@ def number(text: Any) -> float | None:
         return None
 
 
-def in_rows(
-    rows: Iterable[Any], key: str, step: str, take: str, better: str
-) -> Finder:
+def in_rows(rows: Iterable[Any], key: str, step: str, take: str, better: str) -> Finder:
     """Return what rows of JSON have under `key`, which may be of tables in tables; `step` as well.
 
     What is no row with that key is passed over.

@@ -98,9 +98,7 @@ def _run(
         if time.monotonic() - told > TELL_SECONDS:
             told = time.monotonic()
             latest = {name: (one.step, one.value) for name, one in finders.items() if one.n}
-            tell(
-                "Heard", latest={k: (s, None if v != v else v) for k, (s, v) in latest.items()}
-            )
+            tell("Heard", latest={k: (s, None if v != v else v) for k, (s, v) in latest.items()})
 
     end = run_program(
         task["argv"],
