@@ -16,6 +16,13 @@ at the same values: digests. Started in any other way, every call does nothing. 
 Python's standard library alone (arrays and tensors are read where you have them), so it can also be
 copied into a repository. It draws no random number and changes nothing that a program computes.
 
+    python -m paribus.trial train.py --depth=4         # or: -m scripts.base_train --depth=4
+
+runs a program whose seed is fixed in its source (`torch.manual_seed(1337)`) with another one in
+each trial, unmodified: what it seeds with n is seeded with n + 1,000,003 x the trial's seed, so
+that processes which differ by their rank still do; random, numpy.random and torch are seeded so
+before it begins, too.
+
 Each process of a distributed program writes a file of its own; numbers count of rank 0.
 """
 
@@ -268,9 +275,57 @@ def _of_lightning(metrics):
 _CALLBACKS = {"HuggingFaceCallback": _hugging_face, "LightningCallback": _lightning}
 
 
+SALT = 1_000_003  # between the seeds of two trials: more than ranks add
+
+
+def _seeded(function):
+    """Return a function that seeds something with a number of this trial."""
+
+    def seed_of_this_trial(n=0, *args, **kwargs):
+        return function((n + SALT * seed) % 2**32, *args, **kwargs)
+
+    return seed_of_this_trial if seed else function
+
+
+def main(words):
+    """Run a Python program, `-m module ...` or `file.py ...`, with the seed of this trial."""
+    import importlib.util
+    import random
+    import runpy
+
+    if not words or words == ["-m"]:
+        sys.exit("usage: python -m paribus.trial [-m MODULE | PROGRAM.py] ARGUMENTS")
+    random.seed = _seeded(random.seed)
+    random.seed(0)
+    if importlib.util.find_spec("numpy"):
+        import numpy
+
+        numpy.random.seed = _seeded(numpy.random.seed)
+        numpy.random.seed(0)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        torch.manual_seed = torch.random.manual_seed = _seeded(torch.manual_seed)
+        torch.cuda.manual_seed = _seeded(torch.cuda.manual_seed)
+        torch.cuda.manual_seed_all = _seeded(torch.cuda.manual_seed_all)
+        torch.manual_seed(0)
+    is_module = words[0] == "-m"
+    sys.argv = words[1:] if is_module else words
+    if is_module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+        runpy.run_path(words[0], run_name="__main__")
+
+
 def __getattr__(name):
     """Return a callback; its library is imported then, and kept."""
     if name not in _CALLBACKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = made = _CALLBACKS[name]()
     return made
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

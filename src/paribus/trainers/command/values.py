@@ -99,12 +99,13 @@ class Found:
         return cls(message["n"], value, message["step"], points, message["unread"])
 
 
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
 
 
 def text_of(line: bytes) -> str:
-    """Return a line as patterns see it."""
-    return line[:LINE_BYTES].decode("utf-8", "replace").strip()
+    """Return a line as patterns see it: without colours."""
+    return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
 
 
 def lines_of(printed: bytes) -> Iterable[str]:
