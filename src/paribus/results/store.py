@@ -32,6 +32,14 @@
     environment.json            software and machine
     manifest.json               SHA-256 of the twelve above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
+  trials/<arm>/seed-<n>/        of any other trainer
+    trial.json, evaluation.json, steps.parquet, manifest.json, timing.json as above
+    item_scores.parquet         the score of each item
+    series.parquet              what was measured along training, by metric and step
+    output.log, machine.json    of a program: what it printed, and what it ran on
+    trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
+  runs/<arm>/seed-<n>/out/      what a program wrote
+  worktrees/                    of programs, while a run is under way: copies of their commits
 """
 
 from __future__ import annotations

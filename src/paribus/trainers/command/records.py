@@ -177,7 +177,8 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
             if name == DEVICE:
                 return "held", told
             return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
-        worst: State = min((effect for effect, _ in mine.values()), key=EFFECTS.index)
+        effects = {effect for effect, _ in mine.values()}
+        worst = next(one for one in EFFECTS if one in effects)
         if any(key.startswith(keys) for key in declared):
             worst = "declared"
         words = [words for effect, words in mine.values()]
