@@ -178,9 +178,9 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
                 return "held", told
             return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
         effects = {effect for effect, _ in mine.values()}
-        worst = next(one for one in EFFECTS if one in effects)
+        worst: State = next(one for one in EFFECTS if one in effects)
         if any(key.startswith(keys) for key in declared):
-            worst = "declared"
+            return "declared", ", ".join(words for _, words in mine.values())[:200]
         words = [words for effect, words in mine.values()]
         more = f" and {len(words) - SEEDS_TOLD} more" if len(words) > SEEDS_TOLD else ""
         return worst, ", ".join(words[:SEEDS_TOLD]) + more
