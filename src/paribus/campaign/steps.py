@@ -13,10 +13,13 @@ from typing import Any
 
 from paribus.analysis import Analysis, analyse
 from paribus.campaign.record import Campaign, Idea, digest_of
-from paribus.decision import decide
+from paribus.decision import Verdicts, decide, verdict_record
 from paribus.errors import ParibusError, nearest
 from paribus.files import file_digest, whole_folder
 from paribus.results import Results, ResultsFolder, load_results
+from paribus.results.formats import write_json
+from paribus.results.opened_texts import note
+from paribus.results.store import answering
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
@@ -87,13 +90,23 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             work = _Work(campaign, run, register)
             analysis = work.analysed(study, campaign.path / "final", is_final=True)
             opened = bool(seals)
-            for one in decide(analysis):
+            found = decide(analysis)
+            _leave(campaign.path / "final", analysis, found)
+            for one in found:
                 about = {"word": one.word, "effect": one.effect, "low": one.low, "high": one.high}
                 verdicts[one.arm] = about | {"p": one.p, "adjusted_p": one.adjusted_p}
         campaign.add("ended", opened=opened, verdicts=verdicts)
     found = campaign.ended
     assert found is not None
     return found
+
+
+def _leave(final: Path, analysis: Analysis, verdicts: Verdicts) -> None:
+    """Write analysis.json and verdict.json of the end, and tell the ledger of the verdict."""
+    with answering(final):
+        write_json(final / "analysis.json", analysis.to_dict())
+        write_json(final / "verdict.json", verdict_record(analysis.study, verdicts))
+        note(ResultsFolder(final), is_known=True)
 
 
 def _known(campaign: Campaign, name: str) -> Idea:
@@ -118,6 +131,8 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
             raise ParibusError(
                 f"idea '{name}' was tried with {_told(there.arm)}; give this one another name"
             )
+        if there.state == "screening":
+            _register_screen(work, name, there.arm)
         return there
     if not arm or not arm.get("set"):
         _known(campaign, name) if arm is None and ideas else None
@@ -129,21 +144,21 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
         raise ParibusError(f"idea '{same[0]}' was tried with the same; it is not tested twice")
     for screen in (True, False):  # what is no arm is refused here, and not counted
         campaign.study_of(name, {name: arm}, screen=screen).setting(name)
-    _require_trainable(work, name, arm)
+    shutil.rmtree(campaign.home(name), ignore_errors=True)  # of one killed before it was counted
+    try:
+        _register_screen(work, name, arm)
+    except BaseException:
+        shutil.rmtree(campaign.home(name), ignore_errors=True)
+        raise
     campaign.add("begun", idea=name, arm=dict(arm), digest=digest_of(arm))
     return campaign.ideas[name]
 
 
-def _require_trainable(work: _Work, name: str, arm: Mapping[str, Any]) -> None:
-    """Register the screen, which tries the arm's own code: a slip in it is no idea that failed."""
-    home = work.campaign.home(name)
+def _register_screen(work: _Work, name: str, arm: Mapping[str, Any]) -> None:
+    """Register the screen, which tries the arm's own code and where it would be trained: a slip
+    there is no idea that failed."""
     study = work.campaign.study_of(f"{name}-screen", {name: arm}, screen=True)
-    shutil.rmtree(home, ignore_errors=True)  # of one that was killed before it was counted
-    try:
-        work.register(study, home / "screen")
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
+    work.register(study, work.campaign.home(name) / "screen")
 
 
 def _unfinished(campaign: Campaign, name: str) -> str:
@@ -206,7 +221,9 @@ def _measured(analysis: Analysis, arm: str) -> dict[str, Any]:
     broken = analysis.broken(arm)
     why = analysis.unregistered or (f"{missing[0]} is missing" if missing else "")
     why = why or (f"{broken[0].name}: {broken[0].detail}" if broken else "")
-    why = why or (f"a pair diverged at {lost} of {n_seeds} seeds" if lost else "")
+    if lost and not why:
+        reasons = [one.why for one in analysis.left_out if one.arm == arm]
+        why = f"{lost} of {n_seeds} pairs cannot be compared: {next(iter(reasons), 'diverged')}"
     why = why or (contrast.why_not if says is None else "")
     if says is None:
         return {"n": len(contrast.seeds), "better": False, "why": why, "effect": None, "p": None}

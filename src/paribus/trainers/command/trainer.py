@@ -168,7 +168,7 @@ class Command:
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Run the program for each of `trials`, and yield the record of each when it has ended."""
         jobs = [self._job(study, arm, seed) for arm, seed in trials]
-        done = len(study.trials) - len(trials)
+        done = sum(self._folder.trial(*trial).is_finished for trial in study.trials)
         progress = Progress(len(study.trials), done, len(study.trials), done, done, unit="trials")
         live = Live(self._folder)
         with contextlib.closing(live), self._pool(study, len(jobs)) as pool:
@@ -197,7 +197,7 @@ class Command:
                 self._tell(progress, live)
                 progress.news = ""
                 self._ask(study, job, value)
-        if self._folder.path.absolute() == self._home:
+        if self._folder.path.absolute() == self._home and progress.n_finished == len(study.trials):
             remove_copies(self._home / COPIES)
 
     def try_briefly(self, study: Study, seconds: float | None = None) -> dict[str, str]:
@@ -457,7 +457,7 @@ class Command:
         failed: str = "",
     ) -> TrialRecord:
         losses = found[TRAIN_LOSS].points if TRAIN_LOSS in found else ()
-        enough = len(losses) >= study.stability.steps_needed
+        enough = len(losses) >= (study.stability.steps_needed if study.is_gated else 1)
         about = {
             "command": list(job.command),
             "attempts": job.attempts,
