@@ -19,11 +19,11 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
+from paribus.programs import process
+from paribus.programs.process import CappedLog, run_program
+from paribus.programs.values import Finder, in_rows
 from paribus.study.load import parse_study
-from paribus.trainers.command import process
-from paribus.trainers.command.process import CappedLog, run_program
 from paribus.trainers.command.sources import place, source_of
-from paribus.trainers.command.values import Finder, in_rows
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """

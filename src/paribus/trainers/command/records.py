@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from paribus.programs.values import Finder, lines_of
 from paribus.results import Results, TrialFolder
 from paribus.results.controls import (
     Check,
@@ -30,7 +31,6 @@ from paribus.results.software import differences
 from paribus.study import Study
 from paribus.study.trainer import COMMAND
 from paribus.trainers.command.sections import CommandMetric
-from paribus.trainers.command.values import Finder, lines_of
 from paribus.untrusted_io import RECORD_BYTES, read_bytes
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"

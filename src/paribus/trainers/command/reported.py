@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paribus.trainers.command.values import Finder, number
+from paribus.programs.values import Finder, number
 from paribus.untrusted_io import RECORD_BYTES, open_regular
 
 FILE = "trial.jsonl"

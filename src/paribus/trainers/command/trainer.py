@@ -20,6 +20,8 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
+from paribus.programs.values import Finder, Found, in_rows
+from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Live, Progress, Watch
 from paribus.results.record_format import TRAINER
@@ -47,8 +49,6 @@ from paribus.trainers.command.sections import (
     require_put,
 )
 from paribus.trainers.command.sources import COPIES, Source, place, remove_copies, source_of
-from paribus.trainers.command.values import Finder, Found, in_rows
-from paribus.trainers.command.worker import HELLO
 from paribus.trial import FOLDER as TRIAL_FOLDER
 from paribus.trial import SEED as TRIAL_SEED
 from paribus.untrusted_io import (

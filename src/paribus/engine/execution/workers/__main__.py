@@ -19,7 +19,7 @@ def main() -> int:
     except ValueError:  # whoever started us has left
         return 1
     if name == "HelloProgram":
-        from paribus.trainers.command.worker import main as work
+        from paribus.programs.worker import main as work
 
         adopt()
         before = children()

@@ -23,16 +23,22 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from paribus.trainers.command.process import run_program
-from paribus.trainers.command.values import Finder
+from paribus.programs.process import run_program
+from paribus.programs.values import Finder
 
 HELLO = "HelloProgram"
 TELL_SECONDS = 1.0
 ASK_SECONDS = 30.0
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Versions by the names of folders, as `pip freeze` would have them: files of metadata take longer.
 PACKAGES = """
-import importlib.metadata as m, json, sys
-found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
+import json, os, sys
+found = {}
+for folder in sys.path:
+    for name in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
+        if name.endswith((".dist-info", ".egg-info")):
+            package, _, version = name.rpartition(".")[0].partition("-")
+            found.setdefault(package.replace("_", "-").lower(), version.partition("-py")[0])
 print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 """
 

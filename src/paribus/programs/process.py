@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.trainers.command.values import LINE_BYTES, text_of
+from paribus.programs.values import LINE_BYTES, text_of
 
 PIECE_BYTES = 1 << 16
 LAST_LINES = 20
