@@ -59,13 +59,13 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
                 cells[4:8] = ratio, *p, state_of(contrast, study.inference.alpha)
         rows.append((*cells, decided.get(arm, "")))
     head = ("arm", "mean (SD)", "seeds", change_head(study), "ratio", "p", "Holm p", "finding")
-    worth = endpoint.smallest_effect
+    worth, margin = endpoint.smallest_effect, metric.stated_text(endpoint.margin or 0)
     is_first = endpoint is study.primary
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
         f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
         f"and the change at the same seed with its {numbers.level(study.inference.alpha)} interval "
-        f"by the test that decides. The registered margin is ±{metric.stated_text(endpoint.margin)}"
+        f"by the test that decides. The registered margin is ±{margin}"
         + (
             f", the smallest effect worth detecting {metric.stated_text(worth)}."
             if worth is not None
