@@ -70,8 +70,10 @@ def nanochat(source: Source) -> Iterator[Run]:
 
 
 def _new(source: Source, stage: int) -> Run:
-    seed = seed_in(source.path)
-    return Run("", facts={"stage": float(stage)} | ({} if seed is None else {"seed": seed}))
+    run = Run("", facts={"stage": float(stage)})
+    if (seed := seed_in(source.path)) is not None:
+        run.facts["seed"] = seed
+    return run
 
 
 def _add(run: Run, step: float, line: re.Match[bytes]) -> None:

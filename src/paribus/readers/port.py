@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from paribus.errors import ParibusError
 from paribus.untrusted_io import (
@@ -235,7 +235,7 @@ def as_number(text: str | bytes) -> float | None:
         return None
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a value of a JSON file is a number."""
     return type(value) is float or type(value) is int
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -22,6 +22,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.readers.port import Columns, Run, Source, Value, mean, reader
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, parse_json, regular_path
 
+pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
 MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]

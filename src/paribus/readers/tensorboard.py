@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,8 @@ def _scalars(path: str, run: Run) -> Iterator[tuple[float, str, float]]:
     """Yield step, tag and value. Raises ParibusError where TensorBoard is not installed."""
     try:
         from google.protobuf.message import DecodeError
-        from tensorboard.compat.proto.event_pb2 import Event
+
+        protos: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
     except ImportError:
         raise ParibusError(
             f"{path} is read by TensorBoard, which is not installed: pip install "
@@ -52,7 +54,7 @@ def _scalars(path: str, run: Run) -> Iterator[tuple[float, str, float]]:
         ) from None
     for record in _records(path, run):
         try:
-            event: Any = Event.FromString(record)
+            event = protos.Event.FromString(record)
         except DecodeError:
             raise ParibusError(f"{path} has a record that is no event; is it damaged?") from None
         for value in event.summary.value:

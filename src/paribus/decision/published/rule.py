@@ -180,12 +180,8 @@ def _student_t(
         p_value = float(stats.t.sf(statistic, runs - 1))
         if gain > 0 and sd > 0:
             effect = gain / sd
-            needed = _least(lambda n: stats.t.sf(effect * math.sqrt(n), n - 1) < level)
-            often = _least(
-                lambda n: (
-                    stats.nct.sf(stats.t.isf(level, n - 1), n - 1, effect * math.sqrt(n)) >= POWER
-                )
-            )
+            needed = _least(lambda n: bool(stats.t.sf(effect * math.sqrt(n), n - 1) < level))
+            often = _least(lambda n: _power(n, effect, level) >= POWER)
     return PublishedAnswer(
         rule=rule.name,
         word=_word(p_value is not None and p_value < level, gain),
@@ -197,6 +193,12 @@ def _student_t(
         runs_needed=needed,
         runs_for_power=often,
     )
+
+
+def _power(runs: int, effect: float, level: float) -> float:
+    """Return how often a one-sided t-test finds a mean that is `effect` SDs from the target."""
+    critical = stats.t.isf(level, runs - 1)
+    return float(stats.nct.sf(critical, runs - 1, effect * math.sqrt(runs)))
 
 
 def _mean(
