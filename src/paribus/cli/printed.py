@@ -34,7 +34,6 @@ from paribus.decision import (
     unreachable,
 )
 from paribus.digests import flatten
-from paribus.engine.setting import is_open
 from paribus.metric import Metric
 from paribus.report import tables
 from paribus.report.card import card as report_card
@@ -608,6 +607,8 @@ def cost(study: Study, estimated: Estimate) -> Table:
     if len(set(estimated.bytes_per_token.values())) > 1:
         told = {f"trial of {arm}": _budget(estimated, arm) for arm in study.arms}
     side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
+    from paribus.engine.setting import is_open  # of our own trainer, which others do without
+
     precision = "precision (auto: kept once registered)" if is_open(study) else "precision"
     where = f"{numbers.plural(estimated.workers, 'worker')} on {estimated.device}"
     told |= {

@@ -13,9 +13,9 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.report.table_model import Table
-from paribus.report.words import is_large, listed, names, state_of
+from paribus.report.words import at_the_same_seed, is_large, listed, names, state_of
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates
+from paribus.statistics import Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
@@ -63,8 +63,9 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
         f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
-        f"and the change at the same seed with its {numbers.level(study.inference.alpha)} interval "
-        f"by the test that decides. The registered margin is ±{endpoint.margin:g}"
+        f"and the change{at_the_same_seed(study)} with its "
+        f"{numbers.level(study.inference.alpha)} interval by the test that decides. "
+        + _margin_in_words(endpoint)
         + (f", the smallest effect worth detecting {worth:g}." if worth is not None else ".")
         + (
             f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
@@ -78,6 +79,12 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
         title=metric.title,
     )
     return table if verdicts else table.only(*head)
+
+
+def _margin_in_words(endpoint: Endpoint) -> str:
+    if endpoint.margin is None:
+        return "No margin was stated, so that nothing can be shown to be too small to matter"
+    return f"The registered margin is ±{endpoint.margin:g}"
 
 
 def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
@@ -134,9 +141,9 @@ def endpoints(analysis: Analysis) -> Table:
             rows.append((*whose, *_summary(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
-        f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
-        f"decides. {not_measured(analysis)}".strip(),
+        "Every endpoint: mean and SD over seeds, and the change to the arm's reference"
+        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by "
+        f"the test that decides. {not_measured(analysis)}".strip(),
         ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
@@ -173,6 +180,8 @@ def contrasts(analysis: Analysis) -> Table:
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     """Return the cells of a contrast by column; no p where it is not tested."""
     paired, says, metric = contrast.paired, contrast.decided, contrast.declared
+    if contrast.unpaired:
+        return _unpaired_in_full(contrast, contrast.unpaired, alpha)
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     head = ("n", "mean (SD)", level, "simultaneous", wider)
     if paired is None or says is None:
@@ -232,18 +241,59 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     return cells
 
 
+def _unpaired_in_full(
+    contrast: Contrast, unpaired: UnpairedContrast, alpha: float
+) -> dict[str, str]:
+    """Return the same of runs that are no pairs."""
+    says, metric = contrast.decided or unpaired.decided, contrast.declared
+    digits = metric.change_digits
+    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
+
+    def p(value: float | None) -> str:
+        return numbers.p_or_blank(value if contrast.tested else None)
+
+    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
+    spans = dict(
+        zip((level, "simultaneous", wider), (_span(one, digits) for one in intervals), strict=True)
+    )
+    cells = {
+        "decided by": TESTS[says.test],
+        "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
+        "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
+        "mean (SD)": numbers.mean_sd(says.mean, unpaired.sd, digits),
+        **spans,
+        "p": p(says.p_value),
+        "Holm p": p(contrast.holm_p),
+        "df": numbers.fixed(unpaired.df, 1),
+        "permutation": f"{p(unpaired.permutation_p)} ({p(unpaired.permutation_floor)})"
+        if contrast.tested
+        else "",
+        "TOST p": p(contrast.equivalence_holm_p),
+        "Hedges g": f"{numbers.signed(unpaired.g, 2)} {_span(unpaired.g_interval, 2)}".strip(),
+        "SDs": f"{numbers.fixed(unpaired.sd_treatment, digits)} and "
+        f"{numbers.fixed(unpaired.sd_baseline, digits)}",
+        "detectable": numbers.fixed(says.detectable, digits),
+    }
+    if unpaired.margin is not None:
+        inside = "inside" if says.equivalent else "not inside"
+        cells["margin"] = f"{wider} interval {inside} ±{unpaired.margin:g}"
+    return cells
+
+
 def _span(interval: Interval | None, digits: int) -> str:
     return "" if interval is None else numbers.interval(interval.low, interval.high, digits)
 
 
 def estimates(analysis: Analysis) -> Table:
-    """Return differences at the same seed, with the intervals of the test that decides."""
+    """Return differences at the same seed (or of means, where runs are no pairs), with the
+    intervals of the test that decides."""
     alpha = analysis.study.inference.alpha
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     caption = (
-        "Every contrast: differences at the same seed, with the intervals of the test that "
-        f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, in "
-        "the family of the primary endpoint or of the secondary ones."
+        f"Every contrast: differences{at_the_same_seed(analysis.study)}, with the intervals of the "
+        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's "
+        "method, in the family of the primary endpoint or of the secondary ones."
     )
     head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
     return replace(contrasts(analysis).only(*head), caption=caption)
@@ -259,9 +309,18 @@ def tests(analysis: Analysis) -> Table:
         "registered power."
     )
     tests = ("p", "Holm p", "bootstrap", "sign flip", "TOST p", "g_z", "r", "detectable")
+    if not analysis.study.is_paired:
+        tests = ("p", "Holm p", "df", "permutation", "TOST p", "Hedges g", "SDs", "detectable")
+        caption = (
+            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
+            "with its degrees of freedom; beside it p of the permutation test with its least "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g "
+            "over the pooled SD with its interval, the SDs of the arm and its reference, and the "
+            "difference that is detected at the registered power."
+        )
     table = contrasts(analysis).only(*WHOSE, *tests)
     both = zip(table.rows, analysis.contrasts, strict=True)
-    rows = [row for row, contrast in both if contrast.paired and contrast.decided]
+    rows = [row for row, contrast in both if contrast.deciding]
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
 
 
@@ -365,7 +424,8 @@ def controls_in_words(analysis: Analysis) -> str:
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called = names(analysis.study)
+    called, paired = names(analysis.study), analysis.study.is_paired
+    exact = "McNemar's" if paired else "Fisher's"
     rows = tuple(
         (
             called[s.arm],
@@ -377,17 +437,18 @@ def stability(analysis: Analysis) -> Table:
     )
     return Table(
         "stability",
-        "Trials that diverged or spiked: of the reference → of the arm, of all pairs; McNemar's "
-        "exact p of either, adjusted by Holm's method.",
+        "Trials that diverged or spiked: of the reference → of the arm, of all "
+        f"{'pairs' if paired else 'runs'}; {exact} exact p of either, adjusted by Holm's method.",
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
-        title="stability (McNemar)",
+        title=f"stability ({'McNemar' if paired else 'Fisher'})",
     )
 
 
-def _rates(rates: PairedRates) -> str:
-    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
-    return f"{base} → {arm} of {rates.n}"
+def _rates(rates: PairedRates | UnpairedRates) -> str:
+    of = {rates.n_baseline: "", rates.n_treatment: ""}
+    sizes = " and ".join(map(str, of))
+    return f"{rates.baseline_events} → {rates.treatment_events} of {sizes}"
 
 
 def costs(analysis: Analysis) -> Table:

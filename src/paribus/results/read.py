@@ -21,7 +21,7 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
+from paribus.results.formats import csv_cell, joined, plain_array, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
@@ -299,7 +299,9 @@ class Results(Shown):
     @shared_property
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in self.finished]
+        form = records_of(self.study)
+        asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
+        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @shared_property
@@ -365,10 +367,12 @@ class Results(Shown):
                 row[metric.name] = math.nan if value is None else float(value)
                 there |= {metric.name} if metric.key in found[metric.record] else set()
             rows.append(row)
-        fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
+        fields = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
         # A measure may have parts alone, and no value of the whole text.
-        fields += [(name, pa.float64()) for name in self.metrics if name in there]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        fields |= {name: pa.float64() for name in self.metrics if name in there}
+        return pa.table(
+            {name: plain_array([row[name] for row in rows], of) for name, of in fields.items()}
+        )
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the numbers of a trial that metrics are read from, by `Metric.record`."""

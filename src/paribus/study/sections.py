@@ -50,9 +50,10 @@ class Endpoint(Spec):
 class Inference(Spec):
     """The tests of contrasts: level, power, and what claims are about."""
 
-    test: Literal["paired_t", "gate"] = "paired_t"
+    test: Literal["paired_t", "gate", "welch_t"] = "paired_t"
     """The test that decides on seed means: the paired t, or the larger p of it and the studentized
-    bootstrap, which is conservative. The others stand beside it as sensitivity analyses."""
+    bootstrap, which is conservative; or Welch's t of runs that are no pairs (the default of the
+    trainer `runs`). The others stand beside it as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Two-sided level, held by Holm over the family of primary endpoints x contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
