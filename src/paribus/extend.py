@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paribus.engine.tasks import HeldOut, Question, task
     from paribus.engine.training import Options, Update, loss, optimizer
     from paribus.metric import ItemSums, Metric
+    from paribus.readers import Run, Source, reader
     from paribus.study import Study
     from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
 
@@ -42,6 +43,8 @@ _HOMES = {
     "Question": "paribus.engine.tasks",
     "Row": "paribus.decision",
     "Rule": "paribus.decision",
+    "Run": "paribus.readers",
+    "Source": "paribus.readers",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
     "TestText": "paribus.study.trainer",
@@ -56,6 +59,7 @@ _HOMES = {
     "optimizer": "paribus.engine.training",
     "part": "paribus.engine.model",
     "probe": "paribus.engine.probes",
+    "reader": "paribus.readers",
     "study_positions": "paribus.engine.model",
     "task": "paribus.engine.tasks",
 }
@@ -78,6 +82,8 @@ __all__ = [
     "Question",
     "Row",
     "Rule",
+    "Run",
+    "Source",
     "StepView",
     "Study",
     "TestText",
@@ -91,6 +97,7 @@ __all__ = [
     "optimizer",
     "part",
     "probe",
+    "reader",
     "study_positions",
     "task",
 ]
