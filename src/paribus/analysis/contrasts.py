@@ -45,7 +45,7 @@ from paribus.statistics import (
 )
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import RUNS, STACKED
 
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 
@@ -507,6 +507,8 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
         n = about.partition(" ")[0]
         return f"new questions of this kind ({n})" if about else "these questions"
     if metric.record not in HELD_OUT:
+        return ""
+    if table.results.study.trainer == RUNS and not about:  # nobody says what scores are of
         return ""
     if table.results.study.trainer != STACKED:  # which may hold out what is no text
         return f"new items of this kind ({about})" if about else "this held-out data"

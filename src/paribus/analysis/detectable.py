@@ -128,7 +128,7 @@ def detectable(
 
 def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
     """Return the SD that the choice of tuned values would have here, by contrast of the pilot."""
-    if study.tuning is None or study.inference.choice == "fixed":
+    if study.tuning is None or study.inference.choice in ("fixed", "replicated"):
         return {}
     return {
         (c.arm, c.reference): c.choice.error * math.sqrt(c.choice.n_seeds / len(study.tuning.seeds))
@@ -174,7 +174,7 @@ def _row(
         if choice:
             pairs = pairs_with_choice(margin, sd, choice, **about)
         else:
-            pairs = required_pairs(margin / sd, test=inference.test, **about)
+            pairs = required_pairs(margin / sd, test=inference.of_pairs, **about)
     except StatisticsError as error:
         raise ParibusError(f"{contrast}: {error}") from None
     return Detectable(

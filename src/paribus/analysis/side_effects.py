@@ -79,8 +79,10 @@ def _unpaired_stabilities(table: Table, arm: str, reference: str) -> Stabilities
     if not theirs or not ours:
         return None
     kinds: tuple[Kind, ...] = (lambda e: e.diverged, lambda e: e.spiked, any_event)
-    rates = (unpaired_event_rates(list(map(kind, theirs)), list(map(kind, ours))) for kind in kinds)
-    return Stabilities(arm, reference, *rates)
+    diverged, spiked, either = (
+        unpaired_event_rates(list(map(kind, theirs)), list(map(kind, ours))) for kind in kinds
+    )
+    return Stabilities(arm, reference, diverged, spiked, either)
 
 
 AS_TRAINED = "as trained"  # a kind of throughput

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -105,6 +106,8 @@ def judge(
         from paribus.report import prepare
 
         prepare()
+    if ":" not in (reader or ""):
+        _without_pandas()
     from paribus.trainers.judging import columns, exploratory, judged, read_runs
 
     published = _published(rule)
@@ -151,6 +154,27 @@ def judge(
         _show_files(reading)
     with judged(made, reading, results) as found:
         return _give(found, page, answer, published)
+
+
+def _without_pandas() -> None:
+    """Let Arrow find that there is no pandas: of each list it asks whether it is pandas', and where
+    that is installed imports it first, which takes as long as a verdict. It looks once."""
+    import pyarrow
+
+    class NoPandas:
+        """Finds nothing, and lets nobody else find pandas."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(name=name)
+
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, NoPandas)  # type: ignore[arg-type]
+        try:
+            pyarrow.array([0.0])
+        finally:
+            sys.meta_path.remove(NoPandas)  # type: ignore[arg-type]
 
 
 def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:

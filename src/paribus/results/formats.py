@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,20 +163,3 @@ def read_as(model: type[Model], path: Path) -> Model:
     missing = f"{path} is missing; was the results folder moved in part?"
     value, _ = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
     return as_model(model, value, path)
-
-
-def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values, none of them null, as an Arrow array: texts, numbers or booleans.
-
-    `pa.array` asks first whether they are pandas', and imports that where it is installed.
-    """
-    n = len(values)
-    if pa.types.is_string(kind):
-        words = [value.encode() for value in values]
-        ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
-        return pa.StringArray.from_buffers(n, pa.py_buffer(ends), pa.py_buffer(b"".join(words)))
-    if pa.types.is_boolean(kind):
-        whole = np.packbits(np.array(values, np.bool_), bitorder="little")
-    else:
-        whole = np.array(values, np.dtype(str(kind)))
-    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(whole)])

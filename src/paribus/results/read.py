@@ -21,9 +21,9 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import csv_cell, joined, plain_array, write_table, write_tables_in_turn
+from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
-from paribus.results.look_record import Entry, needed_trials, read_looks
+from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
 from paribus.results.registration import read_registration
@@ -196,6 +196,16 @@ class Results(Shown):
         rounds = ResultsFolder(self.path).tuning_rounds
         return [load_results(there.path, trust=trust) for there in rounds]
 
+    def rounds_of(self, seed: int | None) -> list[Results]:
+        """Return the tuning trials of one verdict seed, where each is tuned anew; None: of all."""
+        there = {one.path for one in ResultsFolder(self.path).rounds_of(seed)}
+        return [one for one in self.tuning_rounds if one.path in there]
+
+    @property
+    def arms_by_seed(self) -> dict[int, list[str]]:
+        """The arms that are needed at each verdict seed, after the looks that were taken."""
+        return arms_by_seed(needed_trials(self.study, self.looks))
+
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
         """Measurements of every step, by (arm, seed)."""
@@ -367,12 +377,10 @@ class Results(Shown):
                 row[metric.name] = math.nan if value is None else float(value)
                 there |= {metric.name} if metric.key in found[metric.record] else set()
             rows.append(row)
-        fields = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
+        fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
-        fields |= {name: pa.float64() for name in self.metrics if name in there}
-        return pa.table(
-            {name: plain_array([row[name] for row in rows], of) for name, of in fields.items()}
-        )
+        fields += [(name, pa.float64()) for name in self.metrics if name in there]
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the numbers of a trial that metrics are read from, by `Metric.record`."""

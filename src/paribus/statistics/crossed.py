@@ -257,6 +257,7 @@ def crossed_bootstrap(
 
 
 def require_items(tasks: list[Floats]) -> None:
+    """Raise StatisticsError where no task has two items."""
     if all(task.shape[1] < 2 for task in tasks):
         raise StatisticsError(
             "every task has a single item, which says nothing of other items: give at least two, "
@@ -305,6 +306,7 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
 
 def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
+    """Return K tasks of shape (S, I_k), finite and of the same seeds. Raises StatisticsError."""
     if not len(tasks):
         raise StatisticsError("no tasks: pass at least one array of shape (seeds, items)")
     checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]
