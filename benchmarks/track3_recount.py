@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -199,10 +200,8 @@ def _counts(
             for *_, values in results
         ]
     )
-    few = sum(said.startswith("too few") for said in words)
     total = sum(len(values) for *_, values in results)
     tested = [p for p in t_holm if p is not None]
-    chain = [sum(said.startswith(one) for said in chain_words) for one in ("too", "supp", "not")]
     ratio = holm(
         [
             float(stats.chi2.sf((len(v) - 1) * np.var(v, ddof=1) / SIGMA**2, len(v) - 1))
@@ -214,8 +213,7 @@ def _counts(
     core_p = float(stats.ttest_1samp(core, CORE_BAR, alternative="greater").pvalue)
     runs = _core_runs(core)
     return [
-        f"{len(results)} results, {total} final losses in the logs: {len(passed)} supported, "
-        f"{few} too few runs.",
+        f"{len(results)} results, {total} final losses in the logs: {_said(words)}.",
         f"Runs and mean as in the table, to within 0.0001: {as_table}.",
         f"Supported, and would not be with the loss of 25 steps earlier ({worth:.5f} more): "
         f"{close}.",
@@ -225,8 +223,7 @@ def _counts(
         f"Standard deviation between runs, pooled over {len(several)} results: {sd:.5f} "
         f"[{low:.5f}, {high:.5f}], {df} df; the rule takes {SIGMA}.",
         f"Results whose own is shown to be larger, chi-squared, Holm: {_below(ratio)}.",
-        f"{len(chain_words)} pairs: {chain[0]} too few runs, {chain[1]} supported, "
-        f"{chain[2]} not supported.",
+        f"{len(chain_words)} pairs: {_said(chain_words)}.",
         f"By Holm over the chain, p of z below .05: {sum(p < 0.05 for p in z_holm)}.",
         "By Holm over the chain, p of Welch's t below .05: "
         f"{sum(p is not None and p < 0.05 for p in w_holm)}.",
@@ -236,6 +233,12 @@ def _counts(
         f"{runs[0]} runs",
         f"{runs[1]} runs",
     ]
+
+
+def _said(words: list[str]) -> str:
+    """Return how often each answer was given, the most frequent first."""
+    counts = Counter(said.partition(":")[0] for said in words)
+    return ", ".join(f"{n} {said}" for said, n in counts.most_common())
 
 
 def _below(p_values: list[float]) -> int:
