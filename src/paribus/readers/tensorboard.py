@@ -23,11 +23,13 @@ def _detects(source: Source) -> bool:
 @reader("tensorboard", says="event files, the scalars of a folder", detects=_detects)
 def tensorboard(source: Source) -> Iterator[Run]:
     """Yield the run of a folder; its other event files are read with the first of them."""
-    parent = Path(source.path).parent
-    files = [one for one in parent.iterdir() if "tfevents" in one.name and is_regular(one)]
-    files.sort(key=lambda file: file.name)  # by their time
-    if Path(source.path).name != files[0].name:
-        raise SkippedError(f"read with {files[0].name}")
+    own = Path(source.path)
+    files = [own]
+    if _detects(source):
+        files = [file for file in own.parent.iterdir() if "tfevents" in file.name]
+        files = sorted(filter(is_regular, files), key=lambda file: file.name)  # by their time
+        if files and own.name != files[0].name:
+            raise SkippedError(f"read with {files[0].name}")
     run = Run("")
     for file in files:
         for step, tag, value in _scalars(str(file), run):
