@@ -338,6 +338,8 @@ BAD = {
     "no arm": ({}, {"variant": ["base"] * 9 + [""]}, "names the arm"),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is no number"),
     "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "no whole number"),
+    "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
+    "two units": ({}, {"unit": ["bits"] * 5 + ["nats"] * 5}, "not evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
     "test": ({"test": "z"}, {}, "inference.test"),
     "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "did not crash"),

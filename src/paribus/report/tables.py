@@ -487,7 +487,8 @@ def costs(analysis: Analysis) -> Table:
         "costs",
         "Change of the expected calibration error (share), and of "
         f"{'tokens per second' if counted else 'speed'} (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"training, reading and writing (from ratios), with {level} intervals over "
+        f"{'seed pairs' if analysis.study.is_paired else 'runs'}."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),

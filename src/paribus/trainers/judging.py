@@ -37,7 +37,6 @@ BASELINE = "baseline"
 LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
 HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
-MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
 

@@ -22,7 +22,8 @@ from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
-MOST_NAMED = 5
+# Facts that say what a score is of, where logs have them.
+EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
@@ -62,6 +63,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
         budgets = _budgets(study, [found[trial] for trial in trials])
         for trial in trials:
@@ -247,6 +249,21 @@ def nearest_step(run: Run, name: str, step: float) -> str:
     """Return `nearest: 3250`."""
     steps = [at for at, _ in run.curves[name]]
     return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+
+
+def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where logs show that runs were evaluated on other sets, or in other
+    units."""
+    tasks = {name.partition("/")[0] for name in section_of(study).scores}
+    for fact in (*EVALUATED, *(f"task_hash/{task}" for task in sorted(tasks))):
+        known = [run for run in runs if fact in run.facts]
+        for run in known:
+            if run.facts[fact] != known[0].facts[fact]:
+                raise ParibusError(
+                    f"runs of {study.primary.metric} were not evaluated alike: {fact} is "
+                    f"{known[0].facts[fact]!s:.40} in {known[0].source or 'one'} and "
+                    f"{run.facts[fact]!s:.40} in {run.source or 'another'}; judge them apart"
+                )
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
