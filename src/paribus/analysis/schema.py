@@ -223,11 +223,10 @@ class Contrast(Result):
     unpaired: UnpairedContrast | None = None
 
     def __repr__(self) -> str:
-        says, digits = self.decided, self.declared.change_digits
-        found = self.why_not
+        says, found = self.decided, self.why_not
         if says:
             low, high = says.interval.low, says.interval.high
-            found = f"{numbers.delta(says.mean, low, high, digits)}, n = {says.n}"
+            found = f"{self.declared.delta_text(says.mean, low, high)}, n = {says.n}"
             found += f", p {numbers.p_value(self.p)}" if self.tested else ""
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {found})"
 

@@ -342,7 +342,7 @@ def change_in_words(contrast: Contrast) -> str:
     low, high = says.interval.low, says.interval.high
     if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
         return IDENTICAL
-    return numbers.delta(says.mean, low, high, digits)
+    return contrast.declared.delta_text(says.mean, low, high)
 
 
 def effect_in_words(contrast: Contrast) -> str:
@@ -555,7 +555,7 @@ def _one_seed(contrast: Contrast) -> list[str]:
         beyond = max(others[0] - values[place], values[place] - others[-1])
         told.append((beyond, arm, values[place], others[0], others[-1]))
     _, arm, here, low, high = max(told)
-    shown = [numbers.fixed(value, contrast.declared.digits) for value in (here, low, high)]
+    shown = [contrast.declared.value_text(value) for value in (here, low, high)]
     return [
         f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
         f"{shown[1]} to {shown[2]} at the other seeds."
@@ -625,8 +625,8 @@ def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
     metric, power = contrast.declared, analysis.study.inference.power
     return [
         f"With {power:.0%} power this study detects a change of "
-        f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
-        f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
+        f"{metric.size_text(says.detectable)}; the registered smallest effect worth detecting is "
+        f"{metric.size_text(contrast.smallest_effect)}, and can have been missed."
     ]
 
 
@@ -667,7 +667,7 @@ def _other_text(analysis: Analysis, contrast: Contrast) -> list[str]:
     if wider.inside(contrast.margin or 0) if is_same else 0 not in wider:
         return []
     level = numbers.level(1 - wider.level)
-    ends = numbers.interval(wider.low, wider.high, contrast.declared.change_digits)
+    ends = contrast.declared.span_text(wider.low, wider.high)
     return [
         f"Other text may not show this: with the error of {contrast.other_text.about} in it, the "
         f"{level} interval would be about {ends}."

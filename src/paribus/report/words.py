@@ -101,8 +101,7 @@ def at_the_same_seed(study: Study) -> str:
 def margin_in_words(study: Study, contrast: Contrast) -> str:
     """Return `±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
-    margin = endpoint.margin or 0
-    return f"±{margin:.3g}" if contrast.declared.scale == "linear" else f"±{100 * margin:.3g}%"
+    return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"
 
 
 def p_in_words(p: float | None) -> str:

@@ -5,7 +5,6 @@ Facts are read from the records (`paribus.report.words.trainer_facts`); nothing 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.report import tables
 from paribus.report.figures import Figure, draw
-from paribus.report.figures.contrasts import SHAPES, forest_name
+from paribus.report.figures.contrasts import SHAPES, ends_of, forest_name
 from paribus.report.figures.style import TEXT, rounded
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.section_tables import (
@@ -305,11 +304,15 @@ def _endpoints(material: Material) -> str:
     analysis, study, told = material.analysis, material.study, []
     for endpoint in study.judged:
         contrast = next((c for c in analysis.contrasts if c.metric == endpoint.metric), None)
+        declared, worth = analysis.metrics[endpoint.metric], endpoint.smallest_effect
         margin = margin_in_words(study, contrast) if contrast else f"±{endpoint.margin:g}"
-        worth = endpoint.smallest_effect
         told.append(
-            f"{analysis.metrics[endpoint.metric].label} with a margin of {margin}"
-            + (f" and a smallest effect worth detecting of {worth:g}" if worth else "")
+            f"{declared.label} with a margin of {margin}"
+            + (
+                f" and a smallest effect worth detecting of {declared.stated_text(worth)}"
+                if worth
+                else ""
+            )
         )
     others = [analysis.metrics[e.metric].label for e in study.endpoints if not e.primary]
     secondary = f" Secondary: {listed(others)}." if others else ""
@@ -414,7 +417,9 @@ def changes_table(compared: Compared, digits: Callable[[Metric], int]) -> Table:
         cells = (contrast.why_not, "", "", "")
         if says is not None:
             cells = (
-                numbers.delta(says.mean, says.interval.low, says.interval.high, places),
+                contrast.declared.delta_text(
+                    says.mean, says.interval.low, says.interval.high, places
+                ),
                 str(says.n),
                 numbers.p_or_blank(contrast.tested_p),
                 state_of(contrast, one.study.inference.alpha),
@@ -437,12 +442,12 @@ def changes_figure(compared: Compared) -> Figure:
         says, declared = contrast.decided, declared or contrast.declared
         if says is None:
             continue
-        ends = (says.interval.low, says.interval.high)
-        low, high = ends if all(map(math.isfinite, ends)) else (says.mean, says.mean)
+        low, high = ends_of(says.interval, says.mean)
         row = {"study": name, "arm": one.called[contrast.arm], "place": place}
         row |= {"finding": state_of(contrast, one.study.inference.alpha)}
-        row |= {"mean": rounded(says.mean), "low": rounded(low), "high": rounded(high)}
-        rows.append(row | {"from": -(contrast.margin or 0), "to": contrast.margin or 0})
+        ends = {"mean": says.mean, "low": low, "high": high}
+        ends |= {"from": -(contrast.margin or 0), "to": contrast.margin or 0}
+        rows.append(row | {key: rounded(declared.shown(end)) for key, end in ends.items()})
     caption = (
         f"Change of {_with_unit(declared)} in every study, with the intervals of the tests that "
         "decide. Bands are the registered margins; shapes and colours say what was found."
