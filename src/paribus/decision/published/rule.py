@@ -114,7 +114,7 @@ class PublishedAnswer:
         mean: of their scores.
         gain: how much better than required the mean is; of the pairwise form, than the baseline's,
             with the steps that are saved.
-        statistic: what the rule computes; None where that takes more runs.
+        statistic: what the rule computes; None where that takes more runs, or runs that differ.
         p_value: one-sided, under what the rule assumes; None where it tests nothing.
         runs_needed: how many would do if mean and standard deviation stay as they are, of the
             pairwise form in both arms; None where none would, or nobody can say.
@@ -176,8 +176,11 @@ def _student_t(
     statistic = p_value = needed = often = None
     if runs > 1:
         sd = math.sqrt(math.fsum((one - mean) ** 2 for one in scores) / (runs - 1))
-        statistic = gain / (sd / math.sqrt(runs)) if sd > 0 else math.copysign(math.inf, gain)
-        p_value = float(stats.t.sf(statistic, runs - 1))
+        if sd > 0:
+            statistic = gain / (sd / math.sqrt(runs))
+            p_value = float(stats.t.sf(statistic, runs - 1))
+        else:
+            p_value = 0.0 if gain > 0 else 1.0
         if gain > 0 and sd > 0:
             effect = gain / sd
             needed = _least(lambda n: bool(stats.t.sf(effect * math.sqrt(n), n - 1) < level))
