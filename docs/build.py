@@ -111,6 +111,13 @@ def study_file() -> str:
     return "\n\n".join(tables)
 
 
+def command() -> str:
+    """Return every key of the trainer `command`: its own table, and that of a metric."""
+    from paribus.trainers.command.sections import CommandMetric, Program
+
+    return "\n\n".join([*_tables(Program, "trainer"), *_tables(CommandMetric, "metrics.NAME")])
+
+
 # Of a study that is under way: no study file states them.
 WRITTEN = {"stages", "tuning.chosen"}
 # Of what a study file says otherwise: `seeds` may be a table, which a study has as its plan.
@@ -547,6 +554,7 @@ def published_rules() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "columns": columns,
+    "command": command,
     "commands": commands,
     "endpoints": endpoints,
     "exit-codes": exit_codes,
