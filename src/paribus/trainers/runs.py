@@ -273,8 +273,9 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
             continue
         first = runs[0].items.get(name, {}).keys()
         for run in runs:
-            if not first or (odd := first ^ run.items.get(name, {}).keys()):
-                some = f"such as '{min(odd)}'" if first else "as it has none"
+            odd = first ^ run.items.get(name, {}).keys()
+            if not first or odd:
+                some = f"such as '{min(odd)}'" if odd else "as neither has any"
                 raise ParibusError(
                     f"{run.source or 'a run'} has other items of {name} than "
                     f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
