@@ -533,6 +533,25 @@ def _executed(cell: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def readers() -> str:
+    """Return the readers that ship."""
+    from paribus.readers import shipped_readers
+
+    found = shipped_readers().values()
+    return table(("reader", "reads"), ([f"`{one.name}`", one.says] for one in found))
+
+
+def published_rules() -> str:
+    """Return the published rules that ship."""
+    from paribus.decision.published import published_rules
+
+    found = published_rules().values()
+    return table(
+        ("rule", "requires", "written in"),
+        ([f"`{one.name}`", one.title, one.source] for one in found),
+    )
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "columns": columns,
     "command": command,
@@ -545,6 +564,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "python": python,
     "records": records,
     "rules": rules,
+    "readers": readers,
+    "published-rules": published_rules,
     "schema": schema,
     "states": states,
     "study-file": study_file,

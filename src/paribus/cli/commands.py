@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -581,16 +581,20 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
 
 
 def give(
-    analysis: Analysis, verdicts: list[Verdict], answer: Answer, written: Sequence[str] = ()
+    analysis: Analysis,
+    verdicts: list[Verdict],
+    answer: Answer,
+    written: Sequence[str] = (),
+    beside: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print the card, or verdict.json; returns the exit code."""
+    """Print the card, or verdict.json with what stands `beside` it; returns the exit code."""
     from paribus.cli import printed
     from paribus.decision import WORDS, exit_code, verdict_record
     from paribus.migrations import stamped
     from paribus.report.card import card, markdown
 
     if answer.json:
-        print_json(stamped(verdict_record(analysis.study, verdicts)))
+        print_json({**stamped(verdict_record(analysis.study, verdicts)), **(beside or {})})
     elif answer.markdown:
         print(markdown(card(analysis, verdicts)), end="")
     else:
