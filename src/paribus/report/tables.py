@@ -59,7 +59,7 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
                 cells[4:8] = ratio, *p, state_of(contrast, study.inference.alpha)
         rows.append((*cells, decided.get(arm, "")))
     head = ("arm", "mean (SD)", "seeds", change_head(study), "ratio", "p", "Holm p", "finding")
-    worth, margin = endpoint.smallest_effect, metric.stated_text(endpoint.margin or 0)
+    worth = endpoint.smallest_effect
     is_first = endpoint is study.primary
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
