@@ -105,8 +105,17 @@ def study_file() -> str:
     """Return every key with its type, default and meaning, table by table."""
     from paribus.engine.format import Sections
     from paribus.study import Study
+    from paribus.study.runs import RunsSetting
 
-    return "\n\n".join([*_tables(Study, ""), *_tables(Sections, "")])
+    tables = [*_tables(Study, ""), *_tables(Sections, ""), *_tables(RunsSetting, "")]
+    return "\n\n".join(tables)
+
+
+def command() -> str:
+    """Return every key of the trainer `command`: its own table, and that of a metric."""
+    from paribus.trainers.command.sections import CommandMetric, Program
+
+    return "\n\n".join([*_tables(Program, "trainer"), *_tables(CommandMetric, "metrics.NAME")])
 
 
 # Of a study that is under way: no study file states them.
@@ -526,6 +535,7 @@ def _executed(cell: dict[str, Any]) -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "columns": columns,
+    "command": command,
     "commands": commands,
     "endpoints": endpoints,
     "exit-codes": exit_codes,

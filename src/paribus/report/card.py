@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from paribus.analysis import Analysis, Cost
 from paribus.decision import Verdict, Word, change_in_words
 from paribus.metric import Metric
 from paribus.report.words import (
+    at_the_same_seed,
     divergence_in_words,
     listed,
     margin_in_words,
@@ -70,6 +72,7 @@ class Card:
         reading: how to read the numbers, a line.
         caution: the most important thing that the answer depends on; empty for nothing.
         more: how many cautions there are besides.
+        cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
     """
@@ -82,6 +85,7 @@ class Card:
     more: int
     action: str
     facts: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
@@ -110,8 +114,13 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     cautions = [*invalid, *cautions]
     states = Counter(control.state for control in analysis.controls)
     held = states["held"] + states["declared"]
+    proven = f"{held} of {sum(states.values())} controls hold"
+    question = study.question or study.title or study.name
+    if analysis.runs:
+        proven = "controls: not recorded"
+        question = f"Exploratory: {question}" if analysis.runs.exploratory else question
     return Card(
-        study.question or study.title or study.name,
+        question,
         blocks,
         compared,
         _reading(analysis, called),
@@ -120,9 +129,34 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         _action(study, verdicts, called),
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
-            f"{held} of {sum(states.values())} controls hold",
+            proven,
         ),
+        tuple(cautions),
     )
+
+
+def markdown(shown: Card) -> str:
+    """Return a card as Markdown, for the comment of a pull request."""
+    lines = [f"### {_plain(shown.question)}", ""]
+    for metric, rows in shown.blocks.items():
+        lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
+        for row in rows:
+            note = f" ({row.note})" if row.note else ""
+            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+        lines.append("")
+    lines.append(_plain(shown.reading))
+    lines += [_plain(line) for line in (shown.action, *shown.cautions) if line]
+    lines += ["", f"<sub>{_plain('; '.join(shown.facts))}.</sub>"]
+    return "\n".join(lines) + "\n"
+
+
+# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
+MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+
+
+def _plain(text: str) -> str:
+    return MARKED.sub(r"\\\1", text.replace("\n", " "))
 
 
 def chips(analysis: Analysis) -> list[Chip]:
@@ -191,7 +225,7 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     direction = f"; {better.pop()} is better" if len(better) == 1 else ""
     family = ", p by Holm's method" if study.family > 1 else ""
     return (
-        f"Change against {against} at the same seed, "
+        f"Change against {against}{at_the_same_seed(study)}, "
         f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
     )
 

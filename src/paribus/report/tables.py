@@ -14,9 +14,9 @@ from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.table_model import Table
-from paribus.report.words import is_large, listed, names, state_of
+from paribus.report.words import at_the_same_seed, is_large, listed, names, state_of
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates
+from paribus.statistics import Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
@@ -59,13 +59,14 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
                 cells[4:8] = ratio, *p, state_of(contrast, study.inference.alpha)
         rows.append((*cells, decided.get(arm, "")))
     head = ("arm", "mean (SD)", "seeds", change_head(study), "ratio", "p", "Holm p", "finding")
-    worth, margin = endpoint.smallest_effect, metric.stated_text(endpoint.margin or 0)
+    worth = endpoint.smallest_effect
     is_first = endpoint is study.primary
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
         f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
-        f"and the change at the same seed with its {numbers.level(study.inference.alpha)} interval "
-        f"by the test that decides. The registered margin is ±{margin}"
+        f"and the change{at_the_same_seed(study)} with its "
+        f"{numbers.level(study.inference.alpha)} interval by the test that decides. "
+        + _margin_in_words(metric, endpoint)
         + (
             f", the smallest effect worth detecting {metric.stated_text(worth)}."
             if worth is not None
@@ -83,6 +84,12 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
         title=metric.title,
     )
     return table if verdicts else table.only(*head)
+
+
+def _margin_in_words(metric: Metric, endpoint: Endpoint) -> str:
+    if endpoint.margin is None:
+        return "No margin was stated, so that nothing can be shown to be too small to matter"
+    return f"The registered margin is ±{metric.stated_text(endpoint.margin)}"
 
 
 def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
@@ -137,9 +144,9 @@ def endpoints(analysis: Analysis) -> Table:
             rows.append((*whose, *_summary(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
-        f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
-        f"decides. {not_measured(analysis)}".strip(),
+        "Every endpoint: mean and SD over seeds, and the change to the arm's reference"
+        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by "
+        f"the test that decides. {not_measured(analysis)}".strip(),
         ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
@@ -176,6 +183,8 @@ def contrasts(analysis: Analysis) -> Table:
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     """Return the cells of a contrast by column; no p where it is not tested."""
     paired, says, metric = contrast.paired, contrast.decided, contrast.declared
+    if contrast.unpaired:
+        return _unpaired_in_full(contrast, contrast.unpaired, alpha)
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     head = ("n", "mean (SD)", level, "simultaneous", wider)
     if paired is None or says is None:
@@ -233,6 +242,45 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     return cells
 
 
+def _unpaired_in_full(
+    contrast: Contrast, unpaired: UnpairedContrast, alpha: float
+) -> dict[str, str]:
+    """Return the same of runs that are no pairs."""
+    says, metric = contrast.decided or unpaired.decided, contrast.declared
+    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
+
+    def p(value: float | None) -> str:
+        return numbers.p_or_blank(value if contrast.tested else None)
+
+    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
+    spans = dict(
+        zip((level, "simultaneous", wider), (_of(metric, one) for one in intervals), strict=True)
+    )
+    cells = {
+        "decided by": TESTS[says.test],
+        "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
+        "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
+        "mean (SD)": f"{metric.change_text(says.mean)} ({metric.size_text(unpaired.sd)})",
+        **spans,
+        "p": p(says.p_value),
+        "Holm p": p(contrast.holm_p),
+        "df": numbers.fixed(unpaired.df, 1),
+        "permutation": f"{p(unpaired.permutation_p)} ({p(unpaired.permutation_floor)})"
+        if contrast.tested
+        else "",
+        "TOST p": p(contrast.equivalence_holm_p),
+        "Hedges g": f"{numbers.signed(unpaired.g, 2)} {_span(unpaired.g_interval, 2)}".strip(),
+        "SDs": f"{metric.size_text(unpaired.sd_treatment)} and "
+        f"{metric.size_text(unpaired.sd_baseline)}",
+        "detectable": metric.size_text(says.detectable),
+    }
+    if unpaired.margin is not None:
+        inside = "inside" if says.equivalent else "not inside"
+        cells["margin"] = f"{wider} interval {inside} ±{metric.size_text(unpaired.margin)}"
+    return cells
+
+
 def _of(metric: Metric, interval: Interval | None) -> str:
     return "" if interval is None else metric.span_text(interval.low, interval.high)
 
@@ -242,13 +290,14 @@ def _span(interval: Interval | None, digits: int) -> str:
 
 
 def estimates(analysis: Analysis) -> Table:
-    """Return differences at the same seed, with the intervals of the test that decides."""
+    """Return differences at the same seed (or of means, where runs are no pairs), with the
+    intervals of the test that decides."""
     alpha = analysis.study.inference.alpha
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     caption = (
-        "Every contrast: differences at the same seed, with the intervals of the test that "
-        f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, in "
-        "the family of the primary endpoint or of the secondary ones."
+        f"Every contrast: differences{at_the_same_seed(analysis.study)}, with the intervals of the "
+        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's "
+        "method, in the family of the primary endpoint or of the secondary ones."
     )
     head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
     return replace(contrasts(analysis).only(*head), caption=caption)
@@ -264,9 +313,18 @@ def tests(analysis: Analysis) -> Table:
         "registered power."
     )
     tests = ("p", "Holm p", "bootstrap", "sign flip", "TOST p", "g_z", "r", "detectable")
+    if not analysis.study.is_paired:
+        tests = ("p", "Holm p", "df", "permutation", "TOST p", "Hedges g", "SDs", "detectable")
+        caption = (
+            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
+            "with its degrees of freedom; beside it p of the permutation test with its least "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g "
+            "over the pooled SD with its interval, the SDs of the arm and its reference, and the "
+            "difference that is detected at the registered power."
+        )
     table = contrasts(analysis).only(*WHOSE, *tests)
     both = zip(table.rows, analysis.contrasts, strict=True)
-    rows = [row for row, contrast in both if contrast.paired and contrast.decided]
+    rows = [row for row, contrast in both if contrast.deciding]
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
 
 
@@ -367,7 +425,8 @@ def controls_in_words(analysis: Analysis) -> str:
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called = names(analysis.study)
+    called, paired = names(analysis.study), analysis.study.is_paired
+    exact = "McNemar's" if paired else "Fisher's"
     rows = tuple(
         (
             called[s.arm],
@@ -379,11 +438,12 @@ def stability(analysis: Analysis) -> Table:
     )
     return Table(
         "stability",
-        "Trials that diverged or spiked: of the reference → of the arm, of all pairs; McNemar's "
-        "exact p of either, adjusted by Holm's method." + _without_spikes(analysis),
+        "Trials that diverged or spiked: of the reference → of the arm, of all "
+        f"{'pairs' if paired else 'runs'}; {exact} exact p of either, adjusted by Holm's method."
+        + _without_spikes(analysis),
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
-        title="stability (McNemar)",
+        title=f"stability ({'McNemar' if paired else 'Fisher'})",
     )
 
 
@@ -395,9 +455,10 @@ def _without_spikes(analysis: Analysis) -> str:
     return f" No spike can be seen in fewer than {needed} steps." if short else ""
 
 
-def _rates(rates: PairedRates) -> str:
-    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
-    return f"{base} → {arm} of {rates.n}"
+def _rates(rates: PairedRates | UnpairedRates) -> str:
+    of = {rates.n_baseline: "", rates.n_treatment: ""}
+    sizes = " and ".join(map(str, of))
+    return f"{rates.baseline_events} → {rates.treatment_events} of {sizes}"
 
 
 def costs(analysis: Analysis) -> Table:
@@ -427,7 +488,8 @@ def costs(analysis: Analysis) -> Table:
         "costs",
         "Change of the expected calibration error (percentage points), and of "
         f"{'tokens per second' if counted else 'speed'} (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"training, reading and writing (from ratios), with {level} intervals over "
+        f"{'seed pairs' if analysis.study.is_paired else 'runs'}."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         (

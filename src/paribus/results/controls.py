@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from paribus.digests import changes
 from paribus.study import Study
+from paribus.study.trainer import STACKED
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
@@ -134,7 +135,7 @@ def check_controls(
                 add(name, [(label, state, words) for label, (state, words) in told])
         if custom := [one for one in (arm, reference) if study.setting(one).own_parts]:
             add("repeatable", [_repeatable(one, (repeated or {}).get(one)) for one in custom])
-        elif ":" in study.trainer:
+        elif study.trainer != STACKED:
             add("repeatable", [(arm, "not proven", "no trial was trained again")])
     return controls
 
@@ -219,6 +220,21 @@ def evidence(name: str, keys: tuple[str, ...]) -> Check:
         return declared_by(declared, *keys), f"{str(ours)[:40]} against {str(theirs)[:40]}"
 
     return check
+
+
+def not_recorded(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+    """Return that nobody recorded whether two trials had this in common."""
+    return "not proven", "not recorded"
+
+
+def as_logged(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+    """Return how many steps two runs had, as their logs tell: it shows nothing, and is said."""
+    ours, theirs = (one.trial.get("facts", {}).get("steps") for one in (own, other))
+    if ours is None or theirs is None:
+        return "not proven", "not recorded"
+    if ours == theirs:
+        return "not proven", f"not recorded, but {ours:,g} steps were logged of each"
+    return "not proven", f"{ours:,g} steps against {theirs:,g}, as logged"
 
 
 def declared_by(declared: Declared, *prefixes: str) -> State:

@@ -17,7 +17,8 @@
   test.json                     seals what every trial gave on it: what the verdict is of
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
-  manifest.json                 SHA-256 of the seven files above
+  runs.json                     of runs that other programs made: what became of their files
+  manifest.json                 SHA-256 of the files above
   checkpoints/                  only while trials are unfinished
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -33,6 +34,14 @@
     environment.json            software and machine
     manifest.json               SHA-256 of the twelve above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
+  trials/<arm>/seed-<n>/        of any other trainer
+    trial.json, evaluation.json, steps.parquet, manifest.json, timing.json as above
+    item_scores.parquet         the score of each item
+    series.parquet              what was measured along training, by metric and step
+    output.log, machine.json    of a program: what it printed, and what it ran on
+    trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
+  runs/<arm>/seed-<n>/out/      what a program wrote
+  worktrees/                    of programs, while a run is under way: copies of their commits
 """
 
 from __future__ import annotations
@@ -45,6 +54,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +66,7 @@ from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
-from paribus.results.records import Kept
+from paribus.results.records import Kept, RunsRecord
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
@@ -72,12 +82,13 @@ CAMPAIGN, IDEAS = "campaign.json", "ideas"  # in the folder of a campaign
 LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
+RUNS = "runs.json"
 # Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
 KEPT = "kept.json"
 PACKED_RECORDS = "records.tar.xz"  # of a kept study, as it lies
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
+OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -183,6 +194,15 @@ class ResultsFolder(Folder):
     def read_data(self) -> dict[str, Any]:
         """Return data.json; empty where nothing was sealed yet."""
         return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
+
+    def write_runs(self, record: RunsRecord) -> None:
+        """Write and seal runs.json: what became of the files of other programs' runs."""
+        with self.sealing(RUNS):
+            write_json(self.path / RUNS, record.model_dump(mode="json"))
+
+    def read_runs(self) -> RunsRecord | None:
+        """Return runs.json; None of a study whose trials are trained."""
+        return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""
@@ -402,6 +422,14 @@ def secure(results: Path) -> None:
         _require_no_links(folder)
 
 
+OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
+
+
+def _is_programs(path: str) -> bool:
+    """Return whether a folder is that of a round of tuning which programs write to."""
+    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", OUTPUTS))
+
+
 def _require_no_links(folder: Path) -> None:
     waiting = [os.fspath(folder)]
     while waiting:
@@ -412,7 +440,8 @@ def _require_no_links(folder: Path) -> None:
                         raise ParibusError(
                             f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
                         )
-                    if entry.is_dir(follow_symlinks=False):
+                    # What a program of somebody else's writes is no record of ours.
+                    if entry.is_dir(follow_symlinks=False) and not _is_programs(entry.path):
                         waiting.append(entry.path)
         except OSError as error:
             raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None

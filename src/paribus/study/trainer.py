@@ -23,9 +23,13 @@ from paribus.study.base import Part, TrialSetting
 if TYPE_CHECKING:
     from paribus.study.study import Study
 
-STACKED = "stacked"
+STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 # The trainers that ship, and where what the judge must know of each is written.
-SHIPPED = {STACKED: "paribus.engine.format:FORMAT"}
+SHIPPED = {
+    STACKED: "paribus.engine.format:FORMAT",
+    RUNS: "paribus.study.runs:FORMAT",
+    COMMAND: "paribus.trainers.command.sections:FORMAT",
+}
 
 Trial = tuple[str, int]
 """(arm, seed)."""
@@ -62,6 +66,7 @@ class Declaration:
         by_item: those of them that are means over items, which every trial gives one by one.
         must_be_finite: the metric without which a trial has diverged; empty for none.
         test: the text that scores are of; None claims nothing of it.
+        about: what else is registered, such as the commit of a program.
     """
 
     metrics: tuple[Metric, ...]
@@ -69,6 +74,7 @@ class Declaration:
     by_item: frozenset[str] = frozenset()
     must_be_finite: str = ""
     test: TestText | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ class TrialRecord:
         diverged_at: the step, from 0, at which training stopped being finite; None of one that did
             not.
         seconds: of training.
+        steps: of each of `losses`, where they are not 1, 2, 3 ...
+        curves: by metric, its values along training as (step, value).
+        about: what else trial.json says of it.
+        files: further records that are sealed, by name; those that its format knows.
     """
 
     scores: Mapping[str, float]
@@ -92,6 +102,10 @@ class TrialRecord:
     controls: Mapping[str, str | int | float] = field(default_factory=dict)
     diverged_at: int | None = None
     seconds: float | None = None
+    steps: Sequence[float] = ()
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Trainer(Protocol):
@@ -133,6 +147,14 @@ class TrainerFormat:
     alternatives: Mapping[str, str] = MappingProxyType({})
     """Two ways to state one thing: an override of one takes the place of the other."""
 
+    def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Return a study file's table with what the trainer lets be written shortly written out."""
+        return table
+
+    def absent(self, study: Study, arm: str) -> tuple[int, ...]:
+        """Return the seeds of the study that `arm` has no trial of."""
+        return ()
+
     def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides in the order of setting, named defaults written out."""
         return list(overrides.items())
@@ -166,6 +188,10 @@ class TrainerFormat:
     def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
         """Return whether losses per token can be compared."""
         return True
+
+    def resolution(self, study: Study, metric: str) -> float | None:
+        """Return the smallest difference that a metric can show, where the study says it."""
+        return None
 
     def why_not_tuned(self, key: str) -> str:
         """Return why a key cannot be tuned; empty where it can."""
@@ -259,6 +285,14 @@ def require_stacked(study: Study, what: str) -> None:
 
 def format_of(trainer: object) -> TrainerFormat:
     """Return the format of a trainer's studies and records. Raises ParibusError."""
+    if isinstance(trainer, dict):  # as a study file may say it, with its options
+        kind = trainer.get("kind")
+        if kind != COMMAND:
+            raise ParibusError(
+                f"[trainer] kind = {kind!r:.40} takes no table; it is kind = '{COMMAND}', or "
+                f"trainer = '{STACKED}'"
+            )
+        trainer = kind
     if isinstance(trainer, str) and trainer in SHIPPED:
         return resolve_name(SHIPPED[trainer])
     if isinstance(trainer, str) and ":" in trainer:

@@ -28,7 +28,7 @@ from paribus.report.figures.style import (
     rounded,
     wrapped,
 )
-from paribus.report.words import STATES, names, state_of
+from paribus.report.words import STATES, at_the_same_seed, names, state_of
 from paribus.statistics import Interval
 from paribus.study import Endpoint, Study
 
@@ -51,7 +51,8 @@ def forest_name(study: Study, endpoint: Endpoint) -> str:
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Return every seed as a line from its baseline to its arm, one panel per contrast."""
+    """Return every seed as a line from its baseline to its arm, one panel per contrast; where runs
+    are no pairs, every run as a point."""
     study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
     pairs, rows = _pair_rows(analysis, metric)
     if not rows:
@@ -84,9 +85,12 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     )
     facet = alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs])
     above = {row["contrast"] for row in rows}
-    chart = panels(alt.layer(lines, points), facet, name, own="x", labels=above)
+    drawn = alt.layer(lines, points) if study.is_paired else points
+    chart = panels(drawn, facet, name, own="x", labels=above)
     label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
+    if not study.is_paired:
+        caption = f"{label[0].upper()}{label[1:]}: every run is a point."
     most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
     if most > MOST_PAIRS:
         caption += f" Of {most:,} pairs {MOST_PAIRS} are drawn, at even ranks by their change."
@@ -95,6 +99,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
         caption += f"{'is' if left == 1 else 'are'} not here, but in the tables."
     title, wide = f"{label[0].upper()}{label[1:]}", len(pairs) > 2
+    if not study.is_paired:
+        return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
     rises = [_rises(analysis, arm, metric) for arm, _ in pairs]
     caption += (
         f" It rises {', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
@@ -131,6 +137,7 @@ def _pair_rows(
         (arm, reference)
         for arm, reference in study.contrasts
         if values[arm].keys() & values[reference].keys()
+        or (not study.is_paired and values[arm] and values[reference])
     ][:MOST_PANELS]
     declared = analysis.metrics[metric]
     digits, relative = declared.digits + 2, declared.of_pair
@@ -149,8 +156,9 @@ def _pair_rows(
             else declared.shown(round(values[name][seed], digits)),
         }
         for arm, reference in pairs
-        for seed in shown[arm, reference]
+        for seed in (shown[arm, reference] if study.is_paired else study.seeds)
         for side, name in enumerate((reference, arm))
+        if seed in values[name] or (relative and not side)
     ]
     return pairs, rows
 
@@ -198,11 +206,17 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         *_by_arm(study, alt.Chart(alt.NamedData(name)), rows, title, around_zero),
     ).properties(width=WIDTH, height=_row_pixels(rows) * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
+    band_of = (
+        f"The grey band is the registered margin of {said}: changes within it are too small to "
+        "matter."
+        if margin
+        else "No margin was stated."
+    )
     caption = (
-        f"Change of {metric.label} at the same seed, each arm minus its reference, with its "
-        f"{level} interval by the test that decides. The grey band is the registered margin of "
-        f"{said}: changes within it are too small to matter. Shapes say what the test found, "
-        "adjusted by Holm's method over the registered contrasts and primary endpoints."
+        f"Change of {metric.label}{at_the_same_seed(study)}, each arm minus its reference, with "
+        f"its {level} interval by the test that decides. {band_of} Shapes say what the test "
+        "found, adjusted by "
+        "Holm's method over the registered contrasts and primary endpoints."
     )
     changes = [
         f"{row['arm']} {numbers.signed(row['mean'], metric.shown_change_digits)}" for row in rows
@@ -317,7 +331,7 @@ def _by_arm(
         "against:N",
         alt.Tooltip("mean:Q", format="+.4g"),
         "interval:N",
-        alt.Tooltip("n:Q", title="seed pairs"),
+        alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm"),
     )
     shape = state_shapes(rows) if "state" in rows[0] else None
     axis = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))

@@ -39,6 +39,7 @@ from paribus.report.table_model import Table
 from paribus.report.tables import looks_table, sampling_table
 from paribus.report.words import (
     STATES,
+    at_the_same_seed,
     headlines,
     listed,
     margin_in_words,
@@ -255,6 +256,7 @@ def _controls(analysis: Analysis) -> list[Block]:
 # What is said of the registered test.
 DECIDES = {
     "paired_t": "the paired t test",
+    "welch_t": "Welch's t test of runs that are no pairs",
     "gate": "the larger of the paired t and the studentized paired bootstrap",
 }
 
@@ -333,13 +335,14 @@ def _targets(analysis: Analysis) -> str:
 def _inference(analysis: Analysis) -> str:
     study, inference = analysis.study, analysis.study.inference
     return (
-        f"Treatment minus reference at the same seed, by {DECIDES[inference.test]}; the interval "
-        f"inverts the test. {_targets(analysis)}Holm's method holds the family of the "
+        f"Treatment minus reference{at_the_same_seed(study)}, by {DECIDES[inference.test]}; the "
+        f"interval inverts the test. {_targets(analysis)}Holm's method holds the family of the "
         f"primary endpoint at {inference.alpha:g} ({plural(len(study.contrasts), 'contrast')}), "
         "that of the secondary ones by itself. A change is within the margin by two one-sided "
-        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than five "
-        "pairs are described and not tested; rates of events are compared by McNemar's exact test. "
-        "A diverged trial leaves the comparison of quality and counts as an event."
+        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than "
+        f"five {'pairs' if study.is_paired else 'runs of an arm'} are described and not tested; "
+        f"rates of events are compared by {'McNemar' if study.is_paired else 'Fisher'}'s exact "
+        "test. A diverged trial leaves the comparison of quality and counts as an event."
     )
 
 
