@@ -32,8 +32,9 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.lease import Lease
 from paribus.results.opened_texts import note, require_fresh
-from paribus.results.registration import FILE
+from paribus.results.registration import FILE, registered_retries
 from paribus.results.store import DATA
 from paribus.study import Study
 from paribus.trainers.looking import take_look
@@ -129,7 +130,7 @@ class RunOptions:
     open_test: bool = True
     tried: Tried = field(default_factory=set)
 
-    def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
+    def pool(self, study: Study, folder: ResultsFolder, held: Lease) -> Pool:
         """Workers for `study`, while the lock of its folder is `held`."""
         return Pool(
             study,
@@ -137,8 +138,9 @@ class RunOptions:
             device=self.device,
             checkpoint_seconds=self.checkpoint_seconds,
             eager=self.eager,
-            run=held,
+            lease=held,
             backend=self.backend,
+            retries=registered_retries(folder),
         )
 
 
@@ -146,7 +148,7 @@ def _train(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: str,
+    held: Lease,
     options: RunOptions,
     *,
     is_tuning: bool = False,
@@ -203,7 +205,7 @@ def _register(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: str,
+    held: Lease,
     options: RunOptions,
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""

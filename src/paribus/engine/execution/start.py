@@ -74,6 +74,7 @@ def start(
             registration(
                 study, data, ready.device, metrics, asked, own_rule(study), boundaries(study)
             ),
+            retries=pool.retries,
         )
         adopt_suite(folder)
     for line in dict.fromkeys(warnings):

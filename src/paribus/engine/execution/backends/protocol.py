@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
+
+from pydantic import Field
 
 from paribus.declared import DECLARED, declared
 from paribus.errors import ParibusError
@@ -20,6 +22,15 @@ from paribus.untrusted_io import is_regular
 
 # Called with every line that a worker says, and at its end with None, from any thread.
 Hear = Callable[[str | None], None]
+
+
+RETRIES = 2
+
+
+class Retrying(Options):
+    """Base of the options of a backend that lets its user say how often a task is begun again."""
+
+    retries: Annotated[int, Field(ge=0, le=100)] = RETRIES
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class WorkerProcess(Protocol):
         ...
 
     def end(self) -> End:
-        """Return how it ended, of one that has left in the middle of something."""
+        """Return how it ended, of one that has left in the middle of something; may be asked twice."""
         ...
 
 
@@ -68,9 +79,12 @@ class Backend(ABC):
     """
 
     name: str = ""
+    retries: int = RETRIES
+    """How often a task whose worker died is begun again."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
+        self.retries = getattr(options, "retries", RETRIES)
 
     @abstractmethod
     def start(self, hear: Hear) -> WorkerProcess:

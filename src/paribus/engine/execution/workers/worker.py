@@ -53,6 +53,7 @@ from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import fence
 from paribus.results import ResultsFolder
+from paribus.results.lease import Lease
 from paribus.study import parse_study
 from paribus.study.importing import same_settings
 
@@ -137,8 +138,9 @@ class WorkerContext:
     def __init__(self, hello: Hello, tell: Callable[[object], None], leaving: Leaving) -> None:
         self.study = parse_study(hello.study, folder=Path(hello.folder))
         self.results = ResultsFolder(Path(hello.results))
-        if run := hello.run:
-            fence(self.results.path, lambda: self.results.is_held_by(run))
+        if hello.lease:
+            lease = Lease(Path(hello.lease[0]), hello.lease[1])
+            fence(self.results.path, lease.holds)
         self.device = choose_device(hello.device, hello.number)
         prepare(self.device)
         self.graphs = not hello.eager
