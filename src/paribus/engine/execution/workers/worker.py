@@ -70,7 +70,9 @@ def main() -> int:
         channel.write(encode(message))
         channel.flush()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides
+    for name in ("SIGINT", "SIGUSR2"):  # the one who started us decides
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     leaving = Leaving()
     leaving.listen()
     try:
