@@ -18,7 +18,7 @@ from paribus.declared import DECLARED, declared
 from paribus.errors import ParibusError
 from paribus.study.choices import Options, read_options, require_declared
 from paribus.study.importing import load_own
-from paribus.untrusted_io import is_regular
+from paribus.untrusted_io import STUDY_BYTES, is_regular, parse_toml, read_text
 
 # Called with every line that a worker says, and at its end with None, from any thread.
 Hear = Callable[[str | None], None]
@@ -152,24 +152,42 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     A file of the user's own starts at the current folder, as every path of a command line, and does
     not lie in a results folder.
 
+    A TOML file says its kind (a name, or an import path) and its options; `options` come before those.
+
     Raises ParibusError where there is none, for options that it does not declare, and where it
     cannot be made.
     """
     if isinstance(chosen, Backend):
         chosen.name = chosen.name or type(chosen).__name__
         return chosen
-    where = f"{WORD} {chosen}"
+    where, options = f"{WORD} {chosen}", dict(options or {})
+    if chosen.endswith(".toml"):
+        told = _configured(Path(chosen), where)
+        chosen, options = told.pop("kind"), told | options
     if ":" in chosen:
         of = _own(chosen, where)
     else:
         of = require_declared(chosen, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
-    given = read_options(of.options, options or {}, f"{WORD}-option", chosen)
+    given = read_options(of.options, options, f"{WORD}-option", chosen)
     try:
         made = of.make(given)
     except Exception as error:  # it may be the user's code
         raise ParibusError(f"{where}: {type(error).__name__}: {error}") from error
     made.name = of.name
     return made
+
+
+def _configured(file: Path, where: str) -> dict[str, Any]:
+    """Return what a file of the user's own says of a backend: its kind and options."""
+    if held := _results_folder(file.resolve()):
+        raise ParibusError(
+            f"{where}: it lies in the results folder {held}, which may be somebody else's; move it to "
+            "a folder of your own"
+        )
+    found = parse_toml(read_text(file, STUDY_BYTES), str(file))
+    if not isinstance(found.get("kind"), str):
+        raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
+    return found
 
 
 def called(backend: Backend, method: str, *arguments: Any) -> Any:

@@ -25,6 +25,7 @@ from paribus.engine.execution.backends.jobs import JobBackend, JobState
 from paribus.engine.execution.crew import Asked, Datasets, Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
 from paribus.engine.execution.jobs.job import software
+from paribus.engine.execution.jobs.standing import end_jobs
 from paribus.engine.execution.start import Tried, settle_on
 from paribus.engine.execution.trial.stacks import Trial
 from paribus.engine.execution.workers.messages import (
@@ -437,13 +438,3 @@ def leave(backend: JobBackend, jobs: JobsFolder) -> None:
             jobs.remove()
             return
     backend.cancel(names)
-
-
-def end_jobs(backend: JobBackend, jobs: JobsFolder) -> int:
-    """End every job of a run, and let none write any more; returns how many submissions had one."""
-    live = jobs.live()
-    for batch in live:
-        batch.close()
-    if live:
-        backend.cancel([batch.order.name for batch in live])
-    return len(live)

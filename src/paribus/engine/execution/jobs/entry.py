@@ -33,7 +33,12 @@ def entered(folder: ResultsFolder, backend: str | Backend) -> Iterator[Lease]:
         for batch in jobs.batches():
             if batch.is_closed:
                 batch.revoke_all()
-        yield lease
+        try:
+            yield lease
+        except BaseException:
+            if not any(batch.is_submitted for batch in jobs.batches()):
+                jobs.remove()  # nothing was ever submitted: a scheduler that refused, or none
+            raise
         if isinstance(backend, JobBackend):
             from paribus.engine.execution.jobs.crew import leave
 
