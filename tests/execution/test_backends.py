@@ -126,7 +126,11 @@ def test_a_worker_that_dies_is_told_in_its_own_words(
 def test_backends_are_found_by_name() -> None:
     assert isinstance(find_backend("local"), Local)
     assert find_backend("local").name == "local"
-    assert declared("paribus.engine.execution.backends", BackendClass).keys() == {"local"}
+    assert declared("paribus.engine.execution.backends", BackendClass).keys() == {
+        "local",
+        "ray",
+        "slurm",
+    }
     with pytest.raises(ParibusError, match=r"no backend 'locla': did you mean 'local'.*backends/"):
         find_backend("locla")
 
@@ -149,6 +153,8 @@ def test_no_other_file_starts_processes() -> None:
     }
     assert found == {
         "backends/local.py",
+        "backends/slurm.py",
+        "jobs/folder.py",  # which removes a folder
         "trial/suite.py",  # which removes a folder
         "workers/processes.py",
     }

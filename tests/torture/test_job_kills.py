@@ -30,7 +30,7 @@ name = "small"
 seeds = [1, 2]
 data = {corpus = "text", path = TEXT, seq_len = 32}
 model = {n_layer = 1, n_head = 1, d_model = 8}
-training = {iterations = 3000, batch_size = 2, dropout = 0.1}
+training = {iterations = 1500, batch_size = 2, dropout = 0.1}
 stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
 tasks = {names = []}
 [arms.baseline]

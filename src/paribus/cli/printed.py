@@ -53,8 +53,8 @@ from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_untuned
 
 if TYPE_CHECKING:
-    from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.execution.evaluate import Answers
+    from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.execution.timing.bench import Bench
     from paribus.engine.execution.timing.estimate import Estimate
     from paribus.engine.training.parameters import ParameterRow
@@ -728,7 +728,7 @@ def status(results: Results) -> Parts:
 
 
 def jobs(rows: Sequence[JobRow]) -> Parts:
-    """Yield the jobs of a run, with the scheduler's words, and the last lines of those that failed."""
+    """Yield the jobs of a run in the scheduler's words, and the last lines of those that failed."""
     if not rows:
         return
     shown = [(row.job, row.state, row.doing, row.node, row.reason) for row in rows]

@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, hold_folder, sweep, unfence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -43,7 +44,7 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import STACKED, Declaration, TestText, Trainer, TrialRecord
+from paribus.study.trainer import STACKED, Declaration, TestText, Trainer, Trial, TrialRecord
 from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
@@ -54,6 +55,7 @@ ITEMS, STEPS = "item_scores.parquet", "steps.parquet"
 COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
+EXECUTION = "paribus.engine.execution"
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -67,7 +69,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     Args:
         study: what `load_study` gives.
         results: the results folder; by default `results/<name of the study>`.
-        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`.
+        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`. One of
+            the user's own takes `backend`: with that of a scheduler, jobs run it, each for its part.
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
@@ -76,8 +79,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
-    trainer = find_trainer(study)
-    with folder.lock():
+    trainer, backend = find_trainer(study), _job_backend(options.get("backend", "local"))
+    with _entered(folder, backend):
         study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
         _require_fresh(study, folder, declaration)
@@ -88,11 +91,11 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
-                with there.lock():
-                    _train(round_, there, trainer, declaration, is_tuning=True)
+                with there.lock(swept=backend is None):
+                    _train(round_, there, trainer, declaration, backend, is_tuning=True)
 
             study = tune(study, folder, train_round)
-        _train(study, folder, trainer, declaration)
+        _train(study, folder, trainer, declaration, backend)
     return load_results(folder.path)
 
 
@@ -264,6 +267,7 @@ def _train(
     folder: ResultsFolder,
     trainer: Trainer,
     declaration: Declaration,
+    backend: Any = None,
     *,
     is_tuning: bool = False,
 ) -> None:
@@ -273,10 +277,38 @@ def _train(
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
-        for (arm, seed), record in _asked(study, trainer, todo):
-            _write(study, folder.trial(arm, seed), declaration, record)
+        if backend is not None and todo:
+            resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")(backend, study, folder, todo)
+        else:
+            for (arm, seed), record in _asked(study, trainer, todo):
+                _write(study, folder.trial(arm, seed), declaration, record)
         if not take_look(study, folder, LOG.info):
             return
+
+
+def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> Iterator[Trial]:
+    """Train those of `trials` that are not finished, in this process, which is a job; yields each
+    when it is."""
+    trainer = find_trainer(study)
+    declaration = _declaration(study, trainer)
+    todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
+    for trial, record in _asked(study, trainer, todo):
+        _write(study, folder.trial(*trial), declaration, record)
+        yield trial
+
+
+def _job_backend(chosen: Any) -> Any:
+    """Return the backend whose jobs run the trainer; None where this process does."""
+    if chosen == "local":
+        return None
+    found = resolve_name(f"{EXECUTION}.backends:find_backend")(chosen)
+    return (
+        found if isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")) else None
+    )
+
+
+def _entered(folder: ResultsFolder, backend: Any) -> contextlib.AbstractContextManager[Any]:
+    return resolve_name(f"{EXECUTION}.jobs.entry:entered")(folder, backend or "local")
 
 
 def _asked(

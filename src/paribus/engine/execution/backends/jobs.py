@@ -17,7 +17,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paribus.engine.execution.backends.protocol import Backend, Retrying
+from paribus.engine.execution.backends.protocol import Backend, Hear, Retrying, WorkerProcess
+from paribus.errors import ParibusError
 
 Count = Annotated[int, Field(ge=1)]
 JOBS = 16
@@ -57,7 +58,7 @@ class JobState:
 
 
 class JobBackend(Backend):
-    """Submits jobs. One submission is an array of them under one name, which is never used again."""
+    """Submits jobs. One submission is an array of them, under a name that is never used again."""
 
     options: JobOptions
 
@@ -83,6 +84,16 @@ class JobBackend(Backend):
     def workers(self) -> int | None:
         """Return how many workers a job has; None leaves it to the machine that it runs on."""
         return self.options.workers
+
+    def start(self, hear: Hear) -> WorkerProcess:
+        """Start a worker that answers at once, for what is asked live: costs, memory, speed.
+
+        Raises ParibusError where the backend has no pipe to a machine.
+        """
+        raise ParibusError(
+            f"backend '{self.name}' runs and registers studies; what measures a machine runs on that "
+            "machine: leave --backend out there"
+        )
 
     def default_workers(self, device: str, devices: int) -> int:
         """Return one worker: what is asked live, such as the cost of a study, asks one."""

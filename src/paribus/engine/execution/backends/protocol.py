@@ -66,7 +66,7 @@ class WorkerProcess(Protocol):
         ...
 
     def end(self) -> End:
-        """Return how it ended, of one that has left in the middle of something; may be asked twice."""
+        """Return how it ended, of one that has left in the middle of something."""
         ...
 
 
@@ -152,7 +152,7 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     A file of the user's own starts at the current folder, as every path of a command line, and does
     not lie in a results folder.
 
-    A TOML file says its kind (a name, or an import path) and its options; `options` come before those.
+    A TOML file says its kind (a name, or an import path) and options; `options` come before those.
 
     Raises ParibusError where there is none, for options that it does not declare, and where it
     cannot be made.
@@ -181,8 +181,8 @@ def _configured(file: Path, where: str) -> dict[str, Any]:
     """Return what a file of the user's own says of a backend: its kind and options."""
     if held := _results_folder(file.resolve()):
         raise ParibusError(
-            f"{where}: it lies in the results folder {held}, which may be somebody else's; move it to "
-            "a folder of your own"
+            f"{where}: it lies in the results folder {held}, which may be somebody else's; move it "
+            "to a folder of your own"
         )
     found = parse_toml(read_text(file, STUDY_BYTES), str(file))
     if not isinstance(found.get("kind"), str):

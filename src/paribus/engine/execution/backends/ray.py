@@ -15,8 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
-from paribus.engine.execution.backends.local import PipedProcess
-from paribus.engine.execution.backends.protocol import Hear, backend
+from paribus.engine.execution.backends.protocol import backend
 from paribus.errors import ParibusError
 
 PHASES = {"PENDING": "queued", "RUNNING": "running"}
@@ -26,11 +25,11 @@ class RayOptions(JobOptions):
     """Where the cluster is, and what each job asks of it."""
 
     address: str | None = None
-    """That of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
+    """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
     cpus: Annotated[float, Field(ge=0)] | None = None
     """Cores of a job; by default one for each worker."""
     gpus: Annotated[float, Field(ge=0)] = 0
-    resources: dict[str, float] = {}
+    resources: dict[str, float] = Field(default_factory=dict)
     """Ray's own resources, by name."""
 
 
@@ -48,9 +47,10 @@ class Ray(JobBackend):
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit a job for each command; its name is its id, so that none can be there twice."""
         for number, command in enumerate(commands):
+            log = shlex.quote(str(self._log(scratch, number)))
             self._asked(
                 "submit_job",
-                entrypoint=f"exec {shlex.join(command)} 2> {shlex.quote(str(self._log(scratch, number)))}",
+                entrypoint=f"exec {shlex.join(command)} 2> {log}",
                 submission_id=f"{name}_{number}",
                 entrypoint_num_cpus=self.options.cpus or self.workers(),
                 entrypoint_num_gpus=self.options.gpus,
@@ -81,13 +81,6 @@ class Ray(JobBackend):
     def log(self, scratch: Path, number: int) -> Path | None:
         """Return what the job wrote to its standard error."""
         return self._log(scratch, number)
-
-    def start(self, hear: Hear) -> PipedProcess:
-        """Refuse: there is no pipe to a job of Ray."""
-        raise ParibusError(
-            "backend 'ray' runs and registers studies; what measures a machine runs on that machine: "
-            "leave --backend out there"
-        )
 
     def _log(self, scratch: Path, number: int) -> Path:
         return scratch / f"{number}.log"

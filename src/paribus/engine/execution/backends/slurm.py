@@ -63,7 +63,7 @@ class SlurmOptions(JobOptions):
     """Such as "32GB"."""
     checkpoint_seconds_before: Annotated[int, Field(ge=10)] = 90
     """How long before the end of its time a job is told, and writes its checkpoints."""
-    options: dict[str, str | int | bool] = {}
+    options: dict[str, str | int | bool] = Field(default_factory=dict)
     """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
     setup: tuple[str, ...] = Field((), strict=False)
     """Lines of shell before the job, such as "module load cuda"."""

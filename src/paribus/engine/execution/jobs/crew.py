@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+from paribus.digests import digest
 from paribus.engine.execution.backends.jobs import JobBackend, JobState
 from paribus.engine.execution.crew import Asked, Datasets, Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
@@ -37,7 +38,6 @@ from paribus.engine.execution.workers.messages import (
     decode,
     encode,
 )
-from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested
@@ -113,7 +113,7 @@ class JobCrew:
         self._token = self._jobs.open(backend.name, backend.options.model_dump(mode="json"))
         registered = registered_retries(folder)
         self.retries = backend.retries if registered is None else registered
-        self._software = software()
+        self._software = software(study)
         self._doing: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -290,7 +290,9 @@ class JobCrew:
         else:
             if isinstance(decode(lines[0]), EvaluateHeldoutPart):
                 n = min(n, HELDOUT_JOBS)
-            parts = [lines[k::n] for k in range(n)]
+            parts = [
+                lines[k::n] for k in range(n)
+            ]  # in the order of seeds, so that pairs are whole
         study = self._study
         order = Order(
             name="",
@@ -438,3 +440,15 @@ def leave(backend: JobBackend, jobs: JobsFolder) -> None:
             jobs.remove()
             return
     backend.cancel(names)
+
+
+def train_by_jobs(
+    backend: JobBackend, study: Study, folder: ResultsFolder, trials: Iterable[Trial]
+) -> None:
+    """Let jobs train trials by the study's own trainer, one after the other in each."""
+    settings: dict[str, Any] = {"workers": 1}
+    with JobCrew(backend, study, folder, settings) as crew:
+        crew.work(
+            [Train(arm, ((arm, seed),)) for arm, seed in trials],
+            lambda task: f"on {task.arm}/seed-{task.trials[0][1]}",
+        )

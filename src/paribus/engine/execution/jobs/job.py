@@ -24,13 +24,16 @@ from types import FrameType
 from typing import Any
 
 from paribus.engine.execution.jobs.folder import Batch, Order
-from paribus.engine.execution.workers.messages import Trained, decode, encode
+from paribus.engine.execution.workers.messages import Finished, Trained, decode, encode
 from paribus.errors import ParibusError
 from paribus.files import fence
-from paribus.results import ResultsFolder
+from paribus.results import ResultsFolder, package_versions
 from paribus.results.lease import Lease
+from paribus.results.record_format import records_of
 from paribus.search_path import add_own_folder
 from paribus.study import Study, parse_study
+from paribus.study.trainer import STACKED
+from paribus.trainers.run import train_here
 
 TELL_SECONDS = 1.0  # between two lines on the progress of a stack
 SIGNAL_SECONDS = 3.0  # a worker may have its signal before its job does
@@ -60,7 +63,6 @@ class _Job:
         order = self.order
         for folder in order.search:
             add_own_folder(Path(folder))
-        _require_software(order.software)
         if not self.results.path.is_dir():
             raise ParibusError(
                 f"{self.results.path} is not there on {platform.node()}; results must lie in a folder "
@@ -68,17 +70,15 @@ class _Job:
             )
         fence(self.results.path, self.lease.holds)
         study = parse_study(order.study, folder=Path(order.folder))
+        _require_software(study, order.software)
         if order.sealed:
             study = self.results.adopt(study)
-        from paribus.study.trainer import STACKED
-
         if study.trainer == STACKED:
             self._by_workers(study)
         else:
-            from paribus.trainers.run import train_here
-
-            tasks = [decode(line) for line in order.jobs[self.number]]
-            train_here(study, self.results, [trial for task in tasks for trial in task.trials])
+            by_trial = {decode(line).trials[0]: decode(line) for line in order.jobs[self.number]}
+            for trial in train_here(study, self.results, list(by_trial)):
+                self.tell(task=encode(by_trial[trial]), message=encode(Finished()))
 
     def _by_workers(self, study: Study) -> None:
         from paribus.engine.execution.crew import PoolCrew
@@ -152,21 +152,15 @@ class _Telling(logging.Handler):
         self._job.tell(warn=record.getMessage())
 
 
-def software() -> dict[str, Any]:
+def software(study: Study) -> dict[str, Any]:
     """Return what must be the same on every machine of a run."""
-    from paribus.digests import package_digest
-    from paribus.engine.records import PACKAGES
-    from paribus.results import package_versions
-
-    return {
-        "paribus (its source)": package_digest()[:12],
-        "Python": platform.python_version(),
-        **package_versions(PACKAGES),
-    }
+    records = records_of(study)
+    own = {"the source of paribus": str(records.code())[:12], "Python": platform.python_version()}
+    return own | package_versions(records.packages)
 
 
-def _require_software(wanted: dict[str, Any]) -> None:
-    here = software()
+def _require_software(study: Study, wanted: dict[str, Any]) -> None:
+    here = software(study)
     differing = [name for name in wanted if here.get(name) != wanted[name]]
     if differing:
         name = differing[0]
