@@ -1,7 +1,8 @@
-"""Trials as jobs: packed, followed by files, found again, begun again; by schedulers made for it."""
+"""Trials as jobs: packed, followed by files, found again, begun again; by made-up schedulers."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def work(backend: Scripted, study: Study, results: Path, n: int | None = None) -
 
 
 def test_three_hundred_trials_are_a_few_jobs(study: Study, tmp_path: Path) -> None:
-    """With what tries the arms before and times them after, at most 20; each trial is in one job."""
+    """With what tries the arms before, and times them after, at most 20; a trial is in one."""
     backend = Scripted(well)
     heard = work(backend, study, tmp_path / "r")
     (batch,) = backend.batches
@@ -152,14 +153,14 @@ def test_a_scheduler_is_asked_at_most_once_a_second(
 
     monkeypatch.setattr(backend, "states", ask)
     work(backend, study, tmp_path / "r")
-    assert len(asked) >= 30 and min(b - a for a, b in zip(asked, asked[1:], strict=False)) >= 1
+    assert len(asked) >= 30 and min(b - a for a, b in itertools.pairwise(asked)) >= 1
 
 
 def test_who_comes_after_a_dead_submitter_submits_nothing_twice(
     study: Study, tmp_path: Path
 ) -> None:
-    """Jobs are queued, one submission was written down and never came to the scheduler, another did;
-    what finishes meanwhile is heard of once."""
+    """Jobs are queued; one submission was written down and never came to the scheduler, another
+    did. What finishes meanwhile is heard of once."""
 
     class DeadError(BaseException):
         pass
@@ -264,7 +265,7 @@ def test_what_a_job_refuses_ends_the_run(study: Study, tmp_path: Path) -> None:
         batch.end(number, {"how": "refused", "words": "numpy is 2.0 on node7, and 2.3 where"})
         return "COMPLETED"
 
-    with pytest.raises(ParibusError, match="numpy is 2.0 on node7"):
+    with pytest.raises(ParibusError, match=r"numpy is 2\.0 on node7"):
         work(Scripted(script), study, tmp_path / "r", 4)
 
 

@@ -1,9 +1,9 @@
-"""kill -9 of the command, of jobs and of their workers on a real SLURM, and jobs that it requeues: then
-the same command again, and the same bytes.
+"""kill -9 of the command, of jobs and of their workers on a real SLURM, and jobs that it requeues:
+then the same command again, and the same bytes.
 
-Needs a SLURM whose jobs run on this machine (`sinfo` answers), and is skipped where there is none.
-`PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture tests/torture/test_job_kills.py`; the counts so far are
-printed, and README.md here has them.
+Needs a SLURM whose jobs run on this machine (`sinfo` answers), and is skipped where there is
+none. `PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture tests/torture/test_job_kills.py`; the counts
+so far are printed, and README.md here has them.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Leases: who may write to a folder that several machines share, by what NFS itself promises.
 
-A lease is a file `.lock.<number>`, and the one with the highest number is in force. Three guarantees
-of the file system carry it (RFC 1813, RFC 7530), and no lock daemon and no clock:
+A lease is a file `.lock.<number>`, and the one with the highest number is in force. Three
+guarantees of the file system carry it (RFC 1813, RFC 7530), and no lock daemon and no clock:
 
 - A hard link is made by one caller alone, so each number has one taker. (Where there are no hard
   links, a file that is created exclusively.)
 - A file that is opened shows what its last writer closed, or that it is gone: close-to-open.
 - A time stamp that is set changes, whoever's clock it is of.
 
-A holder that lives sets the stamp of its file every few seconds. Whoever else wants the folder asks
-the system, where the holder is a process of this machine; and elsewhere watches the stamp, by its own
-clock alone, and takes the next number if it does not change. Taking removes the file of the number
-before, so that a holder which only seemed dead finds at its next write that it is none any more: the
-number is a fencing token, checked before each file is put in its place. Between that check and the
-rename lie microseconds; what a late writer could put there then are the same bytes, as every trial is
-a function of its seed.
+A holder that lives sets the stamp of its file every few seconds. Whoever else wants the folder
+asks the system, where the holder is a process of this machine; and elsewhere watches the stamp,
+by its own clock alone, and takes the next number if it does not change. Taking removes the file
+of the number before, so that a holder which only seemed dead finds at its next write that it is
+none any more: the number is a fencing token, checked before each file is put in its place.
+Between that check and the rename lie microseconds; what a late writer could put there then are
+the same bytes, as every trial is a function of its seed.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process began, in the system's ticks; None where there is none, or no telling."""
+    """Return when a process began, in the system's ticks; None where there is no telling."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -246,7 +246,7 @@ def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def registered_retries(folder: ResultsFolder) -> int | None:
-    """Return how often a trial is begun again whose worker died; None where that is not registered."""
+    """Return how often a trial is begun again whose worker died, where that is registered."""
     return (read_registration(folder) or {}).get(RETRIES)
 
 

@@ -16,6 +16,7 @@
   test.json                     seals what every trial gave on it: what the verdict is of
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
+  backend.json                  where trials were trained: a backend and its options; counts nowhere
   manifest.json                 SHA-256 of the seven files above
   checkpoints/                  only while trials are unfinished
   trials/<arm>/seed-<n>/

@@ -69,8 +69,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     Args:
         study: what `load_study` gives.
         results: the results folder; by default `results/<name of the study>`.
-        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`. One of
-            the user's own takes `backend`: with that of a scheduler, jobs run it, each for its part.
+        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`. One
+            of the user's own takes `backend`: jobs of a scheduler run it, each for its part.
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.

@@ -91,8 +91,8 @@ class JobBackend(Backend):
         Raises ParibusError where the backend has no pipe to a machine.
         """
         raise ParibusError(
-            f"backend '{self.name}' runs and registers studies; what measures a machine runs on that "
-            "machine: leave --backend out there"
+            f"backend '{self.name}' runs and registers studies; what measures a machine runs on "
+            "it: leave --backend out there"
         )
 
     def default_workers(self, device: str, devices: int) -> int:

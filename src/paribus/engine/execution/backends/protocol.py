@@ -31,6 +31,7 @@ class Retrying(Options):
     """Base of the options of a backend that lets its user say how often a task is begun again."""
 
     retries: Annotated[int, Field(ge=0, le=100)] = RETRIES
+    """How often a trial is begun again whose worker died; the first run registers it."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """`slurm`: arrays of jobs of SLURM, by submitit.
 
-submitit writes the script and a pickle of the command in a scratch folder of the run's own; the job
-reads it there. Before a job's time is over, or when it is preempted, SLURM signals it: its workers
-write checkpoints, and it goes back to the queue under its own number, whether anybody watches or not.
-What SLURM knows is asked of `squeue`, once for all jobs of a study.
+submitit writes the script and a pickle of the command in a scratch folder of the run's own; the
+job reads it there. Before a job's time is over, or when it is preempted, SLURM signals it: its
+workers write checkpoints, and it goes back to the queue under its own number, whether anybody
+watches or not. What SLURM knows is asked of `squeue`, once for all jobs of a study.
 """
 
 from __future__ import annotations
@@ -52,11 +52,13 @@ class SlurmOptions(JobOptions):
     """What each job asks of SLURM."""
 
     partition: str | None = None
+    """By default the cluster's own."""
     account: str | None = None
     qos: str | None = None
     time: Annotated[int, Field(ge=1), BeforeValidator(_minutes)] = 1440
     """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
     gpus: Annotated[int, Field(ge=0)] = 0
+    """Of each job; it has a worker for each."""
     cpus: Count | None = None
     """Cores; by default one for each worker."""
     memory: str | None = None
@@ -205,8 +207,8 @@ def _user() -> str:
 def _require_slurm() -> None:
     if shutil.which("sbatch") is None:
         raise ParibusError(
-            "backend 'slurm': there is no sbatch on this machine; run on a login node of the cluster, "
-            "or leave --backend out"
+            "backend 'slurm': there is no sbatch on this machine; run on a login node of the "
+            "cluster, or leave --backend out"
         )
 
 

@@ -1,11 +1,11 @@
-"""The work of a run, by jobs: submitted in arrays, followed by files, found again by any later call.
+"""The work of a run, by jobs: submitted in arrays, followed by files, found again by later calls.
 
-Whoever follows may die at any moment: jobs go on, and the next `paribus run` finds them by the folder
-that they share. What is to be done is always what the results folder lacks, less what a job that is
-queued or running has been given; so nothing is submitted twice. A job whose end nobody caused counts
-as a death of every trial it was in the middle of, and a trial that died too often ends the run. A job
-that was asked to leave (its time was over, or another needed the node) does not count, as long as it
-had got anywhere.
+Whoever follows may die at any moment: jobs go on, and the next `paribus run` finds them by the
+folder that they share. What is to be done is always what the results folder lacks, less what a
+job that is queued or running has been given; so nothing is submitted twice. A job whose end
+nobody caused counts as a death of every trial it was in the middle of, and a trial that died too
+often ends the run. A job that was asked to leave (its time was over, or another needed the node)
+does not count, as long as it had got anywhere.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class JobCrew:
         )
 
     def _fail_unfinished(self, job: _Followed, deaths: Counter[str]) -> None:
-        """Count what a job left undone that says it is done, so that it is not submitted for ever."""
+        """Count what a job left undone that says it is done: it is not submitted for ever."""
         if job.batch.order.kind == "work":
             for line in job.tasks:
                 if line and not self._is_done(decode(line)):
@@ -411,7 +411,7 @@ class JobCrew:
                     if deaths[line] > self.retries:
                         raise ParibusError(
                             f"job {job.id} says that it is done {self._doing.get(line, '')}, and "
-                            f"{self._folder.path} does not show it: does every machine see that folder?"
+                            f"{self._folder.path} does not show it; does every machine see it?"
                         )
 
 

@@ -129,8 +129,10 @@ class Batch:
             (self.path / f"{number}.lease").unlink()
 
     def take(self, number: int) -> Lease | None:
-        """Return the lease of a job that begins, in the place of an earlier attempt's; None where it
-        may not."""
+        """Return the lease of a job that begins, in the place of an earlier attempt's.
+
+        None where it may not begin.
+        """
         lease = Lease((self.path / f"{number}.lease").absolute(), secrets.token_hex(8))
         if self.is_closed or (self.path / f"{number}.revoked").exists():
             return None
@@ -162,7 +164,7 @@ class Batch:
         return [one for one in found if isinstance(one, dict)], start + len(whole)
 
     def end(self, number: int, how: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Write how an attempt ended, or return how the last one did; None while one is under way."""
+        """Write how an attempt ended, or return how the last one did; None of one under way."""
         path = self.path / f"{number}.end.json"
         if how is not None:
             write_bytes(path, json.dumps(how).encode())
@@ -189,7 +191,7 @@ class JobsFolder:
         return cls(top.parent / f".{top.name}.jobs")
 
     def about(self) -> dict[str, Any] | None:
-        """Return what about.json says; None without it. Raises ParibusError where it was changed."""
+        """Return what about.json says, if it is there. Raises ParibusError where it was changed."""
         path = self.path / "about.json"
         if not is_regular(path):
             return None

@@ -1,11 +1,11 @@
-"""A job: what a scheduler runs somewhere. It works as a run on that machine would, by workers of its
-own, and tells what happens in files.
+"""A job: what a scheduler runs somewhere. It works as a run on that machine would, by workers of
+its own, and tells what happens in files.
 
     python -P -m paribus.engine.execution.jobs.job SUBMISSION K
 
 SUBMISSION is a folder of `paribus.engine.execution.jobs.folder`. On SIGTERM or SIGUSR2, which
-schedulers send before they end a job, the workers write checkpoints and the job leaves; called again
-it goes on from there.
+schedulers send before they end a job, the workers write checkpoints and the job leaves; called
+again it goes on from there.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Job:
             add_own_folder(Path(folder))
         if not self.results.path.is_dir():
             raise ParibusError(
-                f"{self.results.path} is not there on {platform.node()}; results must lie in a folder "
-                "that every machine of the cluster sees: choose one with --results"
+                f"{self.results.path} is not there on {platform.node()}; results must lie in a "
+                "folder that every machine of the cluster sees: choose one with --results"
             )
         fence(self.results.path, self.lease.holds)
         study = parse_study(order.study, folder=Path(order.folder))
@@ -165,8 +165,8 @@ def _require_software(study: Study, wanted: dict[str, Any]) -> None:
     if differing:
         name = differing[0]
         raise ParibusError(
-            f"{name} is {here.get(name)} on {platform.node()}, and {wanted[name]} where the run was "
-            "submitted; use one environment on all machines"
+            f"{name} is {here.get(name)} on {platform.node()}, and {wanted[name]} where the run "
+            "was submitted; use one environment on all machines"
         )
 
 

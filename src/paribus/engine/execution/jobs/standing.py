@@ -1,5 +1,5 @@
-"""What a study has running, for `paribus status`, `watch` and `cancel`: seen without the command that
-submitted it.
+"""What a study has running, for `paribus status`, `watch` and `cancel`: seen without the command
+that submitted it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def job_rows(results: Path) -> list[JobRow]:
 
 
 def cancel(results: Path, backend: Backend | None = None) -> list[str]:
-    """End what the study in a results folder has running, and nothing else: its jobs, or the command
-    that runs it on this machine. Returns what was ended, a line each.
+    """End what the study in a results folder has running, and nothing else.
+
+    That is its jobs, and the command that runs it on this machine. Returns what was ended, a line
+    each.
 
     `backend` is needed where the user's own has the jobs. Raises ParibusError where nothing runs.
     """

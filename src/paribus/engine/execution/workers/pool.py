@@ -85,8 +85,9 @@ Arrival = tuple[Worker, Any]  # a worker and its message; None says that it has 
 class Pool:
     """Workers for one study. As a context manager it leaves no worker behind, whatever happens.
 
-    `lease` is what the lock of the results folder gave: workers write there only while it is held. A task whose worker dies is given to another one, `retries`
-    times; by default as often as the backend says.
+    `lease` is what the lock of the results folder gave: workers write there only while it is held.
+    A task whose worker dies is given to another one, `retries` times; by default as often as the
+    backend says.
     """
 
     def __init__(
