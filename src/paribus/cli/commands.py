@@ -425,7 +425,7 @@ def _train(
             )
         for part in before:
             console.print(part)
-        return run_study(study, results)
+        return run_study(study, results, backend=where.chosen()["backend"])
     with watching(console, before) as watch:
         return run_study(
             study,
@@ -444,6 +444,8 @@ def _require_used(study: Study, where: Where, **given: Any) -> None:
     from paribus.study.trainer import STACKED
 
     given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
+    taken = ("backend", "backend_option")  # jobs run a trainer of the user's own too
+    given = {key: of for key, of in given.items() if study.trainer == STACKED or key not in taken}
     stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
     if study.trainer != STACKED and stated:
         raise ParibusError(

@@ -302,9 +302,14 @@ def _job_backend(chosen: Any) -> Any:
     if chosen == "local":
         return None
     found = resolve_name(f"{EXECUTION}.backends:find_backend")(chosen)
-    return (
-        found if isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")) else None
-    )
+    if found.name == "local":
+        return None
+    if not isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")):
+        raise ParibusError(
+            f"a trainer of your own runs in this process, or in jobs of a scheduler; backend "
+            f"'{found.name}' has none: choose slurm or ray, or leave --backend out"
+        )
+    return found
 
 
 def _entered(folder: ResultsFolder, backend: Any) -> contextlib.AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from paribus.engine.execution.backends.protocol import Backend, Hear, Retrying, 
 from paribus.errors import ParibusError
 
 Count = Annotated[int, Field(ge=1)]
+Phase = Literal["queued", "running", "preempted", "ended"]
 JOBS = 16
 
 
@@ -51,7 +52,7 @@ class JobState:
     """
 
     id: str
-    phase: Literal["queued", "running", "preempted", "ended"]
+    phase: Phase
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
@@ -60,7 +61,7 @@ class JobState:
 class JobBackend(Backend):
     """Submits jobs. One submission is an array of them, under a name that is never used again."""
 
-    options: JobOptions
+    options: Any  # `JobOptions`, or what inherits from it
 
     @abstractmethod
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:

@@ -162,14 +162,15 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
         chosen.name = chosen.name or type(chosen).__name__
         return chosen
     where, options = f"{WORD} {chosen}", dict(options or {})
+    kind: str = chosen
     if chosen.endswith(".toml"):
         told = _configured(Path(chosen), where)
-        chosen, options = told.pop("kind"), told | options
-    if ":" in chosen:
-        of = _own(chosen, where)
+        kind, options = told.pop("kind"), told | options
+    if ":" in kind:
+        of = _own(kind, where)
     else:
-        of = require_declared(chosen, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
-    given = read_options(of.options, options, f"{WORD}-option", chosen)
+        of = require_declared(kind, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
+    given = read_options(of.options, options, f"{WORD}-option", kind)
     try:
         made = of.make(given)
     except Exception as error:  # it may be the user's code

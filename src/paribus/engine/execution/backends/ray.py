@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
+from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState, Phase
 from paribus.engine.execution.backends.protocol import backend
 from paribus.errors import ParibusError
 
-PHASES = {"PENDING": "queued", "RUNNING": "running"}
+PHASES: dict[str, Phase] = {"PENDING": "queued", "RUNNING": "running"}
 
 
 class RayOptions(JobOptions):
@@ -37,12 +37,12 @@ class RayOptions(JobOptions):
 class Ray(JobBackend):
     """Jobs of Ray."""
 
-    options: RayOptions
     _known: Any = None
 
     def workers(self) -> int | None:
         """Return one for each GPU or core."""
-        return self.options.workers or int(self.options.gpus) or int(self.options.cpus or 1) or 1
+        asked: RayOptions = self.options
+        return asked.workers or int(asked.gpus) or int(asked.cpus or 1) or 1
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit a job for each command; its name is its id, so that none can be there twice."""

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from paribus.engine.execution.backends.jobs import Count, JobBackend, JobOptions, JobState
+from paribus.engine.execution.backends.jobs import Count, JobBackend, JobOptions, JobState, Phase
 from paribus.engine.execution.backends.local import WORKER, PipedProcess
 from paribus.engine.execution.backends.protocol import Hear, backend
 from paribus.errors import ParibusError
@@ -97,11 +97,9 @@ class Attempt:
 class Slurm(JobBackend):
     """Jobs of SLURM."""
 
-    options: SlurmOptions
-
     def workers(self) -> int | None:
         """Return one for each GPU or core."""
-        asked = self.options
+        asked: SlurmOptions = self.options
         return asked.workers or asked.gpus or asked.cpus or 1
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
@@ -115,7 +113,7 @@ class Slurm(JobBackend):
             ) from None
         _require_slurm()
         executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
-        asked = self.options
+        asked: SlurmOptions = self.options
         further = {"requeue": True} | asked.options
         parameters = {
             "job_name": name,
@@ -158,7 +156,8 @@ class Slurm(JobBackend):
             is_array = number.isdecimal()
             place = int(number) if is_array else 0
             words = state if reason in ("None", "") else f"{state}: {reason}"
-            phase = "running" if state in RUNNING else "queued" if state in QUEUED else "ended"
+            phase: Phase = "ended"
+            phase = "running" if state in RUNNING else "queued" if state in QUEUED else phase
             if phase == "queued" and reason == "BeginTime":
                 phase = "preempted"  # it has run before, and SLURM lets it wait a little
             found[name, place] = JobState(
@@ -183,7 +182,7 @@ class Slurm(JobBackend):
     def start(self, hear: Hear) -> PipedProcess:
         """Start a worker that answers at once, for what is asked live: costs, memory, speed."""
         _require_slurm()
-        asked = self.options
+        asked: SlurmOptions = self.options
         options = {
             "ntasks": 1,
             "time": asked.time,
