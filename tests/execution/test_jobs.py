@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -108,7 +109,7 @@ def work(backend: Scripted, study: Study, results: Path, n: int | None = None) -
     results.mkdir(exist_ok=True)
     tasks = [Train(arm, ((arm, seed),)) for arm, seed in study.trials[:n]]
     todo = [task for task in tasks if not folder.trial(*task.trials[0]).is_finished]
-    with JobCrew(backend, study, folder, SETTINGS) as crew:
+    with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
         crew.work(
             todo, lambda task: f"on {task.trials[0]}", lambda task, m: heard.append((task, m))
         )
@@ -269,6 +270,53 @@ def test_what_a_job_refuses_ends_the_run(study: Study, tmp_path: Path) -> None:
         work(Scripted(script), study, tmp_path / "r", 4)
 
 
+def test_a_scheduler_that_is_restarted_ends_nothing(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked again. One that never answered is told at once, and jobs are left alone."""
+    backend = Scripted(lambda batch, number: "running", jobs=1)
+    states = backend.states
+
+    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        if backend.n_asked > 8:
+            well(backend.batches[0], 0)
+        if 2 < backend.n_asked < 7:
+            backend.n_asked += 1
+            raise ParibusError("squeue: Unable to contact slurm controller")
+        return states(names)
+
+    backend.states = ask  # type: ignore[method-assign]
+    work(backend, study, tmp_path / "r", 2)
+    assert caplog.text.count("Unable to contact") == 1 and backend.cancelled == []
+
+    def silent(names: Collection[str]) -> Any:
+        raise ParibusError("squeue: Unable to contact slurm controller")
+
+    backend = Scripted(lambda batch, number: "running", jobs=1)
+    backend.states = silent  # type: ignore[method-assign]
+    with pytest.raises(ParibusError, match="Unable to contact"):
+        work(backend, study, tmp_path / "other", 2)
+    assert backend.cancelled == [] and not backend.batches[0].is_closed
+
+
+def test_who_lost_the_folder_ends_no_jobs(study: Study, tmp_path: Path) -> None:
+    """They are those of whoever took it; nor are any submitted, or taken their lease."""
+    backend = Scripted(lambda batch, number: "running", jobs=1)
+    states, results = backend.states, tmp_path / "r"
+
+    def lose(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        for path in results.glob(".lock.*"):
+            path.unlink()
+        backend.says = {key: JobState("1", "ended", "FAILED") for key in backend.says}
+        return states(names)
+
+    backend.states = lose  # type: ignore[method-assign]
+    with pytest.raises(ParibusError, match="taken over by another"):
+        work(backend, study, results, 2)
+    assert backend.cancelled == [] and len(backend.batches) == 1
+    assert not backend.batches[0].is_closed
+
+
 def test_other_software_on_a_node_is_refused(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +426,30 @@ def test_jobs_give_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     assert [line.split()[2] for line in asked if line.startswith("submit")] == ["1", "2", "1"]
     assert not (tmp_path / ".r.jobs").exists() and job_rows(results.path) == []
     assert json.loads((results.path / "backend.json").read_text())["options"]["jobs"] == 2
+
+
+TOY = """
+name = "toy"
+trainer = "toy.py:Toy"
+seeds = [1, 2, 3, 4, 5]
+toy = {shift = 0.0, rate = 2.0, text = "a"}
+endpoints = [{metric = "loss", primary = true, margin = 0.02}]
+arms = {baseline = {}, shifted = {set = {"toy.shift" = 0.05}}}
+"""
+
+
+def test_a_trainer_of_ones_own_runs_as_jobs(tmp_path: Path) -> None:
+    """Each for its part of the trials; the same bytes as in this process."""
+    shutil.copy(Path(__file__).parents[1] / "trainers" / "toy.py", tmp_path)
+    (tmp_path / "study.toml").write_text(TOY)
+    (tmp_path / "home").mkdir()
+    study = paribus.load_study(tmp_path / "study.toml")
+    backend = Processes(Options(home=str(tmp_path / "home"), jobs=2))
+    ours = paribus.run(study, tmp_path / "jobs", backend=backend)
+    theirs = paribus.run(study, tmp_path / "here")
+    for one, other in zip(ours.finished, theirs.finished, strict=True):
+        assert one.seal == other.seal
+    assert "submit" in (tmp_path / "home" / "asked").read_text()
 
 
 AGAIN = """

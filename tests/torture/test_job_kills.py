@@ -24,13 +24,13 @@ from .harness import new_study, written
 
 KILLS = int(os.environ.get("PARIBUS_JOB_KILLS", "50"))
 SEED = int(os.environ.get("PARIBUS_SEED", "20261125"))
-TARGETS = ("command", "job", "worker", "requeue")
+TARGETS = ("command", "job", "worker", "requeue", "time is over")
 STUDY = """
 name = "small"
 seeds = [1, 2]
 data = {corpus = "text", path = TEXT, seq_len = 32}
 model = {n_layer = 1, n_head = 1, d_model = 8}
-training = {iterations = 1500, batch_size = 2, dropout = 0.1}
+training = {iterations = 500, batch_size = 2, dropout = 0.1}
 stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
 tasks = {names = []}
 [arms.baseline]
@@ -104,7 +104,7 @@ def accident(folder: Path, target: str, command: subprocess.Popen[str], rng: ran
             return False
         command.send_signal(signal.SIGKILL)
         return True
-    if target == "requeue":
+    if target in ("requeue", "time is over"):
         asked = ["squeue", "-h", "-r", "-t", "R", "-o", "%i|%j"]
         listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
         known = {path.parent.parent.name for path in folder.glob(".r.jobs/*/batch.json")}
@@ -156,8 +156,8 @@ def test_kills_of_command_jobs_and_workers(tmp_path: Path) -> None:
     while sum(counts[target] for target in TARGETS) < KILLS:
         folder = new_study(tmp_path / f"{counts['folders']}", text, STUDY)
         command = begin(folder, "slurm")
-        for _ in range(rng.randint(3, 8)):
-            time.sleep(rng.uniform(1, 12))
+        for _ in range(rng.randint(4, 10)):
+            time.sleep(rng.uniform(0.5, 8))
             target = rng.choice(TARGETS)
             if accident(folder, target, command, rng):
                 counts[target] += 1

@@ -7,9 +7,10 @@ import logging
 import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, SupportsFloat
@@ -56,6 +57,7 @@ COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
 EXECUTION = "paribus.engine.execution"
+ByJobs = Callable[[Study, ResultsFolder, Sequence[Trial]], None]
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -80,7 +82,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     folder = results_folder(study, results)
     folder.require_home()
     trainer, backend = find_trainer(study), _job_backend(options.get("backend", "local"))
-    with _entered(folder, backend):
+    with _entered(folder, backend) as held:
+        by_jobs = partial(_by_jobs, backend, held) if backend is not None else None
         study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
         _require_fresh(study, folder, declaration)
@@ -92,10 +95,10 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
                 with there.lock(swept=backend is None):
-                    _train(round_, there, trainer, declaration, backend, is_tuning=True)
+                    _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
 
             study = tune(study, folder, train_round)
-        _train(study, folder, trainer, declaration, backend)
+        _train(study, folder, trainer, declaration, by_jobs)
     return load_results(folder.path)
 
 
@@ -267,7 +270,7 @@ def _train(
     folder: ResultsFolder,
     trainer: Trainer,
     declaration: Declaration,
-    backend: Any = None,
+    by_jobs: ByJobs | None = None,
     *,
     is_tuning: bool = False,
 ) -> None:
@@ -277,8 +280,8 @@ def _train(
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
-        if backend is not None and todo:
-            resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")(backend, study, folder, todo)
+        if by_jobs is not None and todo:
+            by_jobs(study, folder, todo)
         else:
             for (arm, seed), record in _asked(study, trainer, todo):
                 _write(study, folder.trial(arm, seed), declaration, record)
@@ -295,6 +298,13 @@ def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> 
     for trial, record in _asked(study, trainer, todo):
         _write(study, folder.trial(*trial), declaration, record)
         yield trial
+
+
+def _by_jobs(
+    backend: Any, held: Any, study: Study, folder: ResultsFolder, todo: Sequence[Trial]
+) -> None:
+    train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
+    train(backend, study, folder, held, todo)
 
 
 def _job_backend(chosen: Any) -> Any:

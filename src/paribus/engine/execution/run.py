@@ -146,7 +146,7 @@ class RunOptions:
                 "workers": self.workers,
                 "stack": self.stack,
             }
-            with JobCrew(backend, study, folder, given) as crew:
+            with JobCrew(backend, study, folder, held, given) as crew:
                 yield crew
             return
         with Pool(

@@ -39,8 +39,10 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.errors import ParibusError
+from paribus.files import fence, unfence
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested
+from paribus.results.lease import Lease
 from paribus.results.registration import registered_retries, repetitions
 from paribus.search_path import own_folders, shared_folders
 from paribus.study import Study
@@ -49,17 +51,27 @@ from paribus.study.study import substance
 LOOK_SECONDS = 0.5  # between two looks at what jobs have told
 ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
 UNKNOWN_SECONDS = 10.0  # a scheduler may not know yet what it was just given
-LEAVE_SECONDS = 60.0  # for jobs that are done to leave
+SILENT_SECONDS = 600.0
+LEAVE_SECONDS = 15.0  # for jobs that are done to leave by themselves
+END_SECONDS = 300.0  # and then for the scheduler to end them
 HELDOUT_JOBS = 2  # evaluating takes little of what training takes
 
 
+class UnansweredError(ParibusError):
+    """A scheduler that does not answer; jobs may be well."""
+
+
 class Scheduler:
-    """A backend that is asked at most once in ASK_SECONDS, whoever asks."""
+    """A backend that is asked at most once in ASK_SECONDS, whoever asks.
+
+    One that has answered before may fail to for SILENT_SECONDS, as those do that are restarted.
+    """
 
     def __init__(self, backend: JobBackend) -> None:
         self.backend = backend
         self._asked = -ASK_SECONDS
-        self.n_asked = 0
+        self._answered: float | None = None
+        self._is_told = False
 
     def states(
         self, names: Collection[str], *, waits: bool = False
@@ -70,8 +82,20 @@ class Scheduler:
             return None
         time.sleep(max(wait, 0))
         self._asked = time.monotonic()
-        self.n_asked += 1
-        return self.backend.states(names) if names else {}
+        if not names:
+            return {}
+        try:
+            found = self.backend.states(names)
+        except ParibusError as error:
+            silent = time.monotonic() - (self._answered or -SILENT_SECONDS)
+            if silent >= SILENT_SECONDS:
+                raise UnansweredError(str(error)) from None
+            if not self._is_told:
+                logging.getLogger("paribus").warning("%s; it is asked again", error)
+            self._is_told = True
+            return None
+        self._answered, self._is_told = time.monotonic(), False
+        return found
 
 
 @dataclass
@@ -105,11 +129,17 @@ class JobCrew:
     """
 
     def __init__(
-        self, backend: JobBackend, study: Study, folder: ResultsFolder, settings: dict[str, Any]
+        self,
+        backend: JobBackend,
+        study: Study,
+        folder: ResultsFolder,
+        lease: Lease,
+        settings: dict[str, Any],
     ) -> None:
         self._backend, self._scheduler = backend, Scheduler(backend)
         self._study, self._folder, self._settings = study, folder, settings
-        self._jobs = JobsFolder.of(folder.path)
+        self._lease, self._jobs = lease, JobsFolder.of(folder.path)
+        fence(self._jobs.path, lease.holds)
         self._token = self._jobs.open(backend.name, backend.options.model_dump(mode="json"))
         registered = registered_retries(folder)
         self.retries = backend.retries if registered is None else registered
@@ -122,11 +152,14 @@ class JobCrew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        unfence(self._jobs.path)
+        if not self._lease.holds():
+            return  # they are another's by now
         if kind is KeyboardInterrupt:
             logging.getLogger("paribus").warning(
                 "jobs go on without this command; `paribus cancel %s` ends them", self._folder.path
             )
-        elif kind is not None:
+        elif kind is not None and kind is not UnansweredError:
             with contextlib.suppress(ParibusError):
                 end_jobs(self._backend, self._jobs)
 
@@ -428,26 +461,33 @@ def command(batch: Batch, number: int) -> list[str]:
 def leave(backend: JobBackend, jobs: JobsFolder) -> None:
     """Wait until all jobs of a finished run have left, and remove what they shared.
 
-    A job that does not leave is ended, and the folder stays until the next run.
+    A job that does not leave is ended.
     """
     batches, scheduler, began = jobs.batches(), Scheduler(backend), time.monotonic()
     for batch in batches:
         batch.close()
     names = [batch.order.name for batch in batches]
-    while time.monotonic() - began < LEAVE_SECONDS:
-        states = scheduler.states(names, waits=True) or {}
-        if all(state.phase == "ended" for state in states.values()):
+    is_cancelled = False
+    while (taken := time.monotonic() - began) < END_SECONDS:
+        states = scheduler.states(names, waits=True)
+        if states is not None and all(state.phase == "ended" for state in states.values()):
             jobs.remove()
             return
-    backend.cancel(names)
+        if taken > LEAVE_SECONDS and not is_cancelled:  # such as one that waits to be begun again
+            backend.cancel(names)
+            is_cancelled = True
 
 
 def train_by_jobs(
-    backend: JobBackend, study: Study, folder: ResultsFolder, trials: Iterable[Trial]
+    backend: JobBackend,
+    study: Study,
+    folder: ResultsFolder,
+    lease: Lease,
+    trials: Iterable[Trial],
 ) -> None:
     """Let jobs train trials by the study's own trainer, one after the other in each."""
     settings: dict[str, Any] = {"workers": 1}
-    with JobCrew(backend, study, folder, settings) as crew:
+    with JobCrew(backend, study, folder, lease, settings) as crew:
         crew.work(
             [Train(arm, ((arm, seed),)) for arm, seed in trials],
             lambda task: f"on {task.arm}/seed-{task.trials[0][1]}",

@@ -36,7 +36,7 @@ def entered(folder: ResultsFolder, backend: str | Backend) -> Iterator[Lease]:
         try:
             yield lease
         except BaseException:
-            if not any(batch.is_submitted for batch in jobs.batches()):
+            if lease.holds() and not any(batch.is_submitted for batch in jobs.batches()):
                 jobs.remove()  # nothing was ever submitted: a scheduler that refused, or none
             raise
         if isinstance(backend, JobBackend):

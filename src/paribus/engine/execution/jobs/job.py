@@ -212,7 +212,9 @@ def _attempt(work: Callable[[], None], is_stopped: list[int]) -> dict[str, Any]:
         began = time.monotonic()
         while "exit code 0" in str(error) and time.monotonic() - began < SIGNAL_SECONDS:
             time.sleep(0.05)
-        return {"how": "refused", "words": str(error)}
+        node = platform.node()
+        where = "" if node in str(error) else f" (on {node})"
+        return {"how": "refused", "words": f"{error}{where}"}
     except Exception as error:
         print(traceback.format_exc(), file=sys.stderr)
         words = f"{type(error).__name__}: {error}"
