@@ -35,6 +35,7 @@ class JobOptions(Retrying):
     jobs: Count = JOBS
     """How many run at the same time; and how many there are, unless `trials_per_job` makes more."""
     trials_per_job: Count | None = None
+    """By default as many as `jobs` leaves to each."""
     workers: Count | None = None
     """Worker processes in a job; by default one for each GPU or core that it asks for."""
 
@@ -82,7 +83,7 @@ class JobBackend(Backend):
         """Return what a job of that submission printed last; None where it printed nothing yet."""
         return None
 
-    def workers(self) -> int | None:
+    def workers(self, devices_per_trial: int = 1) -> int | None:
         """Return how many workers a job has; None leaves it to the machine that it runs on."""
         return self.options.workers
 
@@ -100,8 +101,8 @@ class JobBackend(Backend):
         """Return one worker: what is asked live, such as the cost of a study, asks one."""
         return 1
 
-    def n_jobs(self, n_tasks: int) -> int:
+    def n_jobs(self, n_tasks: int, devices_per_trial: int = 1) -> int:
         """Return how many jobs do so many tasks."""
         if of_each := self.options.trials_per_job:
             return math.ceil(n_tasks / of_each)
-        return min(self.options.jobs, math.ceil(n_tasks / (self.workers() or 1)))
+        return min(self.options.jobs, math.ceil(n_tasks / (self.workers(devices_per_trial) or 1)))

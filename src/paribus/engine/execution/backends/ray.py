@@ -29,6 +29,7 @@ class RayOptions(JobOptions):
     cpus: Annotated[float, Field(ge=0)] | None = None
     """Cores of a job; by default one for each worker."""
     gpus: Annotated[float, Field(ge=0)] = 0
+    """Of each job; it has a worker for each."""
     resources: dict[str, float] = Field(default_factory=dict)
     """Ray's own resources, by name."""
 
@@ -39,10 +40,11 @@ class Ray(JobBackend):
 
     _known: Any = None
 
-    def workers(self) -> int | None:
-        """Return one for each GPU or core."""
+    def workers(self, devices_per_trial: int = 1) -> int | None:
+        """Return one for the devices of a trial: GPUs, or else cores."""
         asked: RayOptions = self.options
-        return asked.workers or int(asked.gpus) or int(asked.cpus or 1) or 1
+        devices = int(asked.gpus) or int(asked.cpus or 1) or 1
+        return asked.workers or max(devices // devices_per_trial, 1)
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit a job for each command; its name is its id, so that none can be there twice."""

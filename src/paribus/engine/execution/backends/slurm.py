@@ -54,7 +54,9 @@ class SlurmOptions(JobOptions):
     partition: str | None = None
     """By default the cluster's own."""
     account: str | None = None
+    """What its hours are charged to."""
     qos: str | None = None
+    """Quality of service."""
     time: Annotated[int, Field(ge=1), BeforeValidator(_minutes)] = 1440
     """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
     gpus: Annotated[int, Field(ge=0)] = 0
@@ -97,10 +99,10 @@ class Attempt:
 class Slurm(JobBackend):
     """Jobs of SLURM."""
 
-    def workers(self) -> int | None:
-        """Return one for each GPU or core."""
+    def workers(self, devices_per_trial: int = 1) -> int | None:
+        """Return one for the devices of a trial: GPUs, or else cores."""
         asked: SlurmOptions = self.options
-        return asked.workers or asked.gpus or asked.cpus or 1
+        return asked.workers or max((asked.gpus or asked.cpus or 1) // devices_per_trial, 1)
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit one array through submitit."""

@@ -145,6 +145,8 @@ class JobCrew:
         self.retries = backend.retries if registered is None else registered
         self._software = software(study)
         self._doing: dict[str, str] = {}
+        of_devices = getattr(study, "resources", None)
+        self._devices: int = getattr(of_devices, "devices_per_trial", None) or 1
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +179,7 @@ class JobCrew:
         """Let a job try a step of every arm and register the study, or take what one has found."""
         settings = {
             "n_trials": n_trials,
-            "n_jobs": self._backend.n_jobs(max(n_trials, 1)),
+            "n_jobs": self._backend.n_jobs(max(n_trials, 1), self._devices),
             "tried": sorted(tried),
         }
         found: dict[str, Any] = {}
@@ -317,7 +319,7 @@ class JobCrew:
         ]
 
     def _submit(self, kind: Kind, lines: list[str], settings: dict[str, Any]) -> list[_Followed]:
-        n = self._backend.n_jobs(len(lines))
+        n = self._backend.n_jobs(len(lines), self._devices)
         if kind != "work":
             parts: list[list[str]] = [[]]
         else:
@@ -338,7 +340,7 @@ class JobCrew:
             settings=self._settings
             | {
                 "retries": self.retries,
-                "workers": self._settings["workers"] or self._backend.workers(),
+                "workers": self._settings["workers"] or self._backend.workers(self._devices),
             }
             | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
             | settings
