@@ -197,6 +197,43 @@ def test_who_comes_after_a_dead_submitter_submits_nothing_twice(
     assert len([message for _, message in heard if message == Finished()]) == 8
 
 
+def test_trials_that_come_together_otherwise_are_no_job_any_more(
+    study: Study, tmp_path: Path
+) -> None:
+    """A queued job would train them one by one, and now they are asked for side by side."""
+    backend = Scripted(lambda batch, number: "queued", jobs=1)
+    states = backend.states
+    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        work(backend, study, tmp_path / "r", 4)
+    backend.states, backend.script = states, well  # type: ignore[method-assign]
+    folder, pair = ResultsFolder(tmp_path / "r"), tuple(study.trials[:2])
+    with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
+        crew.work([Train(pair[0][0], pair)], str)
+    first, second = backend.batches
+    assert backend.cancelled == [first.order.name] and first.take(0) is None
+    assert second.order.jobs == [[encode(Train(pair[0][0], pair))]]
+
+
+@pytest.mark.parametrize("how", ["refused", "cancelled"])
+def test_what_ended_while_nobody_looked_is_submitted_anew(
+    study: Study, tmp_path: Path, how: str
+) -> None:
+    """The user has mended what was refused, and asks again."""
+    backend = Scripted(lambda batch, number: "running", jobs=1)
+    states = backend.states
+    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        work(backend, study, tmp_path / "r", 4)
+    if how == "refused":
+        backend.batches[0].end(0, {"how": "refused", "words": "numpy"})
+    ended = JobState("1", "ended", "COMPLETED", is_cancelled=how == "cancelled")
+    backend.says = dict.fromkeys(backend.says, ended)
+    backend.states, backend.script = states, well  # type: ignore[method-assign]
+    work(backend, study, tmp_path / "r", 4)
+    assert len(backend.batches) == 2
+
+
 def dying(deaths: int, words: str, begun: bool = True) -> Callable[[Batch, int], str]:
     """Jobs of which the first so many die in the middle of their first task."""
     left = [deaths]

@@ -81,9 +81,11 @@ class Attempt:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        """Run it to its end."""
+        """Run it to its end; raises RuntimeError where it fails, so that the job has failed too."""
         self._process = subprocess.Popen(self.command)
-        return self._process.wait()
+        if code := self._process.wait():
+            raise RuntimeError(f"{self.command[-1]} ended with code {code}")
+        return 0
 
     def checkpoint(self) -> Any:
         """Let workers write their checkpoints; what comes back is queued again."""

@@ -50,7 +50,7 @@ from paribus.study.study import substance
 
 LOOK_SECONDS = 0.5  # between two looks at what jobs have told
 ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
-UNKNOWN_SECONDS = 10.0  # a scheduler may not know yet what it was just given
+UNKNOWN_SECONDS = 30.0  # a scheduler may not know yet what it was just given
 SILENT_SECONDS = 600.0
 LEAVE_SECONDS = 15.0  # for jobs that are done to leave by themselves
 END_SECONDS = 300.0  # and then for the scheduler to end them
@@ -115,6 +115,7 @@ class _Followed:
     begun: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     is_over: bool = False
+    is_old: bool = False  # an earlier call has submitted it, and it was not seen to be alive yet
     id: str = ""
 
     @property
@@ -246,7 +247,7 @@ class JobCrew:
         only the end of a job tells that it is done, `done_at_end` is set.
         """
         waiting = dict.fromkeys(lines)
-        followed = self._known(kind, settings)
+        followed = self._known(kind, lines, settings)
         deaths: Counter[str] = Counter()
         unknown_since: dict[tuple[str, int], float] = {}
 
@@ -283,26 +284,39 @@ class JobCrew:
                 followed += self._submit(kind, left, settings)
             time.sleep(LOOK_SECONDS)
 
-    def _known(self, kind: Kind, settings: dict[str, Any]) -> list[_Followed]:
+    def _known(
+        self, kind: Kind, lines: Collection[str], settings: dict[str, Any]
+    ) -> list[_Followed]:
         """Return jobs of this kind that earlier calls have submitted."""
         here = str(self._folder.path.absolute())
         mine = [b for b in self._jobs.live() if (b.order.kind, b.order.results) == (kind, here)]
-        if (
-            kind != "work"
-        ):  # what is asked may be another by now: another size of stacks, more seeds
-            same = self._key(settings)
-            for batch in mine:
-                if batch.order.settings["key"] != same:
-                    batch.close()
-            mine = [batch for batch in mine if not batch.is_closed]
+        for batch in mine:
+            if not self._is_same(batch, kind, lines, settings):
+                batch.close()
+                batch.revoke_all()
+                self._backend.cancel([batch.order.name])
+        mine = [batch for batch in mine if not batch.is_closed]
         lost = [batch for batch in mine if not batch.is_submitted]
         if lost:  # who submitted them died on the way: the scheduler knows whether it had them
             names = [batch.order.name for batch in lost]
-            time.sleep(UNKNOWN_SECONDS / 2)
+            time.sleep(UNKNOWN_SECONDS / 6)
             known = {name for name, _ in self._scheduler.states(names, waits=True) or {}}
             for batch in lost:
                 batch.note_submitted() if batch.order.name in known else batch.close()
-        return [job for batch in mine if not batch.is_closed for job in self._jobs_of(batch)]
+        found = [job for batch in mine if not batch.is_closed for job in self._jobs_of(batch)]
+        for job in found:
+            job.is_old = True
+        return found
+
+    def _is_same(
+        self, batch: Batch, kind: Kind, lines: Collection[str], settings: dict[str, Any]
+    ) -> bool:
+        """Return whether a submission does what is asked now, and nothing else: by another size of
+        stacks, or with more seeds, trials come together otherwise."""
+        if kind != "work":
+            return batch.order.settings["key"] == self._key(settings)
+        tasks = [line for part in batch.order.jobs for line in part]
+        return all(line in lines or self._is_done(decode(line)) for line in tasks)
 
     def _key(self, settings: dict[str, Any]) -> str:
         """Return what tells one order of its kind from another."""
@@ -325,9 +339,8 @@ class JobCrew:
         else:
             if isinstance(decode(lines[0]), EvaluateHeldoutPart):
                 n = min(n, HELDOUT_JOBS)
-            parts = [
-                lines[k::n] for k in range(n)
-            ]  # in the order of seeds, so that pairs are whole
+            # In the order of seeds, so that pairs are whole.
+            parts = [lines[k::n] for k in range(n)]
         study = self._study
         order = Order(
             name="",
@@ -396,7 +409,7 @@ class JobCrew:
         """See whether a job is over, and what follows. Raises ParibusError where the run ends."""
         how, state = job.batch.end(job.number), states.get(job.key)
         job.id = state.id if state else job.id
-        if how and how["how"] == "refused":
+        if how and how["how"] == "refused" and not job.is_old:
             raise ParibusError(str(how["words"]))
         if how and how["how"] == "done":
             job.is_over = True
@@ -406,12 +419,15 @@ class JobCrew:
             return
         if state is not None and state.phase != "ended":
             unknown_since.pop(job.key, None)
+            job.is_old = False
             return
         since = unknown_since.setdefault(job.key, time.monotonic())
         if time.monotonic() - since < (UNKNOWN_SECONDS if state is None else ASK_SECONDS):
             return  # its last words may be on their way
         job.batch.revoke(job.number)
         job.is_over = True
+        if job.is_old:  # it ended, in whatever way, while nobody looked
+            return
         named = f"job {job.id or job.batch.order.name}"
         said = state.words if state else "is gone from the queue"
         if state is not None and state.is_cancelled:
