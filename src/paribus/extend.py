@@ -1,6 +1,6 @@
 """What parts of your own are written with: one import for every site that a study can name.
 
-    from paribus.extend import Options, loss, measure, optimizer, probe, task
+    from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 
 Each name is loaded when it is asked for; those of the engine need `pip install 'paribus[train]'`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
-    from paribus.engine.training import Options, Update, loss, optimizer
+    from paribus.engine.training import Moment, Options, Update, loss, optimizer, schedule
     from paribus.metric import ItemSums, Metric
     from paribus.study import Study
     from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
@@ -39,6 +39,7 @@ _HOMES = {
     "JobState": "paribus.engine.execution.backends.jobs",
     "KeyValueCache": "paribus.engine.model",
     "Metric": "paribus.metric",
+    "Moment": "paribus.engine.training",
     "ModelConfig": "paribus.engine.model",
     "Options": "paribus.study.choices",
     "PipedProcess": "paribus.engine.execution.backends",
@@ -60,6 +61,7 @@ _HOMES = {
     "optimizer": "paribus.engine.training",
     "part": "paribus.engine.model",
     "probe": "paribus.engine.probes",
+    "schedule": "paribus.engine.training",
     "study_positions": "paribus.engine.model",
     "task": "paribus.engine.tasks",
 }
@@ -79,6 +81,7 @@ __all__ = [
     "KeyValueCache",
     "Metric",
     "ModelConfig",
+    "Moment",
     "Options",
     "PipedProcess",
     "Predictions",
@@ -98,6 +101,7 @@ __all__ = [
     "optimizer",
     "part",
     "probe",
+    "schedule",
     "study_positions",
     "task",
 ]

@@ -140,8 +140,8 @@ class Answer:
         bool,
         Parameter(
             negative=(),
-            help="Exit with a code for the word: 0 BETTER, 11 WORSE, 12 SAME, 13 UNRESOLVED, "
-            "14 DESCRIPTIVE, 3 INVALID; of several words the worst.",
+            help="Exit with a code for the word: 0 BETTER, 12 SAME, 14 DESCRIPTIVE, "
+            "13 UNRESOLVED, 11 WORSE, 3 INVALID; of several words that of the last in this order.",
         ),
     ] = False
 

@@ -31,6 +31,7 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.look_record import arms_by_seed
 from paribus.results.opened_texts import (
     note,
     open_in_ledger,
@@ -47,6 +48,7 @@ from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
 from paribus.study.trainer import STACKED, Declaration, TestText, Trainer, Trial, TrialRecord
 from paribus.study.trust import require_trust
+from paribus.study.tuning_study import FOLDER as TUNING
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
 
@@ -82,6 +84,12 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     folder = results_folder(study, results)
     folder.require_home()
     trainer, backend = find_trainer(study), _job_backend(options.get("backend", "local"))
+
+    def train_round(round_: Study, there: ResultsFolder) -> None:
+        """Train a round of tuning trials, in the folder of its own."""
+        with there.lock(swept=backend is None):
+            _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
+
     with _entered(folder, backend) as held:
         by_jobs = partial(_by_jobs, backend, held) if backend is not None else None
         study = folder.adopt(extended(study, folder))
@@ -92,13 +100,11 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
                 _register(study, folder, declaration)
             _begin(study, folder)
 
-            def train_round(round_: Study, there: ResultsFolder) -> None:
-                """Train a round of tuning trials, in the folder of its own."""
-                with there.lock(swept=backend is None):
-                    _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
-
-            study = tune(study, folder, train_round)
-        _train(study, folder, trainer, declaration, by_jobs)
+        while True:
+            if study.tuning is not None:
+                study = tune(study, folder, train_round)
+            if not _train(study, folder, trainer, declaration, by_jobs):
+                break
     return load_results(folder.path)
 
 
@@ -273,7 +279,9 @@ def _train(
     by_jobs: ByJobs | None = None,
     *,
     is_tuning: bool = False,
-) -> None:
+) -> bool:
+    """Train what is missing up to the last look; or up to the next one, and return True, where the
+    seeds that follow are to be tuned first."""
     _register(study, folder, declaration)
     if not is_tuning:
         _begin(study, folder)
@@ -283,10 +291,20 @@ def _train(
         if by_jobs is not None and todo:
             by_jobs(study, folder, todo)
         else:
-            for (arm, seed), record in _asked(study, trainer, todo):
-                _write(study, folder.trial(arm, seed), declaration, record)
+            for _ in _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning):
+                pass
         if not take_look(study, folder, LOG.info):
-            return
+            return False
+        if study.tunes_anew:
+            return True
+
+
+def _parts(study: Study, todo: Sequence[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """Return trials that a trainer is given at once: those whose settings follow from the arm."""
+    if study.tunes_anew:
+        by_seed = arms_by_seed(todo)
+        return [[(arm, seed) for arm in arms] for seed, arms in by_seed.items()]
+    return [list(todo)] if todo else []
 
 
 def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> Iterator[Trial]:
@@ -295,9 +313,25 @@ def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> 
     trainer = find_trainer(study)
     declaration = _declaration(study, trainer)
     todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
-    for trial, record in _asked(study, trainer, todo):
-        _write(study, folder.trial(*trial), declaration, record)
-        yield trial
+    is_tuning = folder.path.parent.name == TUNING
+    yield from _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning)
+
+
+def _train_these(
+    study: Study,
+    folder: ResultsFolder,
+    trainer: Trainer,
+    declaration: Declaration,
+    todo: Sequence[Trial],
+    *,
+    is_tuning: bool,
+) -> Iterator[Trial]:
+    """Let the trainer run trials; yields each when its records are sealed."""
+    steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
+    for part in _parts(study, todo):
+        for trial, record in _asked(study.at(part[0][1]), trainer, part):
+            _write(study, folder.trial(*trial), declaration, record, steps)
+            yield trial
 
 
 def _by_jobs(
@@ -368,11 +402,17 @@ def _line_of(error: BaseException) -> str:
 
 
 def _write(
-    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+    study: Study,
+    folder: TrialFolder,
+    declaration: Declaration,
+    record: TrialRecord,
+    needed: int = 0,
 ) -> None:
-    """Write and seal what a trainer gave of one trial. Raises ParibusError for the undeclared."""
+    """Write and seal what a trainer gave of one trial, which has `needed` losses or none.
+
+    Raises ParibusError for the undeclared.
+    """
     metrics = _metrics(declaration)
-    needed = study.stability.steps_needed
     if 0 < len(record.losses) < needed:
         raise ParibusError(
             f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
@@ -420,7 +460,7 @@ def _write(
     about = {
         "arm": folder.arm,
         "seed": folder.seed,
-        "setting": study.setting(folder.arm).model_dump(mode="json"),
+        "setting": study.setting(folder.arm, folder.seed).model_dump(mode="json"),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "drawings": [],
         "own_modules": {},

@@ -115,7 +115,7 @@ class _Stack:
 
     def __init__(self, task: StackTask, dataset: Dataset) -> None:
         study, seeds = task.study, [seed for _, seed in task.trials]
-        settings = [study.setting(arm) for arm in task.arms]
+        settings = [study.setting(arm, seed) for arm, seed in task.trials]
         self.task, self.dataset = task, dataset
         self.trainer = build_stack(
             study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
