@@ -156,11 +156,13 @@ def test_kills_of_command_jobs_and_workers(tmp_path: Path) -> None:
     while sum(counts[target] for target in TARGETS) < KILLS:
         folder = new_study(tmp_path / f"{counts['folders']}", text, STUDY)
         command = begin(folder, "slurm")
-        for _ in range(rng.randint(4, 10)):
+        left = rng.randint(5, 12)
+        while left:
             time.sleep(rng.uniform(0.5, 8))
             target = rng.choice(TARGETS)
             if accident(folder, target, command, rng):
                 counts[target] += 1
+                left -= 1
             if command.poll() is not None:
                 _, said = command.communicate()
                 assert "Traceback" not in said, said
