@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -379,6 +380,28 @@ def test_jobs_of_another_backend_keep_a_run_out(study: Study, tmp_path: Path) ->
         pass
     with pytest.raises(ParibusError, match="nothing runs in"):
         cancel(folder.path)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from paribus.results.lease import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_cancel_interrupts_the_command_that_holds_a_folder(tmp_path: Path) -> None:
+    """And no other one: a process is told by when it began."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    (said,) = cancel(tmp_path)
+    assert str(process.pid) in said and process.wait(10) == -signal.SIGTERM
+    with pytest.raises(ParibusError, match="nothing runs in"):
+        cancel(tmp_path)
 
 
 def test_a_strangers_folder_names_no_jobs_and_no_code(

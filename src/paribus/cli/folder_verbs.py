@@ -57,12 +57,21 @@ def status(folder: Folder, *, json: Json = False) -> None:
     show(*printed.jobs(found))
 
 
-def cancel(folder: Folder, *, where: Where = HERE) -> None:
+def cancel(
+    folder: Folder,
+    *,
+    backend: Annotated[
+        str | None, Parameter(help="Needed for jobs of your own backend: cluster.py:Queue.")
+    ] = None,
+    backend_option: Annotated[
+        list[str] | None, Parameter(negative=(), help="An option of that backend: key=value.")
+    ] = None,
+) -> None:
     """End what a study has running: its jobs, or its command here."""
     from paribus.engine.execution.jobs.standing import cancel as cancel_study
 
-    backend = where.chosen()["backend"] if where != HERE else None
-    for line in cancel_study(folder, backend):
+    named = Where(backend=backend, backend_option=backend_option) if backend else None
+    for line in cancel_study(folder, named.chosen()["backend"] if named else None):
         show_path(line)
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 
