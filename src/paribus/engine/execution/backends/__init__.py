@@ -2,8 +2,8 @@
 
 A new file in this folder is known by its name; the user's own is named by its import path
 (`--backend cluster.py:Queue`, see docs/how-to/cluster.md). Of two kinds: one starts workers, which
-are sent lines and whose lines are heard (`protocol.py`); one submits jobs, which outlive the command
-and are known by files (`jobs.py`). Nothing outside knows on which machine anything runs.
+are sent lines and whose lines are heard (`protocol.py`); one submits jobs, which outlive the
+command and are known by files (`jobs.py`). Nothing outside knows on which machine anything runs.
 """
 
 from paribus.engine.execution.backends.local import WORKER, PipedProcess
