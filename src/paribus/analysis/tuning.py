@@ -87,15 +87,20 @@ class Tried:
 
 
 def vertex_key(tried: Tried) -> str | None:
-    """Return the key along which parabolas are fitted: the learning rate, or the first that has
-    positive numbers alone; None without any, and of several keys that are no whole grid."""
+    """Return the key along which parabolas are fitted: the learning rate, or the first of
+    positive numbers that are not all whole; None without any, and of several keys that are no
+    whole grid."""
     keys = list(tried.candidates[0])
     sizes = [len({str(one[key]) for one in tried.candidates}) for key in keys]
     if len(keys) > 1 and math.prod(sizes) != len(tried.candidates):
         return None
     for key in sorted(keys, key=lambda key: key != LEARNING_RATE):
         values = [one[key] for one in tried.candidates]
-        if all(isinstance(value, float) and value > 0 for value in values):
+        # Between whole numbers alone, such as a depth, there may be nothing.
+        if any(isinstance(value, float) for value in values) and all(
+            isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            for value in values
+        ):
             return key
     return None
 

@@ -69,6 +69,7 @@ THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 TEST = "test.json"
+CAMPAIGN, IDEAS = "campaign.json", "ideas"  # in the folder of a campaign
 LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
