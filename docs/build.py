@@ -124,6 +124,36 @@ WRITTEN = {"stages", "tuning.chosen"}
 STATED_AS = {"plan": "seeds"}
 
 
+def backends() -> str:
+    """Return the options of every backend that ships, those first that all jobs have."""
+    from paribus.declared import declared
+    from paribus.engine.execution.backends.jobs import JobOptions
+    from paribus.engine.execution.backends.protocol import BackendClass
+
+    ships = declared("paribus.engine.execution.backends", BackendClass)
+    shown = [("`slurm` and `ray`", JobOptions, set[str]())]
+    shown += [
+        (f"`{name}`", of.options, set(JobOptions.model_fields))
+        for name, of in ships.items()
+        if issubclass(of.options, JobOptions)
+    ]
+    parts = []
+    for name, model, known in shown:
+        schema, said = model.model_json_schema(), meanings(model)
+        rows = [
+            (
+                f"`{key}`",
+                _type(schema["properties"][key], schema.get("$defs", {})),
+                _value(field.get_default(call_default_factory=True), None),
+                said.get(key, ""),
+            )
+            for key, field in model.model_fields.items()
+            if key not in known
+        ]
+        parts.append(f"### {name}\n\n{table(('option', 'type', 'default', 'meaning'), rows)}")
+    return "\n\n".join(parts)
+
+
 def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
     """Yield a section for `model`, and one for each table within."""
     schema, said = model.model_json_schema(), meanings(model)
@@ -553,6 +583,7 @@ def published_rules() -> str:
 
 
 GENERATED: dict[str, Callable[[], str]] = {
+    "backends": backends,
     "columns": columns,
     "command": command,
     "commands": commands,

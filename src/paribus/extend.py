@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paribus.engine.data import corpus
     from paribus.engine.evaluation import Predictions, measure
     from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
+    from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
     from paribus.engine.execution.following import EachTrial
     from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
@@ -34,6 +35,9 @@ _HOMES = {
     "EachTrial": "paribus.engine.execution.following",
     "HeldOut": "paribus.engine.tasks",
     "ItemSums": "paribus.metric",
+    "JobBackend": "paribus.engine.execution.backends.jobs",
+    "JobOptions": "paribus.engine.execution.backends.jobs",
+    "JobState": "paribus.engine.execution.backends.jobs",
     "KeyValueCache": "paribus.engine.model",
     "Metric": "paribus.metric",
     "Moment": "paribus.engine.training",
@@ -75,6 +79,9 @@ __all__ = [
     "EachTrial",
     "HeldOut",
     "ItemSums",
+    "JobBackend",
+    "JobOptions",
+    "JobState",
     "KeyValueCache",
     "Metric",
     "ModelConfig",

@@ -22,7 +22,7 @@ from paribus.engine.execution.workers.messages import (
 )
 from paribus.engine.machine.measurements import Fit, StackTimes
 
-HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, run=None)
+HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, lease=None)
 TIMES = StackTimes(7, "float32", {"data": 0.5}, 1.0, 0.9, 10, 2.5, 3.0, 4, None, {"stack": 2})
 
 

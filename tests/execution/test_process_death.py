@@ -25,6 +25,7 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.results import ResultsFolder
+from paribus.results.lease import Lease
 from paribus.study import Study
 
 from ..process_life import is_alive
@@ -48,15 +49,18 @@ class Slow(nn.Identity):
 """
 
 
-def hello(study: Study, results: Path, run: str | None = None) -> Hello:
+def hello(study: Study, results: Path, lease: Lease | None = None) -> Hello:
     """The first message to a worker."""
     dump, folder = study.model_dump(mode="json"), str(study.folder)
-    return Hello(dump, folder, str(results), "cpu", 0, checkpoint_seconds=60, eager=False, run=run)
+    held = (str(lease.path), lease.token) if lease else None
+    return Hello(
+        dump, folder, str(results), "cpu", 0, checkpoint_seconds=60, eager=False, lease=held
+    )
 
 
 @contextlib.contextmanager
 def worker(
-    study: Study, results: Path, slow: Path | None = None, run: str | None = None
+    study: Study, results: Path, slow: Path | None = None, lease: Lease | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready, not tied to us; `slow` is for its own module."""
     process = subprocess.Popen(
@@ -68,7 +72,7 @@ def worker(
         env=os.environ | {"SLOW": str(slow or "")},
     )
     try:
-        send(process, hello(study, results, run))
+        send(process, hello(study, results, lease))
         assert process.stdout is not None and isinstance(decode(process.stdout.readline()), Ready)
         yield process
     finally:
@@ -161,11 +165,11 @@ def test_a_late_worker_writes_nothing_into_a_finished_trial(
     """Its run is over and another one holds the folder: it is refused at its first write."""
     study = small_study({"tasks.names": []}, arms={"baseline": {}})
     folder = ResultsFolder(tmp_path / "r")
-    with folder.lock() as run:
+    with folder.lock() as lease:
         folder.create(study)
     trial = folder.trial("baseline", 1)
     trial.write_json("trial.json", {"of": "a later run"})
-    with folder.lock(), worker(study, folder.path, run=run) as process:
+    with folder.lock(), worker(study, folder.path, lease=lease) as process:
         send(process, Train("baseline", (("baseline", 1),)))
         assert process.stdout is not None
         said = next(line for line in process.stdout if not isinstance(decode(line), Resumed))

@@ -22,6 +22,7 @@ import yaml
 import paribus
 from paribus.cli import VERBS, app, main, options
 from paribus.decision import find_rule
+from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.study import shipped_studies
 from paribus.study.load import parse_study
@@ -76,6 +77,10 @@ def _both(a: object, b: object) -> bool:
 def test_a_study_can_be_loaded(page: Path, text: str, tmp_path: Path) -> None:
     write_files(page, tmp_path)
     stated = tomllib.loads(text)
+    if "kind" in stated:  # a backend
+        (tmp_path / "cluster.toml").write_text(text)
+        assert find_backend(str(tmp_path / "cluster.toml")).name == stated["kind"]
+        return
     is_whole = {"name", "seeds", "arms"} <= stated.keys()
     table = stated if is_whole else merged(BASE, stated)
     study = parse_study(table, folder=tmp_path, label=str(page))

@@ -200,10 +200,10 @@ def test_a_folder_deleted_under_a_run_hides_nothing(tmp_path: Path) -> None:
 def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
     with folder.lock() as first:
-        assert folder.is_held_by(first)
-    assert not folder.is_held_by(first)
+        assert first.holds()
+    assert not first.holds()
     with folder.lock() as second:
-        assert folder.is_held_by(second) and not folder.is_held_by(first)
+        assert second.holds() and not first.holds()
 
 
 def test_a_table_of_other_columns_is_one_line(

@@ -66,6 +66,7 @@ VERBS = {
     "extend": folder_verbs.extend,
     "watch": folder_verbs.watch,
     "status": folder_verbs.status,
+    "cancel": folder_verbs.cancel,
     "analyse": commands.analyse,
     "decide": commands.decide,
     "judge": judge_verb.judge,

@@ -463,7 +463,8 @@ def _train(
             )
         for part in before:
             console.print(part)
-        return run_study(study, results)
+        by_jobs = {"backend": where.chosen()["backend"]} if ":" in study.trainer else {}
+        return run_study(study, results, **by_jobs)
     with watching(console, before) as watch:
         return run_study(
             study,
@@ -477,7 +478,8 @@ def _train(
         )
 
 
-PROGRAMS_TAKE = ("workers", "backend", "backend_option")
+JOBS_TAKE = ("backend", "backend_option")
+PROGRAMS_TAKE = ("workers", *JOBS_TAKE)
 
 
 def _require_used(study: Study, where: Where, **given: Any) -> None:
@@ -485,8 +487,10 @@ def _require_used(study: Study, where: Where, **given: Any) -> None:
     from paribus.study.trainer import COMMAND, STACKED
 
     given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
-    if study.trainer == COMMAND:
-        given = {key: of for key, of in given.items() if key not in PROGRAMS_TAKE}
+    # Jobs run a trainer of the user's own too; programs have workers besides.
+    taken = PROGRAMS_TAKE if study.trainer == COMMAND else JOBS_TAKE
+    if study.trainer == COMMAND or ":" in study.trainer:
+        given = {key: of for key, of in given.items() if key not in taken}
     stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
     if study.trainer != STACKED and stated:
         raise ParibusError(

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich.markup import escape
 
 from paribus.cli.options import (
     HERE,
@@ -27,6 +28,9 @@ from paribus.cli.options import (
 )
 from paribus.errors import ParibusError
 
+if TYPE_CHECKING:
+    from paribus.engine.execution.jobs.standing import JobRow
+
 
 def watch(folder: Folder) -> None:
     """Follow a run from another terminal."""
@@ -41,13 +45,51 @@ def status(folder: Folder, *, json: Json = False) -> None:
     from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
+    found = running_jobs(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
         labels = {name: [one.label for one in trials] for name, trials in groups.items()}
-        as_json.give("status", labels)
+        jobs = {"jobs": [asdict(row) for row in found]} if found else {}
+        as_json.give("status", labels | jobs)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.rounds(ResultsFolder(results.path)))
+    show(*printed.jobs(found))
+
+
+def cancel(
+    folder: Folder,
+    *,
+    backend: Annotated[
+        str | None, Parameter(help="Needed for jobs of your own backend: cluster.py:Queue.")
+    ] = None,
+    backend_option: Annotated[
+        list[str] | None, Parameter(negative=(), help="An option of that backend: key=value.")
+    ] = None,
+) -> None:
+    """End what a study has running: its jobs, or its command here."""
+    from paribus.engine.execution.jobs.standing import cancel as cancel_study
+
+    named = Where(backend=backend, backend_option=backend_option) if backend else None
+    for line in cancel_study(folder, named.chosen()["backend"] if named else None):
+        show_path(line)
+    show_path("finished trials and checkpoints are kept: run the study again to continue")
+
+
+def running_jobs(folder: Path) -> list[JobRow]:
+    """Return the jobs of a results folder; one line of warning where their scheduler cannot be
+    asked."""
+    from paribus.engine.execution.jobs.folder import JobsFolder
+
+    if JobsFolder.of(folder).about() is None:
+        return []
+    from paribus.engine.execution.jobs.standing import job_rows
+
+    try:
+        return job_rows(folder)
+    except ParibusError as error:
+        show(f"[yellow]{escape(str(error))}[/]")
+        return []
 
 
 def extend(

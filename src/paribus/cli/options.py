@@ -78,7 +78,10 @@ class Where:
     device: Annotated[Device, Parameter(help="Train on this device.")] = "auto"
     backend: Annotated[
         str,
-        Parameter(help="Where workers run: here, or by your own class, such as cluster.py:Slurm."),
+        Parameter(
+            help="Where trials run: here, slurm, ray, a TOML file with a kind and options, or your "
+            "own class, such as cluster.py:Queue."
+        ),
     ] = "local"
     backend_option: Annotated[
         list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")

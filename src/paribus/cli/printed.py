@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ from paribus.trainers.cost import TrialCost
 
 if TYPE_CHECKING:
     from paribus.engine.execution.evaluate import Answers
+    from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.execution.timing.bench import Bench
     from paribus.engine.execution.timing.estimate import Estimate
     from paribus.engine.training.parameters import ParameterRow
@@ -760,6 +761,18 @@ def status(results: Results) -> Parts:
             "the sealed test part is not evaluated yet: the run opens it once, when every trial is "
             "finished"
         )
+
+
+def jobs(rows: Sequence[JobRow]) -> Parts:
+    """Yield the jobs of a run in the scheduler's words, and the last lines of those that failed."""
+    if not rows:
+        return
+    shown = [(row.job, row.state, row.doing, row.node, row.reason) for row in rows]
+    head = ("job", "state", "trials", "node", "the scheduler says")
+    yield _table("", head, shown, "job", "state", "trials", "node", "the scheduler says")
+    for row in rows:
+        if row.state == "failed":
+            yield from (escape(f"{row.job}: {line}") for line in reversed(row.log))
 
 
 # The speed of training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console, Group
@@ -15,6 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 
 from paribus import numbers
+from paribus.cli.folder_verbs import running_jobs
+from paribus.cli.printed import jobs as printed_jobs
 from paribus.cli.printed import marked, rounds, standing
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
@@ -22,10 +24,14 @@ from paribus.results.live import read_live
 from paribus.study import is_untuned
 
 SECONDS = 2.0
+JOBS_SECONDS = 10.0  # between two questions to a scheduler
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 28  # of a sparkline, in characters
 
 Curve = list[tuple[int, float]]
+
+if TYPE_CHECKING:
+    from paribus.engine.execution.jobs.standing import JobRow
 
 
 def watch(folder: Path, console: Console) -> None:
@@ -73,6 +79,7 @@ class _View:
         self._n_finished = -1
         self._results: Results | None = None
         self.is_done = False
+        self._asked, self._rows = -JOBS_SECONDS, list["JobRow"]()
 
     def _turn(self) -> bool:
         """Turn to the round of tuning under way or the study itself; return if arms are tuned."""
@@ -105,7 +112,14 @@ class _View:
             *standing(self._results),
             *rounds(self._home),
             *_controls(self._results),
+            *printed_jobs(self._jobs()),
         )
+
+    def _jobs(self) -> list[JobRow]:
+        """Return the jobs of the run, asked for every JOBS_SECONDS."""
+        if time.monotonic() - self._asked >= JOBS_SECONDS:
+            self._asked, self._rows = time.monotonic(), running_jobs(self._home.path)
+        return self._rows
 
 
 def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str:

@@ -76,6 +76,7 @@ class Registration(Record):
     code: str = ""
     packages: dict[str, str] = {}
     trainer: Table = {}
+    retries: Count | None = None
 
 
 class LookEndpoint(Record):

@@ -46,6 +46,7 @@ from paribus.version import VERSION
 
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
+RETRIES = "retries"
 TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
@@ -168,9 +169,12 @@ def _tuning_seeds(study: Study) -> dict[str, Any]:
     return {TUNING_SEEDS: {str(seed): list(seeds) for seed, seeds in every.items()}}
 
 
-def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
+def settle(
+    folder: ResultsFolder, study: Study, wanted: dict[str, Any], *, retries: int | None = None
+) -> None:
     """Register `study` in its folder, or continue under the registration that is there.
 
+    `retries` is how often a trial is begun again whose worker died; what was registered stands.
     Raises ParibusError where what is registered differs from `wanted` in more than seeds added.
     """
     folder.require_same(study)
@@ -185,6 +189,7 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     if not path.is_file():
         folder.create(study)
         about = {
+            **({} if retries is None else {RETRIES: retries}),
             "number": 1,
             "registered_at": now,
             "sources": keep_sources(study, folder.path),
@@ -249,6 +254,11 @@ def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
             "trials differ",
             words,
         )
+
+
+def registered_retries(folder: ResultsFolder) -> int | None:
+    """Return how often a trial is begun again whose worker died, where that is registered."""
+    return (read_registration(folder) or {}).get(RETRIES)
 
 
 def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:

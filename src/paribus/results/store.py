@@ -17,6 +17,7 @@
   test.json                     seals what every trial gave on it: what the verdict is of
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
+  backend.json                  where trials were trained: a backend and its options; counts nowhere
   runs.json                     of runs that other programs made: what became of their files
   manifest.json                 SHA-256 of the files above
   checkpoints/                  only while trials are unfinished
@@ -47,9 +48,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,13 +60,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
+from paribus.files import fence, file_digest, hold_folder, sweep, unfence
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
+from paribus.results.lease import Lease, hold
 from paribus.results.records import Kept, RunsRecord
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
@@ -90,7 +91,6 @@ TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
-LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
 
 @dataclass(frozen=True)
@@ -339,51 +339,40 @@ class ResultsFolder(Folder):
         write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[str]:
+    def lock(self, *, swept: bool = True) -> Iterator[Lease]:
         """Keep every other run out of this folder; one that stays empty is removed again, with
         the folders around it that were made for it.
 
-        Gives the run's identifier, which `is_held_by` knows until the end. What killed runs left
-        half-written is removed first. Raises ParibusError where the folder is locked, cannot be
-        written to or has links in it; errors of the body keep their own words.
+        Gives the lease, which is held until the end (see `paribus.results.lease`). What killed runs
+        left half-written is removed first, unless `swept` says that others may be writing now.
+        Raises ParibusError where the folder is locked, cannot be written to or has links in it;
+        errors of the body keep their own words.
         """
         new = [one for one in (self.path, *self.path.parents) if not one.exists()]
-        run = secrets.token_hex(8)
-        lock = FileLock(self.path / LOCK)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise ParibusError(
-                f"another run is writing to {self.path}; wait for it, or choose --results"
-            ) from None
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise ParibusError(
                 f"cannot write to {self.path}: {error.strerror or error}; choose another with "
                 "--results"
             ) from None
         try:
-            secure(self.path)
-            sweep(self.path)
-            write_bytes(self.path / RUN, run.encode())
-            fence(self.path, lambda: self.is_held_by(run))
-            yield run
+            with hold(self.path) as lease:
+                try:
+                    secure(self.path)
+                    if swept:
+                        sweep(self.path)
+                    fence(self.path, lease.holds)
+                    yield lease
+                finally:
+                    unfence(self.path)
         finally:
-            unfence(self.path)
             with contextlib.suppress(OSError):  # the folder may have been deleted meanwhile
-                (self.path / RUN).unlink(missing_ok=True)
-                if new and [path.name for path in self.path.iterdir()] == [LOCK]:
-                    (self.path / LOCK).unlink()
+                if new and not any(self.path.iterdir()):
                     for made in new:
                         made.rmdir()
-            lock.release()
-
-    def is_held_by(self, run: str) -> bool:
-        """Return whether `run`, an identifier that `lock` gave, still holds this folder."""
-        try:
-            return (self.path / RUN).read_text(encoding="utf-8") == run
-        except OSError:
-            return False
 
 
 # Folders at the top of a results folder, which hold nothing but what we write.

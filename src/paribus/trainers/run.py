@@ -7,9 +7,10 @@ import logging
 import math
 import os
 import traceback
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
@@ -53,9 +54,11 @@ from paribus.study.trainer import (
     Declaration,
     TestText,
     Trainer,
+    Trial,
     TrialRecord,
 )
 from paribus.study.trust import require_trust
+from paribus.study.tuning_study import FOLDER as TUNING
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
 
@@ -70,6 +73,8 @@ TRAINERS = {
     COMMAND: "paribus.trainers.command.trainer:Command",
     RUNS: "paribus.trainers.runs:Runs",
 }
+EXECUTION = "paribus.engine.execution"
+ByJobs = Callable[[Study, ResultsFolder, Sequence[Trial]], None]
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -84,7 +89,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         study: what `load_study` gives.
         results: the results folder; by default `results/<name of the study>`.
         options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`, for
-            `command` `workers`, `backend` and `watch`, as there.
+            `command` `workers`, `backend` and `watch`, as there. One of the user's own takes
+            `backend`: jobs of a scheduler run it, each for its part.
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
@@ -93,14 +99,16 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
+    backend = _job_backend(study, options)
     trainer = find_trainer(study, folder, **options)
 
     def train_round(round_: Study, there: ResultsFolder) -> None:
         """Train a round of tuning trials, in the folder of its own."""
-        with there.lock():
-            _train(round_, there, trainer, declaration, is_tuning=True)
+        with there.lock(swept=backend is None):
+            _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
 
-    with folder.lock():
+    with _entered(folder, backend) as held:
+        by_jobs = partial(_by_jobs, backend, held) if backend is not None else None
         study = folder.adopt(extended(study, folder))
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
@@ -113,7 +121,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         while True:
             if study.tuning is not None:
                 study = tune(study, folder, train_round)
-            if not _train(study, folder, trainer, declaration):
+            if not _train(study, folder, trainer, declaration, by_jobs):
                 break
         if study.trainer == RUNS:
             _tell_files(trainer, folder, earlier)
@@ -315,6 +323,7 @@ def _train(
     folder: ResultsFolder,
     trainer: Trainer,
     declaration: Declaration,
+    by_jobs: ByJobs | None = None,
     *,
     is_tuning: bool = False,
 ) -> bool:
@@ -323,16 +332,14 @@ def _train(
     _register(study, folder, declaration)
     if not is_tuning:
         _begin(study, folder)
-    if isinstance(trainer, InFolder):
-        trainer = trainer.into(folder)
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
-        steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
-        for part in _parts(study, todo):
-            with contextlib.closing(_asked(study.at(part[0][1]), trainer, part)) as records:
-                for (arm, seed), record in records:
-                    _write(study, folder.trial(arm, seed), declaration, record, steps)
+        if by_jobs is not None and todo:
+            by_jobs(study, folder, todo)
+        else:
+            for _ in _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning):
+                pass
         if not take_look(study, folder, LOG.info):
             return False
         if study.tunes_anew:
@@ -354,6 +361,71 @@ class InFolder(Protocol):
     def into(self, folder: ResultsFolder) -> Trainer:
         """Return the same, for the trials of a folder."""
         ...
+
+
+def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> Iterator[Trial]:
+    """Train those of `trials` that are not finished, in this process, which is a job; yields each
+    when it is."""
+    trainer = find_trainer(study, folder)
+    declaration = declared_by(study, trainer)
+    todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
+    is_tuning = folder.path.parent.name == TUNING
+    yield from _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning)
+
+
+def _train_these(
+    study: Study,
+    folder: ResultsFolder,
+    trainer: Trainer,
+    declaration: Declaration,
+    todo: Sequence[Trial],
+    *,
+    is_tuning: bool,
+) -> Iterator[Trial]:
+    """Let the trainer run trials; yields each when its records are sealed."""
+    if isinstance(trainer, InFolder):
+        trainer = trainer.into(folder)
+    steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
+    for part in _parts(study, todo):
+        with contextlib.closing(_asked(study.at(part[0][1]), trainer, part)) as records:
+            for trial, record in records:
+                _write(study, folder.trial(*trial), declaration, record, steps)
+                yield trial
+
+
+def _by_jobs(
+    backend: Any, held: Any, study: Study, folder: ResultsFolder, todo: Sequence[Trial]
+) -> None:
+    train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
+    train(backend, study, folder, held, todo)
+
+
+def _job_backend(study: Study, options: dict[str, Any]) -> Any:
+    """Take the backend whose jobs run the trainer out of `options`; None where none does.
+
+    Raises ParibusError for one that a trainer of the user's own cannot be run by.
+    """
+    chosen = options.get("backend", "local")
+    found = (
+        None if chosen == "local" else resolve_name(f"{EXECUTION}.backends:find_backend")(chosen)
+    )
+    if found is None or found.name == "local":
+        if study.trainer != COMMAND:
+            options.pop("backend", None)
+        return None
+    if isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")):
+        options.pop("backend")
+        return found
+    if study.trainer == COMMAND:
+        return None
+    raise ParibusError(
+        f"a trainer of your own runs in this process, or in jobs of a scheduler; backend "
+        f"'{found.name}' has none: choose slurm or ray, or leave --backend out"
+    )
+
+
+def _entered(folder: ResultsFolder, backend: Any) -> contextlib.AbstractContextManager[Any]:
+    return resolve_name(f"{EXECUTION}.jobs.entry:entered")(folder, backend or "local")
 
 
 def _asked(

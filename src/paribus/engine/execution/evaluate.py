@@ -26,6 +26,7 @@ from paribus.errors import ParibusError, require_positive
 from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
+from paribus.results.lease import Lease
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
@@ -163,14 +164,14 @@ def _ask(
     out: Path,
     workers: int | None,
     device: Device,
-    run: str,
+    lease: Lease,
     backend: Backend,
 ) -> None:
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
     tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
-    with Pool(results.study, results.path, device=device, run=run, backend=backend) as pool:
+    with Pool(results.study, results.path, device=device, lease=lease, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
 

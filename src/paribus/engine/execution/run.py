@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
-from paribus.engine.execution.checks.repeat import retrain
+from paribus.engine.execution.backends.jobs import JobBackend
+from paribus.engine.execution.crew import Crew, PoolCrew
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
-from paribus.engine.execution.start import Tried, as_registered, described, read_data, start
+from paribus.engine.execution.jobs.crew import JobCrew
+from paribus.engine.execution.jobs.entry import entered, note_backend
+from paribus.engine.execution.start import Tried, as_registered, described, read_data
 from paribus.engine.execution.timing.budgets import settled_budgets
-from paribus.engine.execution.timing.interleaved_timing import time_in_turn
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
 from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
 from paribus.engine.execution.trial.stacks import Trial, sharing_arms
@@ -32,8 +34,9 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.lease import Lease
 from paribus.results.opened_texts import note, require_fresh
-from paribus.results.registration import FILE
+from paribus.results.registration import FILE, registered_retries
 from paribus.results.store import DATA
 from paribus.study import Study
 from paribus.trainers.looking import take_look
@@ -96,18 +99,20 @@ def run(
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
-    with folder.lock() as held, bar(progress if watch is None else False) as shown:
+    with entered(folder, backend) as held, bar(progress if watch is None else False) as shown:
         options = replace(options, open_test=open_test, watch=watch or shown)
         study, datasets = _opened(study, folder, options)
 
         def train_round(round_: Study, there: ResultsFolder) -> None:
             """Train a round of tuning trials, in the folder of its own."""
-            with there.lock() as held_there:
+            has_jobs = isinstance(backend, JobBackend)  # which may be writing to it
+            with there.lock(swept=not has_jobs) as held_there:
                 _train(round_, there, datasets, held_there, options, is_tuning=True)
 
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, options)
+            note_backend(folder, backend)
             note(folder, is_begun=True)
 
         while True:
@@ -133,24 +138,39 @@ class RunOptions:
     open_test: bool = True
     tried: Tried = field(default_factory=set)
 
-    def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
-        """Workers for `study`, while the lock of its folder is `held`."""
-        return Pool(
+    @contextlib.contextmanager
+    def crew(self, study: Study, folder: ResultsFolder, held: Lease) -> Iterator[Crew]:
+        """Yield who works for `study`, while the lock of its folder is `held`."""
+        backend = find_backend(self.backend)
+        if isinstance(backend, JobBackend):
+            given = {
+                "device": self.device,
+                "checkpoint_seconds": self.checkpoint_seconds,
+                "eager": self.eager,
+                "workers": self.workers,
+                "stack": self.stack,
+            }
+            with JobCrew(backend, study, folder, held, given) as crew:
+                yield crew
+            return
+        with Pool(
             study,
             folder.path,
             device=self.device,
             checkpoint_seconds=self.checkpoint_seconds,
             eager=self.eager,
-            run=held,
-            backend=self.backend,
-        )
+            lease=held,
+            backend=backend,
+            retries=registered_retries(folder),
+        ) as pool:
+            yield PoolCrew(pool, self.workers, self.stack)
 
 
 def _train(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: str,
+    held: Lease,
     options: RunOptions,
     *,
     is_tuning: bool = False,
@@ -160,16 +180,15 @@ def _train(
     Returns whether seeds that a look added are to be tuned first; nothing is timed before.
     """
     todo = _to_train(study, folder)
-    with options.pool(study, folder, held) as pool:
-        study, stacks = start(
-            pool, folder, study, datasets, options.workers, options.stack, len(todo), options.tried
-        )
+    with options.crew(study, folder, held) as crew:
+        study, stacks = crew.start(folder, study, datasets, len(todo), options.tried)
         followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
         if not is_tuning:
+            note_backend(folder, find_backend(options.backend))
             note(folder, is_begun=True)
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
-            trials = _Run(study, folder, pool, followers)
+            trials = _Run(study, folder, crew, followers)
             followers.progress(trials.progress)  # nothing can refuse the study any more
             if is_tuning:
                 trials.train(stacks)
@@ -202,7 +221,7 @@ def register(
     options = RunOptions(device=device, eager=eager, backend=find_backend(backend))
     folder = results_folder(study, results)
     folder.require_home()
-    with folder.lock() as held:
+    with entered(folder, options.backend) as held:
         study, datasets = _opened(study, folder, options)
         _register(study, folder, datasets, held, options)
         note(folder)
@@ -213,14 +232,13 @@ def _register(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: str,
+    held: Lease,
     options: RunOptions,
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with options.pool(study, folder, held) as pool:
-        given = (pool, folder, study, datasets, options.workers, None, n_tried, options.tried)
-        return start(*given)[0]
+    with replace(options, stack=None).crew(study, folder, held) as crew:
+        return crew.start(folder, study, datasets, n_tried, options.tried)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
@@ -255,12 +273,12 @@ class _Run:
         self,
         study: Study,
         folder: ResultsFolder,
-        pool: Pool,
+        crew: Crew,
         followers: Followers,
     ) -> None:
         self.study = study
         self.folder = folder
-        self.pool = pool
+        self.crew = crew
         self.followers = followers
         self.needed: list[Trial] = []
         self.steps_done: dict[Trial, int] = {}
@@ -279,8 +297,8 @@ class _Run:
             left = [trials for trials in stacks if not todo.isdisjoint(trials)]
             keep_stacks(self.folder.path, left)
             tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
-            self.pool.work(tasks, self._doing, self._hear)
-            retrain(self.pool, self.study, self.folder, self._say)
+            self.crew.work(tasks, self._doing, self._hear)
+            self.crew.retrain(self.study, self.folder, self._say)
             if not take_look(self.study, self.folder, self._say):
                 return True
             if self.study.tunes_anew:
@@ -289,14 +307,14 @@ class _Run:
 
     def judge(self, dataset: Dataset) -> None:
         """Evaluate all on the sealed test part, where there is one: what the verdict is of."""
-        judge_on_heldout_part(self.pool, self.study, self.folder, dataset, self.needed, self._say)
+        judge_on_heldout_part(self.crew, self.study, self.folder, dataset, self.needed, self._say)
 
     def time(self) -> None:
         """Time all arms in turn, once."""
         if not self.folder.has_timed(self.needed):
             # Nothing else of ours runs now.
             self._say("timing the arms in turn")
-            time_in_turn(self.pool, self.study, self.folder, self.needed)
+            self.crew.time(self.study, self.folder, self.needed)
 
     def _add_needed(self) -> None:
         """Count in the trials that are needed now, and were not before."""
@@ -351,9 +369,7 @@ class _Run:
         t, losses = message.t, dict(zip(message.trials, message.losses, strict=True))
         for arm, seed in self._left(message.trials):
             loss = losses[arm, seed]
-            new_steps = t - self.steps_done[arm, seed]
-            self.steps_done[arm, seed] = t
-            self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
+            self._account(arm, seed, t)
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
             self.followers.sinks.progress(arm, seed, t, loss)
         self.progress.news = ""
@@ -361,9 +377,16 @@ class _Run:
             self.progress.doing = "evaluating the last trials"
         self.followers.progress(self.progress)
 
+    def _account(self, arm: str, seed: int, t: int) -> None:
+        """Note that a trial has done t steps."""
+        new_steps = t - self.steps_done[arm, seed]
+        self.steps_done[arm, seed] = t
+        self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
+
     def _note_finished(self, task: Train) -> None:
         trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task.trials)]
         for trial in trials:
+            self._account(trial.arm, trial.seed, self.study.setting(trial.arm).iterations)
             self.progress.running.pop(trial.label, None)
         self.progress.n_finished += len(trials)
         if self.progress.n_finished == self.progress.n_trials:

@@ -40,10 +40,12 @@ def start(
     stack: int | None,
     n_trials: int,
     tried: Tried,
+    n_jobs: int = 1,
 ) -> tuple[Study, list[list[Trial]]]:
     """Start the workers for `n_trials`, try a step of every arm, and register the study.
 
-    Models that `tried` has are not tried again; those that are now, are added to it.
+    `n_jobs` is on how many machines like this one they will be trained side by side. Models that
+    `tried` has are not tried again; those that are now, are added to it.
 
     Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
     before anything is written, and before anything is warned of.
@@ -57,7 +59,7 @@ def start(
         ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
-        size = stack or default_size(study, ready.device, ready.devices)
+        size = stack or default_size(study, ready.device, ready.devices * n_jobs)
         recorded = read_recorded(study, folder)
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
@@ -74,6 +76,7 @@ def start(
             registration(
                 study, data, ready.device, metrics, asked, own_rule(study), boundaries(study)
             ),
+            retries=pool.retries,
         )
         adopt_suite(folder)
     for line in dict.fromkeys(warnings):
@@ -162,6 +165,11 @@ def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
     settled = with_precision(study, ready.precision)
     pool.work_on(settled)
     return settled
+
+
+def settle_on(study: Study, precision: str) -> Study:
+    """`study` with the precision that a worker elsewhere has settled."""
+    return with_precision(study, precision) if is_open(study) else study
 
 
 def device_warnings(study: Study, ready: Ready) -> list[str]:

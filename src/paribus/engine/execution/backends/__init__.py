@@ -1,8 +1,9 @@
-"""Backends start workers, one file each behind one protocol: `local` processes of this machine.
+"""Backends say where trials run, one file each: `local` processes, or jobs of `slurm` or `ray`.
 
 A new file in this folder is known by its name; the user's own is named by its import path
-(`--backend cluster.py:Slurm`, see docs/how-to/cluster.md). Nothing outside knows how a worker is
-started, or on which machine: it is sent lines, and its lines are heard.
+(`--backend cluster.py:Queue`, see docs/how-to/cluster.md). Of two kinds: one starts workers, which
+are sent lines and whose lines are heard (`protocol.py`); one submits jobs, which outlive the
+command and are known by files (`jobs.py`). Nothing outside knows on which machine anything runs.
 """
 
 from paribus.engine.execution.backends.local import WORKER, PipedProcess

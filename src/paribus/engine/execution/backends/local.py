@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
-from paribus.engine.execution.backends.protocol import Backend, End, Hear, backend
+from paribus.engine.execution.backends.protocol import Backend, End, Hear, Retrying, backend
 from paribus.engine.execution.workers import processes
 from paribus.engine.execution.workers.processes import Fork, start_program
 
@@ -97,7 +97,7 @@ class PipedProcess:
 COMMAND = (*processes.TEMPLATE, "worker")
 
 
-@backend("local")
+@backend("local", options=Retrying)
 class Local(Backend):
     """One process per core of a CPU, or per GPU."""
 

@@ -10,16 +10,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
+
+from pydantic import Field
 
 from paribus.declared import DECLARED, declared
 from paribus.errors import ParibusError
 from paribus.study.choices import Options, read_options, require_declared
 from paribus.study.importing import load_own
-from paribus.untrusted_io import is_regular
+from paribus.untrusted_io import STUDY_BYTES, is_regular, parse_toml, read_text
 
 # Called with every line that a worker says, and at its end with None, from any thread.
 Hear = Callable[[str | None], None]
+
+
+RETRIES = 2
+
+
+class Retrying(Options):
+    """Base of the options of a backend that lets its user say how often a task is begun again."""
+
+    retries: Annotated[int, Field(ge=0, le=100)] = RETRIES
+    """How often a trial is begun again whose worker died; the first run registers it."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +80,12 @@ class Backend(ABC):
     """
 
     name: str = ""
+    retries: int = RETRIES
+    """How often a task whose worker died is begun again."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
+        self.retries = getattr(options, "retries", RETRIES)
 
     @abstractmethod
     def start(self, hear: Hear) -> WorkerProcess:
@@ -142,24 +157,43 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     A file of the user's own starts at the current folder, as every path of a command line, and does
     not lie in a results folder.
 
+    A TOML file says its kind (a name, or an import path) and options; `options` come before those.
+
     Raises ParibusError where there is none, for options that it does not declare, and where it
     cannot be made.
     """
     if isinstance(chosen, Backend):
         chosen.name = chosen.name or type(chosen).__name__
         return chosen
-    where = f"{WORD} {chosen}"
-    if ":" in chosen:
-        of = _own(chosen, where)
+    where, options = f"{WORD} {chosen}", dict(options or {})
+    kind: str = chosen
+    if chosen.endswith(".toml"):
+        told = _configured(Path(chosen), where)
+        kind, options = told.pop("kind"), told | options
+    if ":" in kind:
+        of = _own(kind, where)
     else:
-        of = require_declared(chosen, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
-    given = read_options(of.options, options or {}, f"{WORD}-option", chosen)
+        of = require_declared(kind, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
+    given = read_options(of.options, options, f"{WORD}-option", kind)
     try:
         made = of.make(given)
     except Exception as error:  # it may be the user's code
         raise ParibusError(f"{where}: {type(error).__name__}: {error}") from error
     made.name = of.name
     return made
+
+
+def _configured(file: Path, where: str) -> dict[str, Any]:
+    """Return what a file of the user's own says of a backend: its kind and options."""
+    if held := _results_folder(file.resolve()):
+        raise ParibusError(
+            f"{where}: it lies in the results folder {held}, which may be somebody else's; move it "
+            "to a folder of your own"
+        )
+    found = parse_toml(read_text(file, STUDY_BYTES), str(file))
+    if not isinstance(found.get("kind"), str):
+        raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
+    return found
 
 
 def called(backend: Backend, method: str, *arguments: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from paribus.engine.data import Dataset, open_test
 from paribus.engine.data.split import HeldOutText, part_digest
 from paribus.engine.execution.workers.messages import EvaluateHeldoutPart
-from paribus.engine.execution.workers.pool import Pool
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
@@ -20,6 +19,8 @@ from paribus.study import Study, first_stage
 
 if TYPE_CHECKING:
     import torch
+
+    from paribus.engine.execution.crew import Crew
 
 Trial = tuple[str, int]
 
@@ -67,7 +68,7 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
 
 
 def judge_on_heldout_part(
-    pool: Pool,
+    crew: Crew,
     study: Study,
     folder: ResultsFolder,
     dataset: Dataset,
@@ -87,7 +88,7 @@ def judge_on_heldout_part(
         seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
     say("evaluating every trial on the sealed test part")
     tasks = [EvaluateHeldoutPart(trial.arm, trial.seed) for trial in todo]
-    pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")
+    crew.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")
     seal_heldout(folder, folders)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from paribus.engine.execution.workers.messages import (
     ArmTask,
     Declare,
     Failed,
+    Finished,
     Hello,
     Ready,
     Refused,
@@ -38,6 +40,7 @@ from paribus.engine.execution.workers.processes import Device
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.metric import Metric, from_records
+from paribus.results.lease import Lease
 from paribus.study import Study, require_trust
 
 Asked = TypeVar("Asked", bound=ArmTask[Any])
@@ -61,6 +64,11 @@ class Worker:
         """Send a message of `paribus.engine.execution.workers.messages`."""
         self.process.send(encode(message))
 
+    @property
+    def left(self) -> bool:
+        """Whether it left by itself, as it was asked to: whoever asked wants no other one."""
+        return self.process.end().how == "exit code 0"
+
     def died(self, doing: str) -> ParibusError:
         """Return what to tell the user of one that left in the middle of something."""
         end = self.process.end()
@@ -77,7 +85,9 @@ Arrival = tuple[Worker, Any]  # a worker and its message; None says that it has 
 class Pool:
     """Workers for one study. As a context manager it leaves no worker behind, whatever happens.
 
-    `run` is what the lock of the results folder gave: workers write there only while it is held.
+    `lease` is what the lock of the results folder gave: workers write there only while it is held.
+    A task whose worker dies is given to another one, `retries` times; by default as often as the
+    backend says.
     """
 
     def __init__(
@@ -88,8 +98,9 @@ class Pool:
         device: Device,
         checkpoint_seconds: float = 0,
         eager: bool = False,
-        run: str | None = None,
+        lease: Lease | None = None,
         backend: str | Backend = "local",
+        retries: int | None = None,
     ) -> None:
         require_trust(study)  # all code of a study runs in workers
         if not has_engine():
@@ -99,6 +110,7 @@ class Pool:
         self.device = device
         self.study = study
         self.backend = find_backend(backend)
+        self.retries = self.backend.retries if retries is None else retries
         self.workers: list[Worker] = []
         self.at_once = 0  # so many work at the same time; others are idle
         self._gone: list[Worker] = []
@@ -112,7 +124,7 @@ class Pool:
             number=0,
             checkpoint_seconds=checkpoint_seconds,
             eager=eager,
-            run=run,
+            lease=(str(lease.path.absolute()), lease.token) if lease else None,
         )
 
     def __enter__(self) -> Self:
@@ -258,10 +270,12 @@ class Pool:
             doing: words for a task, should its worker die ("on baseline/seed-1").
             hear: is given the task and each message on it; its answer before the next is given.
 
-        Raises ParibusError where a worker dies in the middle of a task or says that something is
-        wrong.
+        What a task leaves in the results folder is begun again, from its checkpoint, where its
+        worker dies. Raises ParibusError where that happens too often, and where a worker says that
+        something is wrong.
         """
         waiting, busy = deque(tasks), dict[Worker, Asked]()
+        deaths = Counter[str]()
         while waiting or busy:
             while waiting and len(busy) < self.at_once:
                 task = waiting.popleft()
@@ -276,11 +290,24 @@ class Pool:
                     self._gone.append(worker)
                     self.workers.remove(worker)
                 if worker in busy:
-                    raise worker.died(doing(busy[worker]))
+                    task = busy.pop(worker)
+                    self._try_again(worker, task, doing(task), deaths)
+                    waiting.appendleft(task)
             elif not isinstance(message, Ready):
                 hear(busy[worker], message)
                 if isinstance(message, busy[worker].answer):
                     del busy[worker]
+
+    def _try_again(self, worker: Worker, task: Task[Any], doing: str, deaths: Counter[str]) -> None:
+        """Count a death in the middle of a task. Raises ParibusError where it was the last."""
+        error, line = worker.died(doing), encode(task)
+        deaths[line] += 1
+        if task.answer is not Finished or worker.left or deaths[line] > self.retries:
+            raise error
+        logging.getLogger("paribus").warning(
+            "%s; begun again (%d of %d)",
+            *(str(error).partition(";")[0], deaths[line], self.retries),
+        )
 
     def _retire(self, worker: Worker) -> None:
         """Let an idle worker leave, and wait for its last word."""

@@ -63,7 +63,11 @@ IDLE_SECONDS = 3.0  # without a request, before the first of it is imported
 # A worker may be asked to leave; a terminal that closes is the business of the command, which may
 # go on (`nohup`), and whose end is that of its workers.
 ASKING = (signal.SIGINT, signal.SIGTERM)
-IGNORED = (*ASKING, *(getattr(signal, name, signal.SIGINT) for name in ("SIGHUP", "SIGQUIT")))
+# A scheduler tells all processes of a job that its time is over (SIGUSR2): the job is to hear it.
+IGNORED = (
+    *ASKING,
+    *(getattr(signal, name, signal.SIGINT) for name in ("SIGHUP", "SIGQUIT", "SIGUSR2")),
+)
 
 
 def work_for(parent: int) -> int:

@@ -53,6 +53,7 @@ from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import fence
 from paribus.results import ResultsFolder
+from paribus.results.lease import Lease
 from paribus.study import parse_study
 from paribus.study.importing import same_settings
 
@@ -72,7 +73,9 @@ def main(first: str = "") -> int:
         channel.write(encode(message))
         channel.flush()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides
+    for name in ("SIGINT", "SIGUSR2"):  # the one who started us decides
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     leaving = Leaving()
     leaving.listen()
     try:
@@ -140,8 +143,9 @@ class WorkerContext:
     def __init__(self, hello: Hello, tell: Callable[[object], None], leaving: Leaving) -> None:
         self.study = parse_study(hello.study, folder=Path(hello.folder))
         self.results = ResultsFolder(Path(hello.results))
-        if run := hello.run:
-            fence(self.results.path, lambda: self.results.is_held_by(run))
+        if hello.lease:
+            lease = Lease(Path(hello.lease[0]), hello.lease[1])
+            fence(self.results.path, lease.holds)
         self.device = choose_device(hello.device, hello.number)
         prepare(self.device)
         self.graphs = not hello.eager

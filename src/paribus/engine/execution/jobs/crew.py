@@ -1,0 +1,512 @@
+"""The work of a run, by jobs: submitted in arrays, followed by files, found again by later calls.
+
+Whoever follows may die at any moment: jobs go on, and the next `paribus run` finds them by the
+folder that they share. What is to be done is always what the results folder lacks, less what a
+job that is queued or running has been given; so nothing is submitted twice. A job whose end
+nobody caused counts as a death of every trial it was in the middle of, and a trial that died too
+often ends the run. A job that was asked to leave (its time was over, or another needed the node)
+does not count, as long as it had got anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from paribus.digests import digest
+from paribus.engine.execution.backends.jobs import JobBackend, JobState
+from paribus.engine.execution.crew import Asked, Datasets, Say
+from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
+from paribus.engine.execution.jobs.job import software
+from paribus.engine.execution.jobs.standing import end_jobs
+from paribus.engine.execution.start import Tried, settle_on
+from paribus.engine.execution.trial.stacks import Trial
+from paribus.engine.execution.workers.messages import (
+    EvaluateHeldoutPart,
+    Finished,
+    Resumed,
+    Train,
+    Trained,
+    decode,
+    encode,
+)
+from paribus.errors import ParibusError
+from paribus.files import fence, unfence
+from paribus.results import ResultsFolder
+from paribus.results.heldout_part import is_tested
+from paribus.results.lease import Lease
+from paribus.results.registration import registered_retries, repetitions
+from paribus.search_path import own_folders, shared_folders
+from paribus.study import Study
+from paribus.study.study import substance
+
+LOOK_SECONDS = 0.5  # between two looks at what jobs have told
+ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
+UNKNOWN_SECONDS = 30.0  # a scheduler may not know yet what it was just given
+SILENT_SECONDS = 600.0
+LEAVE_SECONDS = 15.0  # for jobs that are done to leave by themselves
+END_SECONDS = 300.0  # and then for the scheduler to end them
+HELDOUT_JOBS = 2  # evaluating takes little of what training takes
+
+
+class UnansweredError(ParibusError):
+    """A scheduler that does not answer; jobs may be well."""
+
+
+class Scheduler:
+    """A backend that is asked at most once in ASK_SECONDS, whoever asks.
+
+    One that has answered before may fail to for SILENT_SECONDS, as those do that are restarted.
+    """
+
+    def __init__(self, backend: JobBackend) -> None:
+        self.backend = backend
+        self._asked = -ASK_SECONDS
+        self._answered: float | None = None
+        self._is_told = False
+
+    def states(
+        self, names: Collection[str], *, waits: bool = False
+    ) -> Mapping[tuple[str, int], JobState] | None:
+        """Return what the scheduler says; None where it was asked just now, unless this `waits`."""
+        wait = self._asked + ASK_SECONDS - time.monotonic()
+        if wait > 0 and not waits:
+            return None
+        time.sleep(max(wait, 0))
+        self._asked = time.monotonic()
+        if not names:
+            return {}
+        try:
+            found = self.backend.states(names)
+        except ParibusError as error:
+            silent = time.monotonic() - (self._answered or -SILENT_SECONDS)
+            if silent >= SILENT_SECONDS:
+                raise UnansweredError(str(error)) from None
+            if not self._is_told:
+                logging.getLogger("paribus").warning("%s; it is asked again", error)
+            self._is_told = True
+            return None
+        self._answered, self._is_told = time.monotonic(), False
+        return found
+
+
+@dataclass
+class _Followed:
+    """A job that is followed.
+
+    Attributes:
+        tasks: its lines.
+        begun: those that it is in the middle of, as far as it has told: with the last step.
+        moved: whether it has trained a step, or finished something, in this attempt.
+    """
+
+    batch: Batch
+    number: int
+    tasks: list[str]
+    read: int = 0
+    begun: dict[str, int] = field(default_factory=dict)
+    moved: bool = False
+    is_over: bool = False
+    is_old: bool = False  # an earlier call has submitted it, and it was not seen to be alive yet
+    id: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.batch.order.name, self.number
+
+
+class JobCrew:
+    """Jobs of one run; as a context manager, it ends them where the run fails.
+
+    After Ctrl-C, or the death of this process, they go on.
+    """
+
+    def __init__(
+        self,
+        backend: JobBackend,
+        study: Study,
+        folder: ResultsFolder,
+        lease: Lease,
+        settings: dict[str, Any],
+    ) -> None:
+        self._backend, self._scheduler = backend, Scheduler(backend)
+        self._study, self._folder, self._settings = study, folder, settings
+        self._lease, self._jobs = lease, JobsFolder.of(folder.path)
+        fence(self._jobs.path, lease.holds)
+        self._token = self._jobs.open(backend.name, backend.options.model_dump(mode="json"))
+        registered = registered_retries(folder)
+        self.retries = backend.retries if registered is None else registered
+        self._software = software(study)
+        self._doing: dict[str, str] = {}
+        of_devices = getattr(study, "resources", None)
+        self._devices: int = getattr(of_devices, "devices_per_trial", None) or 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        unfence(self._jobs.path)
+        if not self._lease.holds():
+            return  # they are another's by now
+        if kind is KeyboardInterrupt:
+            logging.getLogger("paribus").warning(
+                "jobs go on without this command; `paribus cancel %s` ends them", self._folder.path
+            )
+        elif kind is not None and kind is not UnansweredError:
+            with contextlib.suppress(ParibusError):
+                end_jobs(self._backend, self._jobs)
+
+    # What a run asks for
+
+    def start(
+        self,
+        folder: ResultsFolder,
+        study: Study,
+        datasets: Datasets,
+        n_trials: int,
+        tried: Tried,
+        n_jobs: int = 1,
+    ) -> tuple[Study, list[list[Trial]]]:
+        """Let a job try a step of every arm and register the study, or take what one has found."""
+        settings = {
+            "n_trials": n_trials,
+            "n_jobs": self._backend.n_jobs(max(n_trials, 1), self._devices),
+            "tried": sorted(tried),
+        }
+        found: dict[str, Any] = {}
+        self._follow(
+            "start", [""], lambda _: bool(found), lambda _, about: found.update(about), settings
+        )
+        tried.update((one, size) for one, size in found["tried"])
+        self._study = settle_on(study, found["precision"])
+        return self._study, [[(arm, seed) for arm, seed in one] for one in found["stacks"]]
+
+    def work(
+        self,
+        tasks: Iterable[Asked],
+        doing: Callable[[Asked], str],
+        hear: Callable[[Asked, Any], None] = lambda task, message: None,
+    ) -> None:
+        """Do tasks, in as many jobs as the backend packs them into."""
+        by_line = {encode(task): task for task in tasks}
+        self._doing = {line: doing(task) for line, task in by_line.items()}
+
+        def heard(line: str, message: Any) -> None:
+            if line in by_line:
+                hear(by_line[line], message)
+
+        self._follow("work", list(by_line), lambda line: self._is_done(by_line[line]), heard, {})
+
+    def retrain(self, study: Study, folder: ResultsFolder, say: Say) -> None:
+        """Let a job train again what is registered to be and was not yet."""
+        done = folder.read_repeated(study.arms)
+        if repetitions(folder).keys() <= done.keys():
+            return
+        is_done = [False]
+        say("training again first steps of arms with custom code")
+        self._follow("retrain", [""], lambda _: is_done[0], lambda *_: None, {}, is_done)
+
+    def time(self, study: Study, folder: ResultsFolder, trials: Collection[Trial]) -> None:
+        """Let a job time all arms in turn."""
+        needed = [list(trial) for trial in trials]
+        is_timed = lambda _: folder.has_timed(trials)  # noqa: E731
+        self._follow("time", [""], is_timed, lambda *_: None, {"trials": needed})
+
+    # How it is done
+
+    def _is_done(self, task: Any) -> bool:
+        match task:
+            case Train():
+                return all(self._folder.trial(arm, seed).is_finished for arm, seed in task.trials)
+            case EvaluateHeldoutPart():
+                return is_tested(self._folder, self._folder.trial(task.arm, task.seed))
+        raise ValueError(f"jobs do no {task}")
+
+    def _follow(
+        self,
+        kind: Kind,
+        lines: list[str],
+        is_done: Callable[[str], bool],
+        hear: Callable[[str, Any], None],
+        settings: dict[str, Any],
+        done_at_end: list[bool] | None = None,
+    ) -> None:
+        """Return once every line is done, by jobs that are there or by new ones.
+
+        What a job tells goes to `hear`: (its task, message), or of a "start" what it found. Where
+        only the end of a job tells that it is done, `done_at_end` is set.
+        """
+        waiting = dict.fromkeys(lines)
+        followed = self._known(kind, lines, settings)
+        deaths: Counter[str] = Counter()
+        unknown_since: dict[tuple[str, int], float] = {}
+
+        def listen() -> None:
+            for job in followed:
+                for line, message in self._read(job, hear):
+                    if line not in waiting:
+                        continue
+                    if not isinstance(message, Finished):
+                        hear(line, message)
+                    elif is_done(line):
+                        del waiting[line]
+                        hear(line, message)
+
+        for job in followed:  # what was told to an earlier call is known by the results folder
+            self._read(job, hear if kind == "start" else None)
+        while True:
+            listen()
+            states = self._scheduler.states({job.batch.order.name for job in followed})
+            if states is not None:
+                for job in followed:
+                    if not job.is_over:
+                        self._look(job, states, unknown_since, deaths, done_at_end)
+                listen()
+            if states is not None or kind == "start":
+                for line in [line for line in waiting if is_done(line)]:
+                    del waiting[line]
+                    if line:
+                        hear(line, Finished())
+            if not waiting:
+                return
+            given = {line for job in followed if not job.is_over for line in job.tasks}
+            if left := [line for line in waiting if line not in given]:
+                followed += self._submit(kind, left, settings)
+            time.sleep(LOOK_SECONDS)
+
+    def _known(
+        self, kind: Kind, lines: Collection[str], settings: dict[str, Any]
+    ) -> list[_Followed]:
+        """Return jobs of this kind that earlier calls have submitted."""
+        here = str(self._folder.path.absolute())
+        mine = [b for b in self._jobs.live() if (b.order.kind, b.order.results) == (kind, here)]
+        for batch in mine:
+            if not self._is_same(batch, kind, lines, settings):
+                batch.close()
+                batch.revoke_all()
+                self._backend.cancel([batch.order.name])
+        mine = [batch for batch in mine if not batch.is_closed]
+        lost = [batch for batch in mine if not batch.is_submitted]
+        if lost:  # who submitted them died on the way: the scheduler knows whether it had them
+            names = [batch.order.name for batch in lost]
+            time.sleep(UNKNOWN_SECONDS / 6)
+            known = {name for name, _ in self._scheduler.states(names, waits=True) or {}}
+            for batch in lost:
+                batch.note_submitted() if batch.order.name in known else batch.close()
+        found = [job for batch in mine if not batch.is_closed for job in self._jobs_of(batch)]
+        for job in found:
+            job.is_old = True
+        return found
+
+    def _is_same(
+        self, batch: Batch, kind: Kind, lines: Collection[str], settings: dict[str, Any]
+    ) -> bool:
+        """Return whether a submission does what is asked now, and nothing else: by another size of
+        stacks, or with more seeds, trials come together otherwise."""
+        if kind != "work":
+            return batch.order.settings["key"] == self._key(settings)
+        tasks = [line for part in batch.order.jobs for line in part]
+        return all(line in lines or self._is_done(decode(line)) for line in tasks)
+
+    def _key(self, settings: dict[str, Any]) -> str:
+        """Return what tells one order of its kind from another."""
+        dump = substance(self._study.model_dump(mode="json"))
+        for section in ("training", "evaluation"):  # settled by the first job
+            dump[section] = {k: v for k, v in dump.get(section, {}).items() if k != "precision"}
+        return digest([dump, self._settings, settings, self._software])
+
+    def _jobs_of(self, batch: Batch) -> list[_Followed]:
+        return [
+            _Followed(batch, k, lines or [""])
+            for k, lines in enumerate(batch.order.jobs)
+            if not (batch.path / f"{k}.revoked").exists()
+        ]
+
+    def _submit(self, kind: Kind, lines: list[str], settings: dict[str, Any]) -> list[_Followed]:
+        n = self._backend.n_jobs(len(lines), self._devices)
+        if kind != "work":
+            parts: list[list[str]] = [[]]
+        else:
+            if isinstance(decode(lines[0]), EvaluateHeldoutPart):
+                n = min(n, HELDOUT_JOBS)
+            # In the order of seeds, so that pairs are whole.
+            parts = [lines[k::n] for k in range(n)]
+        study = self._study
+        order = Order(
+            name="",
+            kind=kind,
+            study=study.model_dump(mode="json"),
+            folder=str(study.folder.absolute()),
+            sealed=study.sealed is not None,
+            results=str(self._folder.path.absolute()),
+            jobs=parts,
+            settings=self._settings
+            | {
+                "retries": self.retries,
+                "workers": self._settings["workers"] or self._backend.workers(self._devices),
+            }
+            | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
+            | settings
+            | {"key": self._key(settings)},
+            software=self._software,
+            cwd=os.getcwd(),
+            search=own_folders(),
+        )
+        batch = self._jobs.new(order, self._token)
+        commands = [command(batch, k) for k in range(len(parts))]
+        try:
+            self._backend.submit(batch.order.name, commands, batch.scheduler)
+        except BaseException:
+            batch.close()
+            raise
+        batch.note_submitted()
+        return self._jobs_of(batch)
+
+    def _read(
+        self, job: _Followed, hear: Callable[[str, Any], None] | None
+    ) -> list[tuple[str, Any]]:
+        """Return what a job has told since it was asked last: (its task, message)."""
+        told, job.read = job.batch.told(job.number, job.read)
+        found: list[tuple[str, Any]] = []
+        for about in told:
+            if "warn" in about and hear is not None:
+                logging.getLogger("paribus").warning("%s", about["warn"])
+            elif "begun" in about:
+                job.begun, job.moved = {}, False
+            elif "result" in about and hear is not None:
+                hear("", about["result"])
+            elif "message" in about:
+                line, message = about["task"], decode(about["message"])
+                match message:
+                    case Resumed():
+                        job.begun[line] = message.t
+                    case Trained():
+                        job.moved = job.moved or message.t > job.begun.get(line, message.t)
+                    case Finished():
+                        job.begun.pop(line, None)
+                        job.moved = True
+                found.append((line, message))
+        return found
+
+    def _look(
+        self,
+        job: _Followed,
+        states: Mapping[tuple[str, int], JobState],
+        unknown_since: dict[tuple[str, int], float],
+        deaths: Counter[str],
+        done_at_end: list[bool] | None,
+    ) -> None:
+        """See whether a job is over, and what follows. Raises ParibusError where the run ends."""
+        how, state = job.batch.end(job.number), states.get(job.key)
+        job.id = state.id if state else job.id
+        if how and how["how"] == "refused" and not job.is_old:
+            raise ParibusError(str(how["words"]))
+        if how and how["how"] == "done":
+            job.is_over = True
+            if done_at_end is not None:
+                done_at_end[0] = True
+            self._fail_unfinished(job, deaths)
+            return
+        if state is not None and state.phase != "ended":
+            unknown_since.pop(job.key, None)
+            job.is_old = False
+            return
+        since = unknown_since.setdefault(job.key, time.monotonic())
+        if time.monotonic() - since < (UNKNOWN_SECONDS if state is None else ASK_SECONDS):
+            return  # its last words may be on their way
+        job.batch.revoke(job.number)
+        job.is_over = True
+        if job.is_old:  # it ended, in whatever way, while nobody looked
+            return
+        named = f"job {job.id or job.batch.order.name}"
+        said = state.words if state else "is gone from the queue"
+        if state is not None and state.is_cancelled:
+            raise ParibusError(f"{named} was cancelled; run again to continue")
+        if how and how["how"] == "stopped" and job.moved:
+            logging.getLogger("paribus").warning(
+                "%s ended (%s); its trials go on in another", named, said
+            )
+            return
+        last = next(tail(self._backend.log(job.batch.scheduler, job.number)), "")
+        where = ""
+        if not job.read:
+            where = f"; it wrote nothing to {job.batch.path}: does every machine see that folder?"
+        for line in job.begun or job.tasks:
+            deaths[line] += 1
+            if deaths[line] > self.retries:
+                about = self._doing.get(line, "") if line else "before any trial"
+                raise ParibusError(
+                    f"{named} ended ({said}) {about}{f': {last}' if last else ''}{where}; finished "
+                    "trials are kept: run again to continue"
+                )
+        logging.getLogger("paribus").warning(
+            "%s ended (%s)%s; its trials are begun again", named, said, f": {last}" if last else ""
+        )
+
+    def _fail_unfinished(self, job: _Followed, deaths: Counter[str]) -> None:
+        """Count what a job left undone that says it is done: it is not submitted for ever."""
+        if job.batch.order.kind == "work":
+            for line in job.tasks:
+                if line and not self._is_done(decode(line)):
+                    deaths[line] += 1
+                    if deaths[line] > self.retries:
+                        raise ParibusError(
+                            f"job {job.id} says that it is done {self._doing.get(line, '')}, and "
+                            f"{self._folder.path} does not show it; does every machine see it?"
+                        )
+
+
+def command(batch: Batch, number: int) -> list[str]:
+    """Return the command line of a job."""
+    searched = os.pathsep.join(shared_folders())
+    module = "paribus.engine.execution.jobs.job"
+    return [
+        *("env", f"PYTHONPATH={searched}", sys.executable, "-P", "-m", module),
+        *(str(batch.path.absolute()), str(number)),
+    ]
+
+
+def leave(backend: JobBackend, jobs: JobsFolder) -> None:
+    """Wait until all jobs of a finished run have left, and remove what they shared.
+
+    A job that does not leave is ended.
+    """
+    batches, scheduler, began = jobs.batches(), Scheduler(backend), time.monotonic()
+    for batch in batches:
+        batch.close()
+    names = [batch.order.name for batch in batches]
+    is_cancelled = False
+    while (taken := time.monotonic() - began) < END_SECONDS:
+        states = scheduler.states(names, waits=True)
+        if states is not None and all(state.phase == "ended" for state in states.values()):
+            jobs.remove()
+            return
+        if taken > LEAVE_SECONDS and not is_cancelled:  # such as one that waits to be begun again
+            backend.cancel(names)
+            is_cancelled = True
+
+
+def train_by_jobs(
+    backend: JobBackend,
+    study: Study,
+    folder: ResultsFolder,
+    lease: Lease,
+    trials: Iterable[Trial],
+) -> None:
+    """Let jobs train trials by the study's own trainer, one after the other in each."""
+    settings: dict[str, Any] = {"workers": 1}
+    with JobCrew(backend, study, folder, lease, settings) as crew:
+        crew.work(
+            [Train(arm, ((arm, seed),)) for arm, seed in trials],
+            lambda task: f"on {task.arm}/seed-{task.trials[0][1]}",
+        )

@@ -1,0 +1,151 @@
+"""A real SLURM: the same bytes, and what it says, shown as it says it.
+
+One whose jobs run on this machine is used where `sinfo` answers; where its programs are installed
+and the workplace has `slurm-here`, one is started on the loopback address. Else all is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.engine.execution.backends import find_backend
+from paribus.engine.execution.backends.slurm import Slurm
+from paribus.engine.execution.jobs.standing import job_rows
+
+from .conftest import Trained
+from .test_jobs import _toml
+from .test_run import canonical_bytes
+
+pytestmark = pytest.mark.slow
+HERE = Path(__file__).parents[2].parent / "shared" / "tools" / "slurm-here"
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+SECONDS = 300.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A SLURM that answers."""
+    pytest.importorskip("submitit")
+    if shutil.which("sinfo") and not subprocess.run(["sinfo"], capture_output=True).returncode:
+        yield
+        return
+    if not HERE.exists() or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
+        pytest.skip("there is no SLURM")
+    folder = tmp_path_factory.mktemp("slurm")
+    if subprocess.run([HERE, "start", folder], capture_output=True).returncode:
+        pytest.skip("SLURM does not start here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        yield
+    subprocess.run([HERE, "stop", folder], check=False)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < SECONDS
+        time.sleep(0.5)
+
+
+def test_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
+    backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
+    results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
+    assert canonical_bytes(results) == canonical_bytes(trained.results)
+    assert not (tmp_path / ".r.jobs").exists()
+
+
+def test_an_unknown_partition_is_told_in_its_words(
+    trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = trained.study.folder / "partition.toml"
+    file.write_text(_toml(trained.study))
+    given = ["--backend", "slurm", "--backend-option", "partition=nowhere", "--device", "cpu"]
+    assert main(["run", str(file), "--results", str(tmp_path / "r"), *given]) == 2
+    said = capfd.readouterr().err
+    assert "invalid partition specified: nowhere" in said and said.count("paribus: ") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_and_cancel(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cancel` ends what the study has running, and not the job of somebody else; the jobs of a
+    command that was killed are shown; a second command is refused; then the study goes on."""
+    file = trained.study.folder / "again.toml"
+    file.write_text(_toml(trained.study))
+    results = tmp_path / "r"
+    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
+    command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
+    other = subprocess.run(
+        ["sbatch", "--parsable", "--hold", "--wrap", "sleep 600"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        until(lambda: any(row.state in ("running", "done") for row in job_rows(results)))
+        assert main(["run", str(file), "--results", str(results), *given]) == 2
+        assert f"process {process.pid} of" in capsys.readouterr().err
+        process.kill()
+        process.wait()
+        until((results / "study.json").exists)
+        assert main(["status", str(results)]) == 0
+        assert "scheduler says" in capsys.readouterr().out
+        assert main(["cancel", str(results)]) == 0
+        until(lambda: all(row.state not in ("running", "queued") for row in job_rows(results)))
+        listed = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True)
+        assert other in listed.stdout.split()
+    finally:
+        subprocess.run(["scancel", other], check=False)
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    ours = paribus.load_results(results)
+    assert canonical_bytes(ours) == canonical_bytes(trained.results)
+
+
+def test_a_job_whose_time_is_over_goes_on(trained: Trained, tmp_path: Path) -> None:
+    """SLURM's signal, sent by hand: the job writes checkpoints and is queued again by itself."""
+    file = trained.study.folder / "long.toml"
+    file.write_text(_toml(trained.study).replace("iterations = 8", "iterations = 800"))
+    results = tmp_path / "r"
+    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
+    command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until(lambda: any("at step" in row.doing for row in job_rows(results)))
+    (row,) = [row for row in job_rows(results) if "at step" in row.doing]
+    subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+    until(lambda: _restarts(row.job))
+    subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
+    assert process.wait(3 * SECONDS) == 0
+    local = paribus.run(paribus.load_study(file), tmp_path / "local", workers=2, device="cpu")
+    assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
+
+
+def _restarts(job: str) -> bool:
+    asked = ["scontrol", "show", "job", "-o", job]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return "Restarts=0" not in said and "Restarts=" in said
+
+
+def test_a_log_is_of_its_own_job(tmp_path: Path) -> None:
+    backend = find_backend("slurm")
+    assert isinstance(backend, Slurm)
+    for name in ("7_0_0_log.err", "7_10_0_log.err"):
+        (tmp_path / name).write_text(name)
+    found = [backend.log(tmp_path, number) for number in (0, 10)]
+    assert [path and path.name for path in found] == ["7_0_0_log.err", "7_10_0_log.err"]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "8_0_log.err").write_text("")
+    assert (backend.log(alone, 0) or Path()).name == "8_0_log.err"
