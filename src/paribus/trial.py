@@ -237,7 +237,7 @@ def _lightning():
             Callback,
         )
 
-    class LightningCallback(Callback):
+    class LightningCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         """Says to paribus what a Lightning `Trainer` does: `callbacks=[LightningCallback()]`.
 
         Initial values and every training batch by digest, and what modules log; what validation

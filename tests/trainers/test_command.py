@@ -173,6 +173,15 @@ def test_values_are_arguments_and_never_a_shell_s(folder: Path) -> None:
     assert said.stdout == f"{nasty}{{seed}}3" and not (folder / "hacked").exists()
 
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "any-trainer").glob("*.toml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_study_files_of_other_trainers_load(file: Path) -> None:
+    study = paribus.load_study(file)
+    assert study.trainer == "command" and all(map(study.differences, dict(study.contrasts)))
+
+
 # Numbers in what is printed
 
 
