@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from paribus import numbers
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
 from paribus.comparison import Leniency, agree, compare
@@ -507,9 +506,9 @@ class Tuned(Result):
         extremes = self.extremes(arm)
         if extremes is None or extremes[0] is extremes[1]:
             return ""
-        digits, unit = self.metric.change_digits, self.metric.change_unit
+        unit = self.metric.change_unit
         low, high = (
-            f"{numbers.signed(one.mean, digits)} ({in_words(self.values_of(one))})"
+            f"{self.metric.change_text(one.mean)} ({in_words(self.values_of(one))})"
             for one in extremes
         )
         text = (

@@ -13,6 +13,8 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from paribus.errors import ParibusError
+
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
 
@@ -136,6 +138,12 @@ class Answer:
             negative=(), help="Print verdict.json in place of the card; all else goes to stderr."
         ),
     ] = False
+    markdown: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Print the card as Markdown, for a pull request; the rest to stderr."
+        ),
+    ] = False
     exit_verdict: Annotated[
         bool,
         Parameter(
@@ -147,7 +155,9 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Leave standard output to what a program reads."""
-        if self.json:
+        if self.json and self.markdown:
+            raise ParibusError("--markdown and --json both say what is printed; keep one")
+        if self.json or self.markdown:
             console.stderr = True
 
 

@@ -311,7 +311,9 @@ class Results(Shown):
     @shared_property
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in self.finished]
+        form = records_of(self.study)
+        asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
+        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @shared_property

@@ -16,10 +16,17 @@ from pydantic import BaseModel
 
 from paribus.ledger import TextPart
 from paribus.metric import Metric
-from paribus.results.controls import Checks, Evidence, evidence, settings
+from paribus.results.controls import (
+    Checks,
+    Evidence,
+    as_logged,
+    evidence,
+    not_recorded,
+    settings,
+)
 from paribus.results.records import RECORDS, TrialJson
 from paribus.study import Study
-from paribus.study.trainer import COMMAND, STACKED
+from paribus.study.trainer import COMMAND, RUNS, STACKED
 
 if TYPE_CHECKING:
     from paribus.results.trial_folder import TrialFolder
@@ -103,10 +110,22 @@ class RecordFormat:
 
 
 DECLARED = RecordFormat()
+
+
+class RunsRecords(RecordFormat):
+    """How the records are read of runs that other programs made: nothing shows what they share."""
+
+    def checks(self, registered: Mapping[str, Any]) -> Checks:
+        """Return what would have to be equal, of which nothing is recorded but what logs tell."""
+        return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
+
+
 SHIPPED = {
     STACKED: "paribus.engine.records:RECORDS",
+    RUNS: "paribus.results.record_format:RUNS_RECORDS",
     COMMAND: "paribus.trainers.command.records:RECORDS",
 }
+RUNS_RECORDS = RunsRecords()
 
 
 def records_of(study: Study) -> RecordFormat:

@@ -23,10 +23,11 @@ from paribus.study.base import Part, TrialSetting
 if TYPE_CHECKING:
     from paribus.study.study import Study
 
-STACKED, COMMAND = "stacked", "command"
+STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 # The trainers that ship, and where what the judge must know of each is written.
 SHIPPED = {
     STACKED: "paribus.engine.format:FORMAT",
+    RUNS: "paribus.study.runs:FORMAT",
     COMMAND: "paribus.trainers.command.sections:FORMAT",
 }
 
@@ -150,6 +151,10 @@ class TrainerFormat:
         """Return a study file's table with what the trainer lets be written shortly written out."""
         return table
 
+    def absent(self, study: Study, arm: str) -> tuple[int, ...]:
+        """Return the seeds of the study that `arm` has no trial of."""
+        return ()
+
     def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides in the order of setting, named defaults written out."""
         return list(overrides.items())
@@ -183,6 +188,10 @@ class TrainerFormat:
     def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
         """Return whether losses per token can be compared."""
         return True
+
+    def resolution(self, study: Study, metric: str) -> float | None:
+        """Return the smallest difference that a metric can show, where the study says it."""
+        return None
 
     def why_not_tuned(self, key: str) -> str:
         """Return why a key cannot be tuned; empty where it can."""

@@ -46,7 +46,15 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import COMMAND, STACKED, Declaration, TestText, Trainer, TrialRecord
+from paribus.study.trainer import (
+    COMMAND,
+    RUNS,
+    STACKED,
+    Declaration,
+    TestText,
+    Trainer,
+    TrialRecord,
+)
 from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
@@ -58,7 +66,10 @@ COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
 # Those that give them, as one's own do; made of the results folder and the options of `run`.
-TRAINERS = {COMMAND: "paribus.trainers.command.trainer:Command"}
+TRAINERS = {
+    COMMAND: "paribus.trainers.command.trainer:Command",
+    RUNS: "paribus.trainers.runs:Runs",
+}
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -93,6 +104,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         study = folder.adopt(extended(study, folder))
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
+        earlier = read_registration(folder)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 _register(study, folder, declaration)
@@ -103,7 +115,16 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
                 study = tune(study, folder, train_round)
             if not _train(study, folder, trainer, declaration):
                 break
+        if study.trainer == RUNS:
+            _tell_files(trainer, folder, earlier)
     return load_results(folder.path)
+
+
+def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
+    """Record what became of the files that were read; `earlier` is the registration before."""
+    about = trainer.about(earlier.get("registered_at") if earlier else None)
+    if about is not None:
+        folder.write_runs(about)
 
 
 def register(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Path:
@@ -465,7 +486,7 @@ def _write(
         "blocks": {"kind": "item", "items": n, "blocks": n},
         "diverged_at": record.diverged_at,
     }
-    if record.seconds is not None:
+    if record.seconds:  # of none no speed can be told
         timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
         folder.write_json("timing.json", timing)
     folder.write_json("evaluation.json", scores)
