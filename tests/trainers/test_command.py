@@ -173,6 +173,15 @@ def test_values_are_arguments_and_never_a_shell_s(folder: Path) -> None:
     assert said.stdout == f"{nasty}{{seed}}3" and not (folder / "hacked").exists()
 
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "any-trainer").glob("*.toml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_study_files_of_other_trainers_load(file: Path) -> None:
+    study = paribus.load_study(file)
+    assert study.trainer == "command" and all(map(study.differences, dict(study.contrasts)))
+
+
 # Numbers in what is printed
 
 
@@ -442,6 +451,20 @@ def test_a_template_the_environment_and_a_file_of_values(tmp_path: Path) -> None
     assert curve["value"].to_pylist() == [0.5, 1.5, 0.1]
     states = {control.name: control.state for control in results.controls}
     assert (states["command"], states["configuration"]) == ("declared", "held")
+
+
+def test_values_by_a_reader_of_finished_runs(tmp_path: Path) -> None:
+    file = 'file = "log.jsonl"\nkey = "val.acc"\nstep = "n"'
+    path = 'reader = "hugging-face"\npath = "trainer_state.json"\nkey = "eval_loss"'
+    text = CONFIG.replace(file, path)
+    state = {"log_history": [{"step": n, "epoch": n / 9, "eval_loss": 2.5 - n} for n in (1, 2)]}
+    state |= {"global_step": 2, "max_steps": 2, "best_metric": None}
+    script = f"cat > {{folder}}/trainer_state.json <<END\n{json.dumps(state)}\nEND\nX={{seed}}\n"
+    (tmp_path / "run.sh").write_text(script)
+    head = 'name = "r"\nseeds = [1]\n[set]\nshift = 5\n[arms.baseline]\n[arms.x]\nset.shift=7\n'
+    (tmp_path / "study.toml").write_text(head + text)
+    results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
+    assert results.scores["acc"].to_pylist() == [1.5, 1.5]
 
 
 # What a program says of itself

@@ -18,6 +18,7 @@ from queue import Queue
 from types import MappingProxyType
 from typing import Any
 
+from paribus import readers
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
 from paribus.programs.values import Finder, Found, in_rows
@@ -549,15 +550,10 @@ def _by_reader(
     job: Job, name: str, source: MetricSource, key: str
 ) -> Iterator[tuple[float, float | None]]:
     """Yield the values that a reader finds in what a trial wrote. Raises ParibusError."""
-    try:
-        read = resolve_name("paribus.readers:read_runs")
-    except (ImportError, AttributeError):
-        raise ParibusError(
-            f"metrics.{name}: reader = '{source.reader}': this paribus has no readers; use stdout "
-            "or file"
-        ) from None
-    runs = read([str(job.home / "out" / source.path)], source.reader)
-    for run in runs:
+    read = readers.read([str(job.home / "out" / source.path)], source.reader)
+    for path, why in read.refused:
+        raise ParibusError(f"trial {job.label}: metrics.{name}: {path}: {why}")
+    for run in read.runs:
         curve = run.curves.get(key)
         if curve:
             yield from ((value, step) for step, value in curve)
