@@ -6,7 +6,7 @@ Track 3 of modded-nanogpt: z-test of the mean against 3.28 with a known standard
 rules allow to look at every 25 steps and to state the earliest one that passes, the same for all
 trials; an error is to state a step at which the true mean is not below 3.28. What is simulated is
 what the logs show: values of one trial 25 steps apart are correlated by .9998 (median of 20
-results; the least .995), and the loss falls by some 0.0011 between them (0.00065 to 0.0022). And
+results; the least .9987), and the loss falls by some 0.0011 between them (0.00065 to 0.0022). And
 what the rules leave open: trials added one by one until it passes. Track 1 tests by Student's t,
 p < .01, n not fixed.
 """

@@ -111,6 +111,13 @@ def study_file() -> str:
     return "\n\n".join(tables)
 
 
+def command() -> str:
+    """Return every key of the trainer `command`: its own table, and that of a metric."""
+    from paribus.trainers.command.sections import CommandMetric, Program
+
+    return "\n\n".join([*_tables(Program, "trainer"), *_tables(CommandMetric, "metrics.NAME")])
+
+
 # Of a study that is under way: no study file states them.
 WRITTEN = {"stages", "tuning.chosen"}
 # Of what a study file says otherwise: `seeds` may be a table, which a study has as its plan.
@@ -556,9 +563,29 @@ def _executed(cell: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def readers() -> str:
+    """Return the readers that ship."""
+    from paribus.readers import shipped_readers
+
+    found = shipped_readers().values()
+    return table(("reader", "reads"), ([f"`{one.name}`", one.says] for one in found))
+
+
+def published_rules() -> str:
+    """Return the published rules that ship."""
+    from paribus.decision.published import published_rules
+
+    found = published_rules().values()
+    return table(
+        ("rule", "requires", "written in"),
+        ([f"`{one.name}`", one.title, one.source] for one in found),
+    )
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "backends": backends,
     "columns": columns,
+    "command": command,
     "commands": commands,
     "endpoints": endpoints,
     "exit-codes": exit_codes,
@@ -568,6 +595,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "python": python,
     "records": records,
     "rules": rules,
+    "readers": readers,
+    "published-rules": published_rules,
     "schema": schema,
     "states": states,
     "study-file": study_file,

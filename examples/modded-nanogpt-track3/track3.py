@@ -37,6 +37,9 @@ PAIR = find_published("modded-nanogpt-track3-pairwise")
 # The one result whose claim is of another score than val_loss; its folder's README says so.
 SCORES = {46: "val_ema_loss"}
 LISTED = 41  # the one whose logs are missing, and whose folder's README lists the values
+# karpathy/nanochat, dev/LEADERBOARD.md, Run 4.
+CORE = [0.25373, 0.2584, 0.25489, 0.2568, 0.25732, 0.26765, 0.25119]
+FEW = 4  # trials, for a correlation
 LOOK = 25  # steps between two looks, as the rules have it
 
 
@@ -52,6 +55,7 @@ class Result:
     score: str
     losses: list[float]
     notes: list[str]
+    before: list[float]  # the losses of those trials a look earlier, where the logs have all
 
     @property
     def answer(self) -> PublishedAnswer:
@@ -102,8 +106,10 @@ def _result(clone: Path, row: re.Match[str]) -> Result:
             f"{beyond} {'log goes' if beyond == 1 else 'logs go'} on beyond the stated step"
         )
     losses = [loss for run in there if (loss := run.at(score, step)) is not None]
+    earlier = [run.at(score, step - LOOK) for run in there]
+    before = [] if None in earlier else [loss for loss in earlier if loss is not None]
     found = Result(
-        number, step, row["record"] is not None, row["mean"], counted, score, losses, notes
+        number, step, row["record"] is not None, row["mean"], counted, score, losses, notes, before
     )
     if len(losses) == counted and not found.as_claimed:
         notes.append(f"the table says {found.mean_claimed}")
@@ -168,8 +174,20 @@ def print_results(found: list[Result]) -> None:
         mark = "(!)" if one.is_record else ""
         print(
             f"| {one.number}{mark} | {one.step} | {answer.runs} | {answer.mean:.5f} | {sd} | "
-            f"{answer.statistic:.5f} | {answer.sentence} | {p_text(p)} |"
+            f"{answer.statistic:.6f} | {answer.sentence} | {p_text(p)} |"
         )
+
+
+def print_looks(found: list[Result]) -> None:
+    """Print how alike two looks at one trial are."""
+    both = [one for one in found if len(one.before) >= FEW]
+    alike = [np.corrcoef(one.before, one.losses)[0, 1] for one in both]
+    drops = [np.mean(one.before) - one.answer.mean for one in both]
+    print(
+        f"Losses {LOOK} steps apart, of {len(both)} results whose logs have both: correlated by "
+        f"{np.median(alike):.4f} (median; the least {min(alike):.4f}), and lower by "
+        f"{np.median(drops):.5f} (median; {min(drops):.5f} to {max(drops):.5f})."
+    )
 
 
 def print_chain(found: list[Result]) -> None:
@@ -189,7 +207,7 @@ def print_chain(found: list[Result]) -> None:
     for (old, new), answer, z, t in zip(pairs, answers, rule_p, welch_p, strict=True):
         print(
             f"| {new.number} | {old.number} | {len(new.losses)}, {len(old.losses)} | "
-            f"{answer.gain:.5f} | {answer.statistic:.5f} | {answer.sentence} | {p_text(z)} | "
+            f"{answer.gain:.5f} | {answer.statistic:.6f} | {answer.sentence} | {p_text(z)} | "
             f"{p_text(t)} |"
         )
     words = Counter(answer.word for answer in answers)
@@ -269,6 +287,21 @@ def listed(readme: Path, step: int) -> list[float]:
     return [float(row[column]) for row in cells if len(row) == len(header) and row[0].isdecimal()]
 
 
+def print_core() -> None:
+    """Print what nanochat's bar and a t-test say of the seven CORE values of its fourth record."""
+    bar = find_published("nanochat-core")
+    tested = bar.model_copy(
+        update={"name": "tested", "statistic": "student_t", "threshold": 0.05}
+    ).answer(CORE)
+    sd = np.std(CORE, ddof=1)
+    print(
+        f"{len(CORE)} values, mean {tested.mean:.5f}, standard deviation {sd:.5f}: "
+        f"{bar.answer(CORE).word} by the bar; one-sided t-test, p = {p_text(tested.p_value)}; "
+        f"{tested.runs_needed} runs of this mean would have p < .05, and {tested.runs_for_power} "
+        "runs in 80% of attempts."
+    )
+
+
 def print_notes(found: list[Result]) -> None:
     """Print what of the table and the logs does not simply agree."""
     for one in found:
@@ -287,6 +320,7 @@ def main() -> None:
     for title, part in (
         ("Counts", print_summary),
         ("Results", print_results),
+        ("Looks", print_looks),
         ("The chain of records", print_chain),
         ("Notes", print_notes),
     ):
@@ -294,6 +328,8 @@ def main() -> None:
         part(found)
         print()
     print_listed(clone, found)
+    print()
+    print_core()
 
 
 if __name__ == "__main__":

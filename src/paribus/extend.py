@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paribus.engine.tasks import HeldOut, Question, task
     from paribus.engine.training import Moment, Options, Update, loss, optimizer, schedule
     from paribus.metric import ItemSums, Metric
+    from paribus.readers import Run, Source, reader
     from paribus.study import Study
     from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
 
@@ -47,6 +48,8 @@ _HOMES = {
     "Question": "paribus.engine.tasks",
     "Row": "paribus.decision",
     "Rule": "paribus.decision",
+    "Run": "paribus.readers",
+    "Source": "paribus.readers",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
     "TestText": "paribus.study.trainer",
@@ -61,6 +64,7 @@ _HOMES = {
     "optimizer": "paribus.engine.training",
     "part": "paribus.engine.model",
     "probe": "paribus.engine.probes",
+    "reader": "paribus.readers",
     "schedule": "paribus.engine.training",
     "study_positions": "paribus.engine.model",
     "task": "paribus.engine.tasks",
@@ -88,6 +92,8 @@ __all__ = [
     "Question",
     "Row",
     "Rule",
+    "Run",
+    "Source",
     "StepView",
     "Study",
     "TestText",
@@ -101,6 +107,7 @@ __all__ = [
     "optimizer",
     "part",
     "probe",
+    "reader",
     "schedule",
     "study_positions",
     "task",

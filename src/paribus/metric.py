@@ -190,7 +190,7 @@ class Metric:
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
         """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits
-        return numbers.delta(*map(self.shown, (mean, low, high)), places)
+        return numbers.delta(self.shown(mean), self.shown(low), self.shown(high), places)
 
     def stated_text(self, stated: float) -> str:
         """Return a change as a study states it, such as a margin: `0.02`, `2 percentage points`,

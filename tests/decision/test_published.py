@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from paribus.cli import main
 from paribus.decision.published import find_published, published_rules
 from paribus.errors import ParibusError
 
@@ -146,6 +148,25 @@ def test_a_rule_that_is_none(text: str, told: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(ParibusError, match=told):
         find_published(str(file))
+
+
+def test_the_answer_stands_beside_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["arm,val_loss"]
+    for arm, lower in (("old", 0.001), ("new", 0.0)):
+        losses = [3.2791, 3.2784, 3.2799, 3.2788, 3.2797]
+        lines += [f"{arm},{loss - lower:.4f}" for loss in losses]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    words = ["judge", str(tmp_path / "runs.csv"), "--baseline", "old", "--margin", "0.001"]
+    assert main([*words, "--rule", "modded-nanogpt-track1", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["published"]
+    assert {arm: one["word"] for arm, one in said.items()} == {
+        "old": "supported",
+        "new": "too few runs",
+    }
+    assert said["new"]["runs"] == 5
+    assert said["new"]["runs_needed"] > 5
 
 
 def test_bad_input() -> None:

@@ -100,7 +100,7 @@ def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
     """By what it declared: a trial's record is enough, `ideas.py` is not asked."""
     figures = {figure.name: figure for figure in draw(measured, analyse(measured))}
     quiet = figures["quiet-all-groups"]
-    assert quiet.title == "Quiet" and "quiet (share)" in str(quiet.definition)
+    assert quiet.title.startswith("Quiet: ") and "quiet (%)" in str(quiet.definition)
     assert {row["part"] for row in quiet.rows} == {"mean", "max"}
     steps = measured.finished[0].read_columns("probes.parquet").to_pylist()
     assert {row["step"] for row in quiet.rows} == {row["step"] for row in steps}

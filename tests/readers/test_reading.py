@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Run, counted_once, read
+from paribus.readers import Columns, Run, counted_once, read, shipped_readers
 
 from .excerpts import AUTORESEARCH, GOLF, MODDED, MODDED_EMA, TRAINER_STATE
 
@@ -87,6 +87,13 @@ def test_unknown_reader(logs: Path) -> None:
 
 def test_the_wrong_reader_finds_nothing(logs: Path) -> None:
     assert "finds no run" in read(logs / "a" / "log.txt", "nanochat").refused[0][1]
+
+
+@pytest.mark.parametrize("reader", shipped_readers())
+def test_any_reader_on_any_file(reader: str, logs: Path) -> None:
+    for file in sorted(logs.rglob("*.*")):
+        reading = read(file, reader)
+        assert reading.runs or reading.refused or reading.skipped
 
 
 def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
+from paribus.results.record_format import records_of
 from paribus.statistics import StabilityEvents, stability_events
 from paribus.study import Study
 
@@ -81,6 +82,9 @@ class Table:
             absent = seed in study.format.absent(study, arm)
             return f"{arm} has no run of it" if absent else f"{arm} is not finished"
         events = self.events[arm, seed]
+        records = records_of(self.results.study)
+        if why := records.why_failed(self.results.trials[arm, seed]):
+            return f"{arm} failed: {why}"
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:
             return f"{arm} diverged: not finite at step {frozen_at + 1}"

@@ -167,10 +167,28 @@ def _warm_up(words: Sequence[str]) -> None:
 
     It takes them longer than this process needs to read the command and the study.
     """
-    if words and words[0] in WORKING and not any(word.startswith(CHOOSING) for word in words):
+    if (
+        words
+        and words[0] in WORKING
+        and not any(word.startswith(CHOOSING) for word in words)
+        and not any(map(_is_of_another_trainer, words[1:]))
+    ):
         from paribus.engine.execution.workers.processes import warm_up
 
         warm_up()
+
+
+def _is_of_another_trainer(word: str) -> bool:
+    """Return whether a word is a study file whose trials are trained by no engine of ours."""
+    from paribus.study.trainer import STACKED
+    from paribus.untrusted_io import STUDY_BYTES, parse_toml, read_text
+
+    if not word.endswith(".toml"):
+        return False
+    try:
+        return parse_toml(read_text(word, STUDY_BYTES), word).get("trainer", STACKED) != STACKED
+    except ParibusError:  # whoever loads it says what is wrong
+        return False
 
 
 def _told(error: OSError) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paribus.analysis import Detectable, PlannedLooks
     from paribus.engine.execution.timing.estimate import Estimate
     from paribus.study import Study
+    from paribus.trainers.cost import TrialCost
 
 SCHEMAS = {
     "studies": 1,
@@ -74,7 +75,7 @@ def studies(
     return {"studies": listed}
 
 
-def show(study: Study, cost: Estimate) -> dict[str, Any]:
+def show(study: Study, cost: Estimate | TrialCost) -> dict[str, Any]:
     """Return what `show` says: every arm and what sets it apart, the cost, what the study names and
     cannot occur, every key."""
     arms = {
@@ -93,7 +94,7 @@ def show(study: Study, cost: Estimate) -> dict[str, Any]:
 
 
 def plan(
-    study: Study, rows: Sequence[Detectable], cost: Estimate, looks: PlannedLooks | None
+    study: Study, rows: Sequence[Detectable], cost: Estimate | TrialCost, looks: PlannedLooks | None
 ) -> dict[str, Any]:
     """Return what `plan` says: the smallest change that is seen, by endpoint and contrast, where an
     SD is known; the cost; and the looks."""
@@ -118,5 +119,5 @@ def _named(study: Study) -> dict[str, Any]:
     return {"name": study.name, "question": study.question}
 
 
-def _cost(cost: Estimate) -> dict[str, Any]:
+def _cost(cost: Estimate | TrialCost) -> dict[str, Any]:
     return {key: value for key, value in asdict(cost).items() if key != "metrics"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.markup import escape
 
 from paribus.cli.limits import Limits
 from paribus.cli.options import (
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 
     from paribus.analysis import Analysis
     from paribus.decision import Verdict
+    from paribus.engine.execution.timing.estimate import Estimate
     from paribus.results import Results
     from paribus.study import Study
+    from paribus.trainers.cost import TrialCost
 
 
 def studies(*, json: Json = False) -> None:
@@ -71,10 +74,10 @@ def show_study(
 ) -> None:
     """Show the arms of a study, what sets each apart, and its cost."""
     loaded = _load(study, set_, trust, None if parameters else where)
-    _require_stacked(loaded, "`paribus show`")
     from paribus.cli import as_json, printed
 
     if parameters:
+        _require_stacked(loaded, "`paribus show --parameters`")
         from paribus.engine.execution.workers.lifetime import ending_children
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 
@@ -86,11 +89,7 @@ def show_study(
         else:
             show(*printed.parameters(loaded, rows, warnings))
         return
-    from paribus.engine.execution.timing.budgets import settled_budgets
-    from paribus.engine.execution.timing.estimate import estimate
-
-    loaded = settled_budgets(loaded, **where.chosen())
-    cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    loaded, cost = _cost(loaded, workers, where, stack)
     if json:
         as_json.give("show", as_json.show(loaded, cost))
         return
@@ -116,10 +115,8 @@ def plan(
 ) -> None:
     """Say the smallest change a study will see, and what it costs."""
     loaded = _load(study, set_, trust, where)
-    _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import as_json, printed
-    from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse(load_results(pilot)) if pilot else None
@@ -127,15 +124,33 @@ def plan(
     rows = (
         detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
     )
-    cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    _, cost = _cost(loaded, workers, where, stack)
     sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
     looks = planned_looks(loaded, max(sds, default=None))
     if json:
         as_json.give("plan", as_json.plan(loaded, rows, cost, looks))
         return
     show(*printed.smallest_change(loaded, rows, cost.metrics, study))
-    show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
+    show(*printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, cost.metrics))
+
+
+def _cost(
+    study: Study, workers: int | None, where: Where, stack: int | None
+) -> tuple[Study, Estimate | TrialCost]:
+    """Return a study with its budgets settled, and what it costs."""
+    from paribus.study.trainer import STACKED
+
+    if study.trainer != STACKED:
+        from paribus.trainers.cost import trial_cost
+
+        _require_used(study, where, stack=stack)
+        return study, trial_cost(study)
+    from paribus.engine.execution.timing.budgets import settled_budgets
+    from paribus.engine.execution.timing.estimate import estimate
+
+    settled = settled_budgets(study, **where.chosen())
+    return settled, estimate(settled, workers=workers, **where.chosen(), stack=stack)
 
 
 def check(
@@ -154,23 +169,39 @@ def check(
     from paribus.cli import as_json, printed
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
-    from paribus.study.trainer import STACKED
+    from paribus.study.trainer import COMMAND, STACKED
     from paribus.trainers import register as register_study
+    from paribus.trainers import try_briefly
 
     _require_used(loaded, where, eager=eager)
-    options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
+    tried: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, unrecorded():
-        register_study(loaded, Path(folder) / "results", **options)
+        home = Path(folder) / "results"
+        register_study(loaded, home, **_options(loaded, where, eager=eager))
+        if loaded.trainer == COMMAND:
+            tried = try_briefly(loaded, home, **_options(loaded, where))
     if json:
         found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
-        tried = {"trained_a_step": loaded.trainer == STACKED, "unreachable": unreachable(loaded)}
-        as_json.give("check", {"name": loaded.name} | found | tried)
+        found |= {"trained_a_step": loaded.trainer == STACKED, "unreachable": unreachable(loaded)}
+        found |= {"tried": tried} if tried else {}
+        as_json.give("check", {"name": loaded.name} | found)
         return
     show(*printed.design(loaded, {}))
+    show(*(f"{escape(arm)}: {escape(words)}" for arm, words in tried.items()))
+    how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
-        + (", and every arm was tried." if loaded.trainer == STACKED else "; its trainer was not.")
+        + how.get(loaded.trainer, "; its trainer was not.")
     )
+
+
+def _options(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
+    """Return what the trainer of a study is told of where it runs."""
+    from paribus.study.trainer import COMMAND, STACKED
+
+    if study.trainer == COMMAND:
+        return {"backend": where.chosen()["backend"]}
+    return {**where.chosen(), "eager": eager} if study.trainer == STACKED else {}
 
 
 def register(
@@ -185,12 +216,10 @@ def register(
     """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
-    from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
     _require_used(loaded, where, eager=eager)
-    options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
-    path = register_study(loaded, results, **options)
+    path = register_study(loaded, results, **_options(loaded, where, eager=eager))
     show(*printed.design(loaded, {}, warnings=True))
     show_path(f"registered: {path}")
 
@@ -413,10 +442,19 @@ def _train(
 ) -> Results:
     """Run a study; `before` is printed once nothing refuses it any more."""
     from paribus.engine.execution.progress import watching
-    from paribus.study.trainer import STACKED
+    from paribus.study.trainer import COMMAND, STACKED
     from paribus.trainers import run as run_study
 
     _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
+    if study.trainer == COMMAND:
+        with watching(console, before) as watch:
+            return run_study(
+                study,
+                results,
+                workers=workers,
+                backend=where.chosen()["backend"],
+                watch=limits.counting(watch) if limits else watch,
+            )
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
         if limits and limits.max_trials is not None:
             raise ParibusError(
@@ -440,13 +478,18 @@ def _train(
         )
 
 
+PROGRAMS_TAKE = ("workers", "backend", "backend_option")
+
+
 def _require_used(study: Study, where: Where, **given: Any) -> None:
     """Raise ParibusError for an option that the study's trainer would never hear of."""
-    from paribus.study.trainer import STACKED
+    from paribus.study.trainer import COMMAND, STACKED
 
     given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
     taken = ("backend", "backend_option")  # jobs run a trainer of the user's own too
     given = {key: of for key, of in given.items() if ":" not in study.trainer or key not in taken}
+    if study.trainer == COMMAND:
+        given = {key: of for key, of in given.items() if key not in PROGRAMS_TAKE}
     stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
     if study.trainer != STACKED and stated:
         raise ParibusError(
@@ -541,16 +584,20 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
 
 
 def give(
-    analysis: Analysis, verdicts: list[Verdict], answer: Answer, written: Sequence[str] = ()
+    analysis: Analysis,
+    verdicts: list[Verdict],
+    answer: Answer,
+    written: Sequence[str] = (),
+    beside: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print the card, or verdict.json; returns the exit code."""
+    """Print the card, or verdict.json with what stands `beside` it; returns the exit code."""
     from paribus.cli import printed
     from paribus.decision import WORDS, exit_code, verdict_record
     from paribus.migrations import stamped
     from paribus.report.card import card, markdown
 
     if answer.json:
-        print_json(stamped(verdict_record(analysis.study, verdicts)))
+        print_json({**stamped(verdict_record(analysis.study, verdicts)), **(beside or {})})
     elif answer.markdown:
         print(markdown(card(analysis, verdicts)), end="")
     else:

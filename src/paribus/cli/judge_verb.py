@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -245,9 +246,11 @@ def _give(
         from paribus.cli import printed
 
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
+    beside = {}
     if published is not None:
         from paribus.decision.published import answers_of
 
         found = answers_of(published, analysis, results.trials)
         written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
-    return give(analysis, verdicts, answer, written)
+        beside["published"] = {arm: asdict(said) for arm, said in found.items()}
+    return give(analysis, verdicts, answer, written, beside)

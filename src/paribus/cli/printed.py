@@ -48,8 +48,12 @@ from paribus.report.section_tables import (
 from paribus.report.table_model import MARKS, Table
 from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
+from paribus.results.live import read_live
+from paribus.results.record_format import records_of
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_untuned
+from paribus.study.trainer import STACKED
+from paribus.trainers.cost import TrialCost
 
 if TYPE_CHECKING:
     from paribus.engine.execution.evaluate import Answers
@@ -610,8 +614,11 @@ def _in_minutes(found: float | None) -> str:
     return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
 
 
-def cost(study: Study, estimated: Estimate) -> Table:
-    """Return tokens, operations, time and memory."""
+def cost(study: Study, estimated: Estimate | TrialCost) -> Parts:
+    """Yield tokens, operations, time and memory; of another trainer what its trials took."""
+    if isinstance(estimated, TrialCost):
+        yield _trials_alone(estimated)
+        return
     tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
     flops = sum(estimated.flops[arm] for arm, _ in study.trials)
     how = "measured just now" if estimated.measured else "at least: too large to try out here"
@@ -640,7 +647,20 @@ def cost(study: Study, estimated: Estimate) -> Table:
             "expected time of tuning": numbers.duration(estimated.tuning_seconds),
         }
     told["memory of a worker"] = f"{estimated.memory_bytes / MIB:,.0f} MiB"
-    return _values(f"{len(study.trials)} trials", told)
+    yield _values(f"{len(study.trials)} trials", told)
+
+
+def _trials_alone(cost: TrialCost) -> Table:
+    told = {"trials of the verdict": str(cost.trials)}
+    if cost.tuning_trials:
+        told["tuning trials, before these"] = str(cost.tuning_trials)
+    told["finished, in the usual results folder"] = str(cost.finished)
+    if cost.seconds_each is None or cost.seconds is None:
+        told["expected time"] = "not known before a trial is finished"
+    else:
+        told["a trial, median of these"] = numbers.duration(cost.seconds_each)
+        told["the others, one at a time"] = numbers.duration(cost.seconds)
+    return _values(f"{cost.trials + cost.tuning_trials} trials", told)
 
 
 def _budget(estimated: Estimate, arm: str) -> str:
@@ -652,7 +672,7 @@ def _budget(estimated: Estimate, arm: str) -> str:
     )
 
 
-def study(study: Study, estimated: Estimate, *, every: bool = False) -> Parts:
+def study(study: Study, estimated: Estimate | TrialCost, *, every: bool = False) -> Parts:
     """Yield the question, the arms, the cost, and the keys that are set; or `every` key."""
     yield f"[bold]{escape(study.title or study.name)}[/]"
     if study.question:
@@ -660,11 +680,14 @@ def study(study: Study, estimated: Estimate, *, every: bool = False) -> Parts:
     rows = []
     for arm in study.arms:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
-        size = (f"{estimated.parameters[arm]:,}", f"{estimated.flops[arm] / 1e12:,.2f}")
+        size = ()
+        if not isinstance(estimated, TrialCost):
+            size = (f"{estimated.parameters[arm]:,}", f"{estimated.flops[arm] / 1e12:,.2f}")
         rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
-    head = ("arm", "against", "differs in", "parameters", "TFLOP")
+    sizes = () if isinstance(estimated, TrialCost) else ("parameters", "TFLOP")
+    head = ("arm", "against", "differs in", *sizes)
     yield _table("arms", head, rows, "arm", "against", "differs in")
-    yield cost(study, estimated)
+    yield from cost(study, estimated)
     keys = flatten(study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)).items()
     rows = [(key, _shown(value)) for key, value in keys if value != {}]
     title = "as resolved" if every else "what is set; --all shows every key"
@@ -715,16 +738,17 @@ def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list
 
 def status(results: Results) -> Parts:
     """Yield every trial with its state and steps, and how many are finished."""
-    from paribus.engine.execution.trial.checkpoints import begun_stacks
     from paribus.results.heldout_part import awaits_heldout_part
 
-    begun = {trial: n for stack, n in begun_stacks(results.path).items() for trial in stack}
+    begun = _begun(results)
     rows = []
     for folder in results.finished:
         trial = results.trials[folder.arm, folder.seed]
         timing = results.timing.get((folder.arm, folder.seed))
         took = numbers.duration(timing["training_seconds"]) if timing else ""
+        failed = records_of(results.study).why_failed(trial)
         state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
+        state = f"✗ failed: {failed}" if failed else state
         rows.append((folder.label, state, str(trial.get("iterations", "")), took))
     for folder in results.unfinished:
         steps = begun.get((folder.arm, folder.seed))
@@ -752,6 +776,18 @@ def jobs(rows: Sequence[JobRow]) -> Parts:
 
 
 # The speed of training
+
+
+def _begun(results: Results) -> dict[tuple[str, int], int]:
+    """Return the steps of trials that are begun and not finished."""
+    if results.study.trainer != STACKED:
+        running = (read_live(results.path) or {"running": {}})["running"]
+        begun = {label: curve[-1][0] if curve else 0 for label, curve in running.items()}
+        parted = {label.rpartition("/seed-")[::2]: steps for label, steps in begun.items()}
+        return {(arm, int(seed)): steps for (arm, seed), steps in parted.items()}
+    from paribus.engine.execution.trial.checkpoints import begun_stacks
+
+    return {trial: n for stack, n in begun_stacks(results.path).items() for trial in stack}
 
 
 def bench(found: Bench) -> Parts:

@@ -18,9 +18,9 @@ from paribus import numbers
 from paribus.cli.folder_verbs import running_jobs
 from paribus.cli.printed import jobs as printed_jobs
 from paribus.cli.printed import marked, rounds, standing
-from paribus.engine.execution.following import read_live
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
+from paribus.results.live import read_live
 from paribus.study import is_untuned
 
 SECONDS = 2.0
@@ -128,7 +128,8 @@ def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str
         return done if n_finished == n_trials else f"{done}; no run is under way"
     left = live["seconds_left"]
     age = time.time() - live["written_at"]
-    parts = [done, f"{live['tokens_per_second']:,.0f} tokens/s"]
+    counts = live.get("unit", "tokens") == "tokens"
+    parts = [done, f"{live['tokens_per_second']:,.0f} tokens/s"] if counts else [done]
     if live["doing"]:
         parts.append(live["doing"])
     elif left is not None:
@@ -151,7 +152,8 @@ def _arms(results: Results, live: dict[str, Any] | None) -> Table:
         labels = [label for label in needed if label.rsplit("/", 1)[0] == arm]
         now = sum(label in running for label in labels)
         done = sum(folder.arm == arm for folder in results.finished)
-        mean = _mean_curve(curves[arm], study.format.steps(study, arm) or 0)
+        last_step = max((t for curve in curves[arm] for t, _ in curve), default=1) or 1
+        mean = _mean_curve(curves[arm], study.format.steps(study, arm) or last_step)
         last = next((loss for loss in reversed(mean) if loss is not None), None)
         line = sparkline(mean, min(values), max(values)) if values else ""
         rows.append((arm, f"{done}/{len(labels)}", str(now), numbers.fixed(last, 3), line))
@@ -175,7 +177,7 @@ def _mean_curve(curves: list[Curve], iterations: int) -> list[float | None]:
     parts: list[list[float]] = [[] for _ in range(WIDTH)]
     for curve in curves:
         for t, loss in curve:
-            parts[min((t - 1) * WIDTH // iterations, WIDTH - 1) if t else 0].append(loss)
+            parts[max(min((t - 1) * WIDTH // iterations, WIDTH - 1), 0)].append(loss)
     return [float(np.mean(part)) if part else None for part in parts]
 
 

@@ -3,7 +3,7 @@
 `read` finds the files, recognises each and returns its runs; nothing is judged here. A file in this
 folder that declares a `Reader` is found by itself; a user's own is named by its import path:
 
-    from paribus.readers import Run, reader
+    from paribus.extend import Run, reader
 
     @reader("mine", says="loss, by lines of 'loss=...'", detects=lambda source: False)
     def mine(source):

@@ -55,7 +55,7 @@ def autoresearch_log(source: Source) -> Iterator[Run]:
     for name, text in SUMMARY.findall(summary):
         if (number := as_number(text)) is None:
             continue
-        key = name.decode()
+        key: str = name.decode()
         if key == "val_bpb":
             run.scores[key] = number
         else:

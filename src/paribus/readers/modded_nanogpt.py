@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, as_number, reader, seed_in
+from paribus.readers.port import Run, Source, as_number, lines_with, reader, seed_in
 from paribus.untrusted_io import MIB
 
 BAR = b"=" * 20
@@ -100,22 +100,11 @@ def _of_environment(text: bytes) -> dict[str, str | float]:
 
 
 def _validations(piece: bytes) -> Iterator[tuple[int, int, list[tuple[bytes, bytes, bytes]]]]:
-    """Yield step, planned steps and pairs of each line that has a validation.
-
-    Most lines have none, so the rare word is looked for, and not each line.
-    """
-    at = piece.find(b" val_")
-    while at >= 0:
-        start = piece.rfind(b"\n", 0, at) + 1
-        end = piece.find(b"\n", at)
-        line = piece[start : end + 1] if end >= 0 else piece[start:]
+    """Yield step, planned steps and pairs of each line that has a validation."""
+    for line in lines_with(piece, b" val_"):
         if match := STEP.search(line):
-            if end < 0 and line.endswith(b"ms"):
-                line += b"\n"
-            yield int(match[1]), int(match[2]), PAIR.findall(line, match.end())
-        if end < 0:
-            return
-        at = piece.find(b" val_", end)
+            whole = line + b"\n" if line.endswith(b"ms") else line
+            yield int(match[1]), int(match[2]), PAIR.findall(whole, match.end())
 
 
 def _starts_again(run: Run, step: int) -> bool:

@@ -17,10 +17,9 @@ from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_
 
 NUMBER = rb"([-+.\w]+)"
 LINE = re.compile(
-    rb"^(?:(?P<kind>[Ss])tep (?P<step>\d{1,9})(?:/(?P<planned>\d{1,9}))? "
-    rb"(?:\([^)\n]*\) )?(?P<values>\| [^\n]*)"
-    rb"|Total training time: (?P<minutes>[.\d]+)m\r?"
-    rb"|Minimum validation bpb: (?P<least>[-+.\w]+)\r?)\n",
+    rb"^(?:([Ss])tep (\d{1,9})(?:/(\d{1,9}))? (?:\([^)\n]*\) )?(\| [^\n]*)"
+    rb"|Total training time: ([.\d]+)m\r?"
+    rb"|Minimum validation bpb: ([-+.\w]+)\r?)\n",
     re.MULTILINE,
 )
 VALUE = re.compile(rb"[|,] ([A-Za-z][\w@ -]{0,40}): " + NUMBER + rb"(?=[\s,|]|$)")
@@ -50,47 +49,60 @@ def nanochat(source: Source) -> Iterator[Run]:
     whole = True
     for piece in source.pieces():
         whole = piece.endswith(b"\n")
-        for line in LINE.finditer(piece):
-            if line["minutes"]:
-                run.facts["train_seconds"] = (as_number(line["minutes"]) or 0.0) * 60
-            elif line["least"]:
-                if (least := as_number(line["least"])) is not None:
-                    run.scores["min_val_bpb"] = least
+        for kind, number, planned, values, minutes, least in LINE.findall(piece):
+            if minutes:
+                run.facts["train_seconds"] = (as_number(minutes) or 0.0) * 60
+            elif least:
+                if (value := as_number(least)) is not None:
+                    run.scores["min_val_bpb"] = value
             else:
-                step = float(line["step"])
-                if step == 0 and run.facts.get("steps", 0):
-                    yield run
+                step = float(number)
+                if step == 0 and _last(run):
+                    yield _finished(run)
                     stage += 1
                     run = _new(source, stage)
-                _add(run, step, line)
+                _add(run, step, kind, values)
+                if planned:
+                    run.facts["planned_steps"] = float(planned)
     if run.curves:
         if not whole:
             run.facts["cut"] = "the last line has no end"
-        yield run
+        yield _finished(run)
 
 
 def _new(source: Source, stage: int) -> Run:
-    seed = seed_in(source.path)
-    return Run("", facts={"stage": float(stage)} | ({} if seed is None else {"seed": seed}))
+    run = Run("", facts={"stage": float(stage)})
+    if (seed := seed_in(source.path)) is not None:
+        run.facts["seed"] = seed
+    return run
 
 
-def _add(run: Run, step: float, line: re.Match[bytes]) -> None:
-    if line["planned"]:
-        run.facts["planned_steps"] = float(line["planned"])
-    if line["kind"] == b"s":
-        pairs = [("train_loss", match[1]) for match in LOSS.finditer(line["values"])]
-        if minutes := MINUTES.search(line["values"]):
-            run.facts["train_seconds"] = (as_number(minutes[1]) or 0.0) * 60
+def _last(run: Run) -> float:
+    return max((curve[-1][0] for curve in run.curves.values()), default=0.0)
+
+
+def _finished(run: Run) -> Run:
+    run.facts["steps"] = _last(run)
+    for name, curve in run.curves.items():
+        if name != "train_seconds":
+            run.scores[name] = curve[-1][1]
+    if seconds := run.curves.get("train_seconds"):
+        run.facts.setdefault("train_seconds", seconds[-1][1])
+    return run
+
+
+def _add(run: Run, step: float, kind: bytes, values: bytes) -> None:
+    if kind == b"s":
+        pairs = [("train_loss", match[1])] if (match := LOSS.match(values)) else []
+        if (minutes := MINUTES.search(values)) and (time := as_number(minutes[1])) is not None:
+            run.curves.setdefault("train_seconds", []).append((step, time * 60))
     else:
-        labels = VALUE.findall(line["values"])
+        labels = VALUE.findall(values)
         pairs = [(re.sub(r"\W+", "_", name.decode().lower()), text) for name, text in labels]
     for label, text in pairs:
         number = as_number(text)
         if number is not None and label not in NO_SCORES:
-            name = NAMES.get(label, label)
-            run.curves.setdefault(name, []).append((step, number))
-            run.scores[name] = number
-            run.facts["steps"] = max(step, float(run.facts.get("steps", 0.0)))
+            run.curves.setdefault(NAMES.get(label, label), []).append((step, number))
 
 
 COLUMNS = ("depth", "num_iterations", "val_bpb", "core_score")

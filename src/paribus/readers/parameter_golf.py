@@ -15,7 +15,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Run, Source, as_float, as_number, is_number, reader, seed_in
+from paribus.readers.port import (
+    Run,
+    Source,
+    as_float,
+    as_number,
+    is_number,
+    lines_with,
+    reader,
+    seed_in,
+)
 
 NUMBER = rb"([-+.\w]+)"
 PAIRS = rb"val_loss[:=] ?" + NUMBER + rb" val_bpb[:=] ?" + NUMBER + rb"(?=\s)"
@@ -39,21 +48,15 @@ def parameter_golf(source: Source) -> Iterator[Run]:
         whole = piece.endswith(b"\n")
         if seed := SEED.search(piece):
             run.facts["seed"] = float(seed[1])
-        for match in BY_STEP.finditer(piece):
-            step, planned, loss, bpb, time = match.groups()
-            run.facts |= {"planned_steps": float(planned), "steps": float(step)}
-            if time is not None and (seconds := as_number(time)) is not None:
-                run.facts["train_seconds"] = seconds / 1000
-            for name, text in (("val_loss", loss), ("val_bpb", bpb)):
-                if (value := as_number(text)) is not None:
-                    run.curves.setdefault(name, []).append((float(step), value))
-                    run.scores[name] = value
-        for match in LABELLED.finditer(piece):
-            label = match[1].decode()
-            for name, text in (("val_loss", match[2]), ("val_bpb", match[3])):
-                if (value := as_number(text)) is not None:
-                    run.scores[name] = run.scores[f"{label}/{name}"] = value
-                    run.facts["result"] = label
+        for line in lines_with(piece, b"val_bpb"):
+            if match := BY_STEP.match(line):
+                _add(run, *match.groups())
+            elif match := LABELLED.match(line):
+                label = match[1].decode()
+                for name, text in (("val_loss", match[2]), ("val_bpb", match[3])):
+                    if (value := as_number(text)) is not None:
+                        run.scores[name] = run.scores[f"{label}/{name}"] = value
+                        run.facts["result"] = label
     if not run.scores:
         return
     if not whole:
@@ -63,6 +66,19 @@ def parameter_golf(source: Source) -> Iterator[Run]:
     if "seed" not in run.facts and (seed_named := seed_in(source.path)) is not None:
         run.facts["seed"] = seed_named
     yield run
+
+
+def _add(
+    run: Run, step: bytes, planned: bytes, loss: bytes, bpb: bytes, time: bytes | None
+) -> None:
+    run.facts |= {"planned_steps": float(planned), "steps": float(step)}
+    if time is not None and (seconds := as_number(time)) is not None:
+        run.facts["train_seconds"] = seconds / 1000
+        run.curves.setdefault("train_seconds", []).append((float(step), seconds / 1000))
+    for name, text in (("val_loss", loss), ("val_bpb", bpb)):
+        if (value := as_number(text)) is not None:
+            run.curves.setdefault(name, []).append((float(step), value))
+            run.scores[name] = value
 
 
 def _is_submission(source: Source) -> bool:

@@ -204,7 +204,7 @@ def _files(paths: Paths) -> Iterator[tuple[str, bool]]:
     """Yield every file once, and whether it was named itself. Raises ParibusError."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     seen: set[str] = set()
-    for one in map(os.fspath, given):
+    for one in (os.fspath(path) for path in given):
         if os.path.isdir(one):
             below = [(os.fspath(file), False) for file in files_below(Path(one))]
         elif not os.path.lexists(one) and glob.has_magic(one):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -22,6 +22,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.readers.port import Columns, Run, Source, Value, mean, reader
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, parse_json, regular_path
 
+pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
 MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
@@ -294,8 +295,8 @@ def _parquet(source: Source) -> Iterator[pa.RecordBatch]:
 
 
 def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
+    names: dict[str, None] = {}  # of all rows so far; a row need not have every one
     rows: list[dict[str, Any]] = []
-    names: dict[str, None] = {}
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
@@ -303,11 +304,17 @@ def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
         if not isinstance(row, dict):
             raise ParibusError(f"{source.path}, line {number} is no JSON object")
         rows.append(row)
-    for row in rows:
         names |= dict.fromkeys(row)
-    cells = {name: [_cell(row.get(name)) for row in rows] for name in names}
+        if len(rows) == BATCH_ROWS:
+            yield _batch(rows, names)
+            rows = []
     if rows:
-        yield pa.RecordBatch.from_pydict({name: pa.array(cells[name]) for name in names})
+        yield _batch(rows, names)
+
+
+def _batch(rows: list[dict[str, Any]], names: Iterable[str]) -> pa.RecordBatch:
+    cells = {name: [_cell(row.get(name)) for row in rows] for name in names}
+    return pa.RecordBatch.from_pydict({name: pa.array(cells[name], pa.string()) for name in cells})
 
 
 def _cell(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,13 @@ def _detects(source: Source) -> bool:
 @reader("tensorboard", says="event files, the scalars of a folder", detects=_detects)
 def tensorboard(source: Source) -> Iterator[Run]:
     """Yield the run of a folder; its other event files are read with the first of them."""
-    parent = Path(source.path).parent
-    files = [one for one in parent.iterdir() if "tfevents" in one.name and is_regular(one)]
-    files.sort(key=lambda file: file.name)  # by their time
-    if Path(source.path).name != files[0].name:
-        raise SkippedError(f"read with {files[0].name}")
+    own = Path(source.path)
+    files = [own]
+    if _detects(source):
+        files = [file for file in own.parent.iterdir() if "tfevents" in file.name]
+        files = sorted(filter(is_regular, files), key=lambda file: file.name)  # by their time
+        if files and own.name != files[0].name:
+            raise SkippedError(f"read with {files[0].name}")
     run = Run("")
     for file in files:
         for step, tag, value in _scalars(str(file), run):
@@ -44,7 +47,8 @@ def _scalars(path: str, run: Run) -> Iterator[tuple[float, str, float]]:
     """Yield step, tag and value. Raises ParibusError where TensorBoard is not installed."""
     try:
         from google.protobuf.message import DecodeError
-        from tensorboard.compat.proto.event_pb2 import Event
+
+        protos: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
     except ImportError:
         raise ParibusError(
             f"{path} is read by TensorBoard, which is not installed: pip install "
@@ -52,7 +56,7 @@ def _scalars(path: str, run: Run) -> Iterator[tuple[float, str, float]]:
         ) from None
     for record in _records(path, run):
         try:
-            event: Any = Event.FromString(record)
+            event = protos.Event.FromString(record)
         except DecodeError:
             raise ParibusError(f"{path} has a record that is no event; is it damaged?") from None
         for value in event.summary.value:

@@ -560,8 +560,8 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
         says = c.decided
         if says is not None:
             ends = says.interval
-            values = (100 * value for value in (says.mean, ends.low, ends.high))
-            change = numbers.delta(*values, ACCURACY_DIGITS)
+            mean, low, high = (100 * value for value in (says.mean, ends.low, ends.high))
+            change = numbers.delta(mean, low, high, ACCURACY_DIGITS)
         tested = says is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(
             (

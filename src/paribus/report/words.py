@@ -11,7 +11,7 @@ from paribus.decision import WORDS, Verdict, change_in_words
 from paribus.digests import flatten
 from paribus.results import Results
 from paribus.study import Study
-from paribus.study.trainer import RUNS, STACKED
+from paribus.study.trainer import COMMAND, RUNS, STACKED
 
 MOST_SENTENCES = 8  # contrasts that are told one by one
 MOST_LINES = 150  # trials that have a mark each
@@ -119,7 +119,10 @@ def missing_in_words(analysis: Analysis) -> str:
 
 
 # What says in words how the trainers that ship train.
-FACTS = {STACKED: "paribus.engine.facts:facts_of"}
+FACTS = {
+    STACKED: "paribus.engine.facts:facts_of",
+    COMMAND: "paribus.trainers.command.records:facts_of",
+}
 MOST_FILES = 3  # that are named
 
 

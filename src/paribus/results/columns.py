@@ -26,6 +26,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
     "blocks.parquet": ("loss_sum_nats", "brier_sum", "correct", "predicted", "characters"),
     "item_scores.parquet": ("item", "count"),
+    "series.parquet": ("metric", "step", "value"),
     "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
@@ -33,7 +34,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 # Of these, what files of schema 0 may lack.
 LATER_COLUMNS = frozenset({"bytes"})
 # Of these, the ones that are words; all others are numbers, or true and false.
-WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})
+WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind", "metric"})
 # Numbers that must be there in every row and be greater than zero.
 POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("predicted",)}
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from paribus.digests import changes
 from paribus.study import Study
+from paribus.study.trainer import STACKED
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
@@ -134,7 +135,7 @@ def check_controls(
                 add(name, [(label, state, words) for label, (state, words) in told])
         if custom := [one for one in (arm, reference) if study.setting(one).own_parts]:
             add("repeatable", [_repeatable(one, (repeated or {}).get(one)) for one in custom])
-        elif ":" in study.trainer:
+        elif study.trainer != STACKED:
             add("repeatable", [(arm, "not proven", "no trial was trained again")])
     return controls
 

@@ -26,7 +26,7 @@ from paribus.results.controls import (
 )
 from paribus.results.records import RECORDS, TrialJson
 from paribus.study import Study
-from paribus.study.trainer import RUNS, STACKED
+from paribus.study.trainer import COMMAND, RUNS, STACKED
 
 if TYPE_CHECKING:
     from paribus.results.trial_folder import TrialFolder
@@ -40,7 +40,7 @@ class RecordFormat:
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
     """Files that every finished trial has sealed."""
-    possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet")
+    possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet", "series.parquet")
     """Files that it may have besides."""
     models: Mapping[str, type[BaseModel]] = MappingProxyType({})
     """What JSON files of its own must hold, by name."""
@@ -70,6 +70,10 @@ class RecordFormat:
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
         """Return the metric without which a trial has diverged; empty for none."""
         return str(registered.get(TRAINER, {}).get("must_be_finite", ""))
+
+    def why_failed(self, trial: Mapping[str, Any]) -> str:
+        """Return how a trial failed that the study leaves out; empty where it did not."""
+        return ""
 
     def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
         """Return what a trial that learned nothing scores; None where that is not known."""
@@ -119,6 +123,7 @@ class RunsRecords(RecordFormat):
 SHIPPED = {
     STACKED: "paribus.engine.records:RECORDS",
     RUNS: "paribus.results.record_format:RUNS_RECORDS",
+    COMMAND: "paribus.trainers.command.records:RECORDS",
 }
 RUNS_RECORDS = RunsRecords()
 

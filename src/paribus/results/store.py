@@ -35,6 +35,14 @@
     environment.json            software and machine
     manifest.json               SHA-256 of the twelve above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
+  trials/<arm>/seed-<n>/        of any other trainer
+    trial.json, evaluation.json, steps.parquet, manifest.json, timing.json as above
+    item_scores.parquet         the score of each item
+    series.parquet              what was measured along training, by metric and step
+    output.log, machine.json    of a program: what it printed, and what it ran on
+    trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
+  runs/<arm>/seed-<n>/out/      what a program wrote
+  worktrees/                    of programs, while a run is under way: copies of their commits
 """
 
 from __future__ import annotations
@@ -47,6 +55,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -402,6 +411,14 @@ def secure(results: Path) -> None:
         _require_no_links(folder)
 
 
+OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
+
+
+def _is_programs(path: str) -> bool:
+    """Return whether a folder is that of a round of tuning which programs write to."""
+    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", OUTPUTS))
+
+
 def _require_no_links(folder: Path) -> None:
     waiting = [os.fspath(folder)]
     while waiting:
@@ -412,7 +429,8 @@ def _require_no_links(folder: Path) -> None:
                         raise ParibusError(
                             f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
                         )
-                    if entry.is_dir(follow_symlinks=False):
+                    # What a program of somebody else's writes is no record of ours.
+                    if entry.is_dir(follow_symlinks=False) and not _is_programs(entry.path):
                         waiting.append(entry.path)
         except OSError as error:
             raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None

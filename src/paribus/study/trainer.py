@@ -23,9 +23,13 @@ from paribus.study.base import Part, TrialSetting
 if TYPE_CHECKING:
     from paribus.study.study import Study
 
-STACKED, RUNS = "stacked", "runs"
+STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 # The trainers that ship, and where what the judge must know of each is written.
-SHIPPED = {STACKED: "paribus.engine.format:FORMAT", RUNS: "paribus.study.runs:FORMAT"}
+SHIPPED = {
+    STACKED: "paribus.engine.format:FORMAT",
+    RUNS: "paribus.study.runs:FORMAT",
+    COMMAND: "paribus.trainers.command.sections:FORMAT",
+}
 
 Trial = tuple[str, int]
 """(arm, seed)."""
@@ -62,6 +66,7 @@ class Declaration:
         by_item: those of them that are means over items, which every trial gives one by one.
         must_be_finite: the metric without which a trial has diverged; empty for none.
         test: the text that scores are of; None claims nothing of it.
+        about: what else is registered, such as the commit of a program.
     """
 
     metrics: tuple[Metric, ...]
@@ -69,6 +74,7 @@ class Declaration:
     by_item: frozenset[str] = frozenset()
     must_be_finite: str = ""
     test: TestText | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,10 @@ class TrialRecord:
         diverged_at: the step, from 0, at which training stopped being finite; None of one that did
             not.
         seconds: of training.
-        facts: what else is known of it and kept, by name.
+        steps: of each of `losses`, where they are not 1, 2, 3 ...
+        curves: by metric, its values along training as (step, value).
+        about: what else trial.json says of it.
+        files: further records that are sealed, by name; those that its format knows.
     """
 
     scores: Mapping[str, float]
@@ -93,7 +102,10 @@ class TrialRecord:
     controls: Mapping[str, str | int | float] = field(default_factory=dict)
     diverged_at: int | None = None
     seconds: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[float] = ()
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Trainer(Protocol):
@@ -273,6 +285,14 @@ def require_stacked(study: Study, what: str) -> None:
 
 def format_of(trainer: object) -> TrainerFormat:
     """Return the format of a trainer's studies and records. Raises ParibusError."""
+    if isinstance(trainer, dict):  # as a study file may say it, with its options
+        kind = trainer.get("kind")
+        if kind != COMMAND:
+            raise ParibusError(
+                f"[trainer] kind = {kind!r:.40} takes no table; it is kind = '{COMMAND}', or "
+                f"trainer = '{STACKED}'"
+            )
+        trainer = kind
     if isinstance(trainer, str) and trainer in SHIPPED:
         return resolve_name(SHIPPED[trainer])
     if isinstance(trainer, str) and ":" in trainer:

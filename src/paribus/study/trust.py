@@ -18,7 +18,7 @@ from paribus.study.custom_code import (
 )
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
-from paribus.study.trainer import SHIPPED
+from paribus.study.trainer import COMMAND, STACKED
 from paribus.untrusted_io import CODE_BYTES, read_bytes
 
 # Own code that measures, as records call it and as the study does.
@@ -56,7 +56,7 @@ def _own(study: Study, key: str) -> tuple[str, ...]:
     """Return what a key of a trainer's section names; a trainer that has none names none."""
     name, _, field = key.partition(".")
     section = (study.model_extra or {}).get(name)
-    return getattr(section, field, ()) if study.trainer in SHIPPED else ()
+    return getattr(section, field, ()) if study.trainer == STACKED else ()
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
@@ -79,16 +79,26 @@ def require_trust(study: Study) -> None:
 
     Nothing is imported here, and nothing of the code is looked at but its digest.
     """
+    if study.is_foreign and study.trainer == COMMAND:
+        words = study.program.command
+        line = words if isinstance(words, str) else " ".join(words)
+        raise ParibusError(
+            f"{_results_of(study)} is a results folder, and running its study runs its command: "
+            f"{line}. If you trust it, say --trust (trust=True)"
+        )
     named = custom_code(study) if study.is_foreign else ()
     if named:
         shown = "; ".join(_described(path, study.folder) for path in named[:SHOWN])
         more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-        results = study.folder.parent if study.folder.name == SOURCES else study.folder
         raise ParibusError(
-            f"{results} is a results folder, and running its study runs the code that it "
-            f"names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
+            f"{_results_of(study)} is a results folder, and running its study runs the code that "
+            f"it names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
         )
     require_kept(study.folder)
+
+
+def _results_of(study: Study) -> Path:
+    return study.folder.parent if study.folder.name == SOURCES else study.folder
 
 
 def _described(path: str, folder: Path) -> str:

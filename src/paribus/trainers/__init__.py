@@ -5,7 +5,7 @@ trainer, `run` registers what it declares, asks it for the trials that are missi
 """
 
 from paribus.trainers.looking import take_look
-from paribus.trainers.run import register, results_folder, run
+from paribus.trainers.run import register, results_folder, run, try_briefly
 from paribus.trainers.tune import tune
 
-__all__ = ["register", "results_folder", "run", "take_look", "tune"]
+__all__ = ["register", "results_folder", "run", "take_look", "try_briefly", "tune"]

@@ -7,13 +7,13 @@ import logging
 import math
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, SupportsFloat
+from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_reachable
 from paribus.errors import ParibusError, nearest
+from paribus.files import write_bytes
 from paribus.ledger import TextPart
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import (
@@ -47,6 +48,7 @@ from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
 from paribus.study.trainer import (
+    COMMAND,
     RUNS,
     STACKED,
     Declaration,
@@ -62,12 +64,15 @@ from paribus.trainers.tune import tune
 
 OWN_CONTROLS = ("setting", "repeatable")  # of every study
 LOG = logging.getLogger("paribus")
-ITEMS, STEPS = "item_scores.parquet", "steps.parquet"
+ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
-# Others that ship declare theirs, as the user's own do.
-TRAINERS = {RUNS: "paribus.trainers.runs:Runs"}
+# Those that give them, as one's own do; made of the results folder and the options of `run`.
+TRAINERS = {
+    COMMAND: "paribus.trainers.command.trainer:Command",
+    RUNS: "paribus.trainers.runs:Runs",
+}
 EXECUTION = "paribus.engine.execution"
 ByJobs = Callable[[Study, ResultsFolder, Sequence[Trial]], None]
 
@@ -83,7 +88,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     Args:
         study: what `load_study` gives.
         results: the results folder; by default `results/<name of the study>`.
-        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`. One
+        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`, for
+            `command` `workers`, `backend` and `watch`, as there. One
             of the user's own takes `backend`: jobs of a scheduler run it, each for its part.
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
@@ -93,8 +99,10 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
-    backend = _job_backend(options.pop("backend", "local"))
-    trainer = find_trainer(study, **options)
+    backend = _job_backend(study, options.get("backend", "local"))
+    if backend is not None or study.trainer != COMMAND:
+        options.pop("backend", None)
+    trainer = find_trainer(study, folder, **options)
 
     def train_round(round_: Study, there: ResultsFolder) -> None:
         """Train a round of tuning trials, in the folder of its own."""
@@ -104,7 +112,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     with _entered(folder, backend) as held:
         by_jobs = partial(_by_jobs, backend, held) if backend is not None else None
         study = folder.adopt(extended(study, folder))
-        declaration = _declaration(study, trainer)
+        declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         earlier = read_registration(folder)
         if study.tuning is not None:
@@ -138,22 +146,35 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
         return resolve_name(ADAPTERS[study.trainer]).register(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
-    trainer = find_trainer(study)
+    trainer = find_trainer(study, folder, **options)
     with folder.lock():
         study = folder.adopt(extended(study, folder))
-        declaration = _declaration(study, trainer)
+        declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         _register(study, folder, declaration)
         note(folder)
     return folder.path / FILE
 
 
-def find_trainer(study: Study, **options: Any) -> Trainer:
-    """Return the trainer that `study` names: one that ships, made with `options`, or the user's
-    own, whose code is run. Raises ParibusError."""
-    if study.trainer in TRAINERS:
-        return resolve_name(TRAINERS[study.trainer])(**options)
+def try_briefly(study: Study, results: str | os.PathLike[str], **options: Any) -> dict[str, str]:
+    """Run each arm of a command for some seconds; returns what was seen of each, in words."""
+    trainer = find_trainer(study, results_folder(study, results), **options)
+    return trainer.try_briefly(study)  # type: ignore[attr-defined]
+
+
+def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer:
+    """Return the trainer that `study` names; of the user's own, its code is run.
+
+    Raises ParibusError, also for options that it does not take.
+    """
     require_trust(study)
+    if study.trainer in TRAINERS:
+        return resolve_name(TRAINERS[study.trainer])(folder.path, **options)
+    if options:
+        raise ParibusError(
+            f"trainer '{study.trainer}' takes no {' or '.join(sorted(options))}; leave it out, or "
+            "make it a key of its own section"
+        )
     where = f"trainer = '{study.trainer}'"
     found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
     if not isinstance(found, type):
@@ -170,7 +191,8 @@ def _is_trainer(found: object) -> bool:
     return all(callable(getattr(found, name, None)) for name in ("declare", "run"))
 
 
-def _declaration(study: Study, trainer: Trainer) -> Declaration:
+def declared_by(study: Study, trainer: Trainer) -> Declaration:
+    """Return what a trainer declares, checked. Raises ParibusError."""
     try:
         found = trainer.declare(study)
     except (ParibusError, KeyboardInterrupt):
@@ -272,6 +294,7 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
         "sources": measuring_digests(
             [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
         ),
+        **declaration.about,
     } | _test_text(declaration)
     settle(folder, study, wanted)
 
@@ -311,6 +334,8 @@ def _train(
     _register(study, folder, declaration)
     if not is_tuning:
         _begin(study, folder)
+    if isinstance(trainer, InFolder):
+        trainer = trainer.into(folder)
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
@@ -333,11 +358,22 @@ def _parts(study: Study, todo: Sequence[tuple[str, int]]) -> list[list[tuple[str
     return [list(todo)] if todo else []
 
 
+@runtime_checkable
+class InFolder(Protocol):
+    """A trainer that writes more than its records: it is told the folder of its trials."""
+
+    def into(self, folder: ResultsFolder) -> Trainer:
+        """Return the same, for the trials of a folder."""
+        ...
+
+
 def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> Iterator[Trial]:
     """Train those of `trials` that are not finished, in this process, which is a job; yields each
     when it is."""
-    trainer = find_trainer(study)
-    declaration = _declaration(study, trainer)
+    trainer = find_trainer(study, folder)
+    declaration = declared_by(study, trainer)
+    if isinstance(trainer, InFolder):
+        trainer = trainer.into(folder)
     todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
     is_tuning = folder.path.parent.name == TUNING
     yield from _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning)
@@ -355,9 +391,10 @@ def _train_these(
     """Let the trainer run trials; yields each when its records are sealed."""
     steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
     for part in _parts(study, todo):
-        for trial, record in _asked(study.at(part[0][1]), trainer, part):
-            _write(study, folder.trial(*trial), declaration, record, steps)
-            yield trial
+        with contextlib.closing(_asked(study.at(part[0][1]), trainer, part)) as records:
+            for trial, record in records:
+                _write(study, folder.trial(*trial), declaration, record, steps)
+                yield trial
 
 
 def _by_jobs(
@@ -367,7 +404,7 @@ def _by_jobs(
     train(backend, study, folder, held, todo)
 
 
-def _job_backend(chosen: Any) -> Any:
+def _job_backend(study: Study, chosen: Any) -> Any:
     """Return the backend whose jobs run the trainer; None where this process does."""
     if chosen == "local":
         return None
@@ -375,6 +412,8 @@ def _job_backend(chosen: Any) -> Any:
     if found.name == "local":
         return None
     if not isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")):
+        if study.trainer == COMMAND:  # it starts workers of its own by it
+            return None
         raise ParibusError(
             f"a trainer of your own runs in this process, or in jobs of a scheduler; backend "
             f"'{found.name}' has none: choose slurm or ray, or leave --backend out"
@@ -388,10 +427,22 @@ def _entered(folder: ResultsFolder, backend: Any) -> contextlib.AbstractContextM
 
 def _asked(
     study: Study, trainer: Trainer, todo: Sequence[tuple[str, int]]
+) -> Generator[tuple[tuple[str, int], TrialRecord]]:
+    """Yield the records of `todo` as they are finished. Raises ParibusError for any other.
+
+    When it is closed, so is what the trainer was in the middle of.
+    """
+    with contextlib.ExitStack() as last:
+        given = iter(trainer.run(study, todo) if todo else ())
+        if isinstance(given, Generator):
+            last.callback(given.close)
+        yield from _checked_records(study, given, todo)
+
+
+def _checked_records(
+    study: Study, given: Iterator[Any], todo: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], TrialRecord]]:
-    """Yield the records of `todo` as they are finished. Raises ParibusError for any other."""
     left = set(todo)
-    given = iter(trainer.run(study, todo) if todo else ())
     while True:
         try:
             trial, record = next(given)
@@ -480,10 +531,20 @@ def _write(
         written.append(ITEMS)
     if len(record.losses):
         losses = np.asarray(record.losses, np.float64)
-        columns = {"step": np.arange(1, len(losses) + 1), "train_loss": losses}
+        at_steps = record.steps or range(1, len(losses) + 1)
+        columns = {"step": np.asarray(at_steps, np.int64), "train_loss": losses}
         folder.write_columns(STEPS, columns, {"step": "steps", "train_loss": ""})
         written.append(STEPS)
-    about = {
+    if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:
+        names, steps_, values = zip(*points, strict=True)
+        columns = {"metric": np.asarray(names), "step": np.asarray(steps_, np.float64)}
+        columns["value"] = np.asarray(values, np.float64)
+        folder.write_columns(SERIES, columns, dict.fromkeys(columns, ""))
+        written.append(SERIES)
+    for name, content in record.files.items():
+        write_bytes(folder.path / name, content)
+        written.append(name)
+    about = dict(record.about) | {
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": study.setting(folder.arm, folder.seed).model_dump(mode="json"),
@@ -494,8 +555,6 @@ def _write(
         "blocks": {"kind": "item", "items": n, "blocks": n},
         "diverged_at": record.diverged_at,
     }
-    if record.facts:
-        about["facts"] = dict(record.facts)
     if record.seconds:  # of none no speed can be told
         timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
         folder.write_json("timing.json", timing)

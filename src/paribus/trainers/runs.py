@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 class Runs:
     """Finds the runs of a study in the files that it names, or in a `reading` that was made."""
 
-    def __init__(self, reading: Reading | None = None) -> None:
+    def __init__(self, results: Path, *, reading: Reading | None = None) -> None:
         self.reading = reading
         self.excluded: dict[str, int] = {}
         self.read: list[Reading] = []  # what was read, once it was
@@ -273,8 +273,9 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
             continue
         first = runs[0].items.get(name, {}).keys()
         for run in runs:
-            if not first or (odd := first ^ run.items.get(name, {}).keys()):
-                some = f"such as '{min(odd)}'" if first else "as it has none"
+            odd = first ^ run.items.get(name, {}).keys()
+            if not first or odd:
+                some = f"such as '{min(odd)}'" if odd else "as neither has any"
                 raise ParibusError(
                     f"{run.source or 'a run'} has other items of {name} than "
                     f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
@@ -305,11 +306,12 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
         for name, value in run.facts.items()
         if isinstance(value, str) or math.isfinite(value)
     }
+    kept = {"censored": censored} if censored else {}
     return TrialRecord(
         scores=scores,
         items=items,
         seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
-        facts=facts | {"source": run.source} | ({"censored": censored} if censored else {}),
+        about={"facts": facts | {"source": run.source} | kept},
     )
 
 

@@ -231,10 +231,8 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
         return
     pairs = [(name, registered[name], value) for name, value in expected.items()]
     pairs.append(("own_rule", registered["own_rule"]["sources"], rule))
-    if study.trainer != STACKED:
-        made = measuring_digests(
-            [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
-        )
+    if ":" in study.trainer:
+        made = measuring_digests([study.trainer], "trainer", study.folder)
         pairs.append((TRAINER, registered[TRAINER]["sources"], made))
     there = registered["own_modules"]
     if there.keys() != modules.keys():

@@ -39,7 +39,7 @@ from paribus.results.trial_folder import (
     weights_file,
 )
 from paribus.study import Study, changed_files, of_arms, require_trust
-from paribus.study.trainer import STACKED, require_stacked
+from paribus.study.trainer import COMMAND, STACKED, require_stacked
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
 from paribus.verification.registered import registration_findings
@@ -211,8 +211,15 @@ def _verify(
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     if results.study.trainer != STACKED:
+        n, looked_at = len(results.finished), "means over items"
         findings = [line for one in results.finished for line in item_findings(one)]
-        return findings, [f"means over items of {len(results.finished)} trials"]
+        if results.study.trainer == COMMAND:
+            from paribus.trainers.command.records import log_findings
+
+            looked_at = "scores by pattern from the logs"
+            for one in results.finished:
+                findings += _told(one.label, lambda one=one: log_findings(results.study, one))
+        return findings, [f"{looked_at} of {n} trials"]
     if has_engine():
         from paribus.verification.with_engine import arm_findings
 

@@ -114,7 +114,7 @@ class PublishedAnswer:
         mean: of their scores.
         gain: how much better than required the mean is; of the pairwise form, than the baseline's,
             with the steps that are saved.
-        statistic: what the rule computes; None where that takes more runs.
+        statistic: what the rule computes; None where that takes more runs, or runs that differ.
         p_value: one-sided, under what the rule assumes; None where it tests nothing.
         runs_needed: how many would do if mean and standard deviation stay as they are, of the
             pairwise form in both arms; None where none would, or nobody can say.
@@ -176,16 +176,15 @@ def _student_t(
     statistic = p_value = needed = often = None
     if runs > 1:
         sd = math.sqrt(math.fsum((one - mean) ** 2 for one in scores) / (runs - 1))
-        statistic = gain / (sd / math.sqrt(runs)) if sd > 0 else math.copysign(math.inf, gain)
-        p_value = float(stats.t.sf(statistic, runs - 1))
+        if sd > 0:
+            statistic = gain / (sd / math.sqrt(runs))
+            p_value = float(stats.t.sf(statistic, runs - 1))
+        else:
+            p_value = 0.0 if gain > 0 else 1.0
         if gain > 0 and sd > 0:
             effect = gain / sd
-            needed = _least(lambda n: stats.t.sf(effect * math.sqrt(n), n - 1) < level)
-            often = _least(
-                lambda n: (
-                    stats.nct.sf(stats.t.isf(level, n - 1), n - 1, effect * math.sqrt(n)) >= POWER
-                )
-            )
+            needed = _least(lambda n: bool(stats.t.sf(effect * math.sqrt(n), n - 1) < level))
+            often = _least(lambda n: _power(n, effect, level) >= POWER)
     return PublishedAnswer(
         rule=rule.name,
         word=_word(p_value is not None and p_value < level, gain),
@@ -197,6 +196,12 @@ def _student_t(
         runs_needed=needed,
         runs_for_power=often,
     )
+
+
+def _power(runs: int, effect: float, level: float) -> float:
+    """Return how often a one-sided t-test finds a mean that is `effect` SDs from the target."""
+    critical = stats.t.isf(level, runs - 1)
+    return float(stats.nct.sf(critical, runs - 1, effect * math.sqrt(runs)))
 
 
 def _mean(

@@ -151,6 +151,9 @@ def _summary(progress: Progress) -> str:
     words = progress.doing
     if not words and left is not None and progress.tokens_done < progress.tokens:
         words = f"{numbers.duration(left)} left"
+    if progress.unit == "trials":
+        more = f", {words}" if words else ""
+        return f"{progress.n_finished}/{progress.n_trials} trials{more}"
     return (
         f"{progress.n_finished}/{progress.n_trials} trials, "
         f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens, "

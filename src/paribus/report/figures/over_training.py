@@ -131,10 +131,9 @@ def _lines(study: Study, name: str | None, rows: list[dict[str, Any]], unit: str
     log = _positive(rows) and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
     small = max(map(abs, values)) < SMALL or 0 < min(values) < SMALL
-    unit, format_ = share_axis(unit)
-    if small and not format_:
-        format_ = {"format": ".0e"}
-    axis = alt.Axis(tickCount=5, **format_)
+    unit, written = share_axis(unit)
+    looks: dict[str, Any] = written or ({"format": ".0e"} if small else {})
+    axis = alt.Axis(tickCount=5, **looks)
 
     def y(field: str) -> alt.Y:
         return alt.Y(field, title=wrapped(unit), scale=scale, axis=axis)

@@ -248,10 +248,10 @@ def over(
     values: str, title: str, *, zero: bool = False, axis: dict[str, Any] | None = None
 ) -> alt.Y:
     """Return a vertical axis that need not begin at zero."""
-    title, format_ = share_axis(title)
-    looks = format_ | (axis or {})
-    shown = {"axis": alt.Axis(**looks)} if looks else {}
-    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), **shown)
+    title, written = share_axis(title)
+    looks = written | (axis or {})
+    drawn = alt.Axis(**looks) if looks else alt.Undefined
+    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), axis=drawn)
 
 
 def mean_line(
@@ -288,7 +288,7 @@ def panels(
     broken = in_lines(labels, width // CHARACTER_PIXELS)
     if broken is not alt.Undefined:
         facet = facet.copy()
-        facet.header = alt.Header(labelExpr=broken)
+        facet["header"] = alt.Header(labelExpr=broken)
     faceted = one.facet(facet=facet, columns=columns, data=alt.NamedData(name))
     return faceted.resolve_scale(**{own: "independent"})
 

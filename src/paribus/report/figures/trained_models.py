@@ -217,13 +217,9 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     rows = [row | {"order": order[row["part"]]} for row in rows]
     shares = all(0 <= row[key] <= 1 for row in rows for key in ("value", "other"))
     scale = alt.Scale(domain=[0, 1]) if shares else alt.Scale(zero=False)
-    x, y = (
-        channel(field, title=title, scale=scale, axis=alt.Axis(**written))
-        for channel, field, (title, written) in (
-            (alt.X, "other:Q", share_axis(drawing.across)),
-            (alt.Y, "value:Q", share_axis(drawing.axis)),
-        )
-    )
+    (across, of_x), (upwards, of_y) = share_axis(drawing.across), share_axis(drawing.axis)
+    x = alt.X("other:Q", title=across, scale=scale, axis=alt.Axis(**of_x))
+    y = alt.Y("value:Q", title=upwards, scale=scale, axis=alt.Axis(**of_y))
     data, colour = alt.NamedData(_name(drawing)), arm_colour(results.study)
     thin = seed_lines(alt.Chart(data).encode(x=x, color=colour), y).encode(
         order=alt.Order("order:Q")
@@ -237,10 +233,9 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     chart = alt.layer(
         *([_diagonal()] if shares else []), *([] if is_large(results) else [thin]), thick
     )
-    gaps = [row | {"value": abs(row["value"] - row["other"])} for row in rows]
     by_arm: dict[str, list[float]] = {}
-    for row in gaps:
-        by_arm.setdefault(row["arm"], []).append(row["value"])
+    for row in rows:
+        by_arm.setdefault(str(row["arm"]), []).append(abs(row["value"] - row["other"]))
     means = {"": {arm: sum(of) / len(of) for arm, of in by_arm.items()}}
     title, said = finding(f"{drawing.title}, mean distance from the diagonal", means, share=True)
     caption = (

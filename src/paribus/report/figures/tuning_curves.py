@@ -298,12 +298,11 @@ def _axis(values: Sequence[Value], title: str, drawn: bool = False) -> alt.X:
     )
     if len(numeric) <= MOST_TICKS and not drawn:
         axis.values = sorted(numeric)
+    zero = alt.Undefined if kind == "log" else False  # which has none
     return alt.X(
         "at:Q",
         title=title,
-        scale=alt.Scale(
-            type=kind, nice=False, padding=14, **({} if kind == "log" else {"zero": False})
-        ),
+        scale=alt.Scale(type=kind, zero=zero, nice=False, padding=14),
         axis=axis,
     )
 

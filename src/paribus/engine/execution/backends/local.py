@@ -16,7 +16,7 @@ from paribus.engine.execution.workers.processes import Fork, start_program
 
 # A worker, wherever it runs. -P: the current folder may be somebody else's; it is searched only
 # where ours has it.
-WORKER = (sys.executable, "-P", "-m", "paribus.engine.execution.workers.worker")
+WORKER = (sys.executable, "-P", "-m", "paribus.engine.execution.workers")
 Begin = Callable[[Sequence[str], Sequence[int]], "Fork | subprocess.Popen[bytes]"]
 LEAVE_SECONDS = 30  # a worker that was asked to stop finishes its step and writes a checkpoint
 
@@ -108,6 +108,10 @@ class Local(Backend):
     def start_fresh(self, hear: Hear) -> PipedProcess:
         """Start one, forked from another process than workers that are not fresh."""
         return self._start(hear, is_fresh=True)
+
+    def start_bare(self, hear: Hear) -> PipedProcess:
+        """Start a process that is no fork of one that has loaded the engine."""
+        return PipedProcess(WORKER, hear)
 
     def _start(self, hear: Hear, *, is_fresh: bool) -> PipedProcess:
         if not processes.has_template():

@@ -98,6 +98,10 @@ class Backend(ABC):
         """
         return self.start(hear)
 
+    def start_bare(self, hear: Hear) -> WorkerProcess:
+        """Start one that has loaded nothing of the engine: it runs other people's programs."""
+        return self.start(hear)
+
     @abstractmethod
     def default_workers(self, device: str, devices: int) -> int:
         """Return how many workers to start where the user names no number.

@@ -58,8 +58,11 @@ from paribus.study import parse_study
 from paribus.study.importing import same_settings
 
 
-def main() -> int:
-    """Work until the input ends; returns the exit code of the process."""
+def main(first: str = "") -> int:
+    """Work until the input ends; returns the exit code of the process.
+
+    `first` is the first line of the input where somebody has read it.
+    """
     # Whatever a library prints must not end up among the lines of the protocol.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -76,7 +79,7 @@ def main() -> int:
     leaving = Leaving()
     leaving.listen()
     try:
-        _work(tell, leaving)
+        _work(tell, leaving, first)
     except Left:
         return 0
     except ParibusError as error:
@@ -93,8 +96,8 @@ def main() -> int:
     return 0
 
 
-def _work(tell: Callable[[object], None], leaving: Leaving) -> None:
-    hello = decode(sys.stdin.readline())
+def _work(tell: Callable[[object], None], leaving: Leaving, first: str) -> None:
+    hello = decode(first or sys.stdin.readline())
     assert isinstance(hello, Hello)
     context = WorkerContext(hello, tell, leaving)
     tell(context.ready)

@@ -1,0 +1,153 @@
+"""Numbers in what a program prints: each by the pattern of its source, as the lines come.
+
+A `Finder` is given every line once and keeps little: the first, the last and the best value, and a
+curve of bounded length. This is used by workers, and imports little.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
+
+
+@dataclass
+class Finder:
+    """What was found of one number so far.
+
+    Attributes:
+        take: "last", "first" or "best".
+        better: "lower" or "higher"; of "neither" the best is the last.
+        n: how many values there were.
+        unread: the first text that a pattern found in the place of a number.
+    """
+
+    pattern: str
+    take: str = "last"
+    better: str = "lower"
+    n: int = 0
+    value: float | None = None
+    step: float | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+    unread: str = ""
+
+    def __post_init__(self) -> None:
+        self._search = re.compile(self.pattern).search if self.pattern else None
+
+    def hear(self, line: str) -> None:
+        """Look for the number in a line."""
+        found = self._search(line) if self._search else None
+        if found is None:
+            return
+        named = found.groupdict()
+        text = named["value"] if "value" in named else found[1]
+        value = number(text)
+        if value is None:
+            self.unread = self.unread or str(text)
+            return
+        step = number(named.get("step"))
+        self.add(value, step)
+
+    def add(self, value: float, step: float | None) -> None:
+        """Note a value, with its step where it has one."""
+        self.n += 1
+        first, last = self.n == 1, self.take == "last" or self.better == "neither"
+        if first or (self.take != "first" and (last or self._improves(value))):
+            self.value, self.step = value, step
+        if step is not None:
+            self.points.append((step, value))
+            if len(self.points) > MOST_POINTS:
+                del self.points[1:-1:2]
+
+    def _improves(self, value: float) -> bool:
+        if self.value is None or math.isnan(self.value):
+            return True
+        return value < self.value if self.better == "lower" else value > self.value
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Return what was found, as a message has it; JSON has no NaN, so numbers are texts."""
+        return {
+            "n": self.n,
+            "value": None if self.value is None else repr(self.value),
+            "step": self.step,
+            "points": [[step, repr(value)] for step, value in self.points],
+            "unread": self.unread,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of a number in all: none, where `n` is 0."""
+
+    n: int
+    value: float | None
+    step: float | None
+    points: tuple[tuple[float, float], ...]
+    unread: str = ""
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Found:
+        """Return what `Finder.found` says."""
+        value = message["value"]
+        points = tuple((float(step), float(text)) for step, text in message["points"])
+        value = None if value is None else float(value)
+        return cls(message["n"], value, message["step"], points, message["unread"])
+
+
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
+
+
+def text_of(line: bytes) -> str:
+    """Return a line as patterns see it: without colours."""
+    return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
+
+
+def lines_of(printed: bytes) -> Iterable[str]:
+    """Yield the lines of what was printed; a carriage return ends one too."""
+    return filter(None, map(text_of, printed.replace(b"\r", b"\n").split(b"\n")))
+
+
+def number(text: Any) -> float | None:
+    """Return a text or JSON value as a number; None where it is none. NaN is one."""
+    if isinstance(text, bool) or text is None:
+        return None
+    if isinstance(text, int | float):
+        return float(text)
+    try:
+        return float(str(text).strip().replace(",", "").rstrip("."))
+    except ValueError:
+        return None
+
+
+def in_rows(rows: Iterable[Any], key: str, step: str, take: str, better: str) -> Finder:
+    """Return what rows of JSON have under `key`, which may be of tables in tables; `step` as well.
+
+    What is no row with that key is passed over.
+    """
+    found = Finder("", take, better)
+    for row in rows:
+        there = at(row, key)
+        if there is None:
+            continue
+        value = number(there)
+        if value is None:
+            found.unread = found.unread or str(there)[:80]
+            continue
+        found.add(value, number(at(row, step)) if step else None)
+    return found
+
+
+def at(row: Any, key: str) -> Any:
+    """Return what a table has under a key, or under its parts between dots; None for nothing."""
+    if not isinstance(row, dict):
+        return None
+    if key in row:
+        return row[key]
+    head, dot, rest = key.partition(".")
+    return at(row.get(head), rest) if dot else None

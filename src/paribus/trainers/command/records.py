@@ -1,0 +1,277 @@
+"""How the records of a command's trials are read, and what two of them are compared in."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from paribus.programs.values import Finder, lines_of
+from paribus.results import Results, TrialFolder
+from paribus.results.controls import (
+    Check,
+    Checks,
+    Declared,
+    Evidence,
+    Finding,
+    Labelled,
+    State,
+    declared_by,
+    evidence,
+    settings,
+)
+from paribus.results.record_format import TRAINER, RecordFormat
+from paribus.results.records import Record, Table, TrialJson
+from paribus.results.software import differences
+from paribus.study import Study
+from paribus.study.trainer import COMMAND
+from paribus.trainers.command.sections import CommandMetric
+from paribus.untrusted_io import RECORD_BYTES, read_bytes
+
+LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
+DATA, INITIAL, SEED = "data", "initial weights", "seed"
+SOFTWARE, DEVICE = "software", "device"
+SEEDS_TOLD = 3
+EFFECTS: tuple[State, ...] = ("broken", "not proven", "declared")
+
+
+class ProgramEnvironment(Record):
+    """machine.json of a trial of a command."""
+
+    device: str
+    processor: str
+    python: str
+    packages: dict[str, str]
+    system: str = ""
+
+
+class ProgramTrial(TrialJson):
+    """trial.json of a trial of a command."""
+
+    command: list[str]
+    attempts: list[Table]
+    failed: str = ""
+    batches: list[Any]
+    initial: dict[str, str]
+    printed: Table
+
+
+@dataclass(frozen=True)
+class ProgramEvidence(Evidence):
+    """What checks look at of one trial: also its environment, and what decides."""
+
+    environment: Mapping[str, Any]
+    score: float | None
+
+
+class CommandRecords(RecordFormat):
+    """How the records of the trainer `command` are read."""
+
+    required = ("trial.json", "evaluation.json", MACHINE, LOG)
+    possible = ("steps.parquet", "series.parquet", REPORTED)
+    models: Mapping[str, type[BaseModel]] = MappingProxyType({MACHINE: ProgramEnvironment})
+    trial_form = ProgramTrial
+
+    def checks(self, registered: Mapping[str, Any]) -> Checks:
+        """Return what two trials are compared in."""
+        stated = registered.get(TRAINER, {}).get("controls", {})
+        pairs: dict[str, Check] = {"setting": settings}
+        among = {}
+        for name, keys in stated.items():
+            if name == DATA:
+                pairs[name] = _data(tuple(keys))
+            elif name == INITIAL:
+                pairs[name] = _initial(tuple(keys))
+            elif name in (SOFTWARE, DEVICE):
+                pairs[name] = _environment(name, tuple(keys))
+            elif name == SEED:
+                pairs[name], among[name] = _seed, _seeds
+            elif name == COMMAND:
+                pairs[name] = _command(tuple(keys))
+            else:
+                pairs[name] = evidence(name, tuple(keys))
+        return Checks(pairs, among=among)
+
+    def evidence(
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+    ) -> ProgramEvidence:
+        """Return what checks look at of a trial."""
+        scores, about = folder.read_json("evaluation.json"), folder.read_json(MACHINE)
+        environment = ProgramEnvironment.model_validate(about).model_dump()
+        deciding = trial.get("deciding", "")
+        return ProgramEvidence(folder.arm, folder.seed, trial, environment, scores.get(deciding))
+
+    def twin(self, trial: Mapping[str, Any]) -> str | None:
+        """Return nothing: equal data at two seeds are told by the control `seed`."""
+        return None
+
+    def why_failed(self, trial: Mapping[str, Any]) -> str:
+        """Return how a trial failed that the study leaves out; empty where it did not."""
+        return str(trial.get("failed", ""))
+
+
+RECORDS = CommandRecords()
+
+
+def _command(keys: tuple[str, ...]) -> Check:
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        ours, theirs = (str(one.trial["controls"].get(COMMAND, "")) for one in (own, other))
+        if ours == theirs:
+            return "held", "alike but for the seed"
+        mine, there = (shlex.split(one) for one in (ours, theirs))
+        added = [word for word in mine if word not in there]
+        left_out = [word for word in there if word not in mine]
+        words, others = (" ".join(one)[:60] or "nothing" for one in (added, left_out))
+        return declared_by(declared, *keys), f"{words} against {others}"
+
+    return check
+
+
+def _data(keys: tuple[str, ...]) -> Check:
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        ours, theirs = (dict(one.trial.get("batches", ())) for one in (own, other))
+        if not ours or not theirs:
+            return "not proven", "the program does not say which batches it saw (paribus.trial)"
+        n, m = max(ours), max(theirs)
+        shared = [k for k in sorted(ours.keys() & theirs.keys()) if ours[k] == theirs[k]]
+        if n == m and ours[n] == theirs[n]:
+            return "held", f"{n:,} batches alike"
+        alike = max(shared, default=0)
+        if alike and alike == max(ours.keys() & theirs.keys()):
+            return "not proven", f"the first {alike:,} batches alike, of {n:,} and {m:,}"
+        return declared_by(declared, *keys), f"batches differ after {alike:,} of {n:,} and {m:,}"
+
+    return check
+
+
+def _initial(keys: tuple[str, ...]) -> Check:
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        ours, theirs = (one.trial.get("initial", {}) for one in (own, other))
+        if not ours or not theirs:
+            return "not proven", "the program does not say where it began (paribus.trial)"
+        names = ours.keys() | theirs.keys()
+        alike = [name for name in names if ours.get(name) == theirs.get(name)]
+        told = f"{len(alike):,} of {len(names):,} parameters begin alike"
+        if len(alike) == len(names):
+            return "held", told
+        return declared_by(declared, *keys), told
+
+    return check
+
+
+def _environment(name: str, keys: tuple[str, ...]) -> Check:
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        ours, theirs = (one.environment for one in (own, other))
+        if name == SOFTWARE and not (ours["packages"] and theirs["packages"]):
+            return "not proven", "what the program runs in tells no packages"
+        found = differences(ours, theirs, pair=True)
+        of_device = {"device", "processor"}
+        mine = {k: of for k, of in found.items() if (k in of_device) == (name == DEVICE)}
+        if not mine:
+            told = ours["device"] if ours["device"] != "cpu" else ours["processor"]
+            if name == DEVICE:
+                return "held", told
+            return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
+        effects = {effect for effect, _ in mine.values()}
+        worst: State = next(one for one in EFFECTS if one in effects)
+        if any(key.startswith(keys) for key in declared):
+            return "declared", ", ".join(words for _, words in mine.values())[:200]
+        words = [words for effect, words in mine.values()]
+        more = f" and {len(words) - SEEDS_TOLD} more" if len(words) > SEEDS_TOLD else ""
+        return worst, ", ".join(words[:SEEDS_TOLD]) + more
+
+    return check
+
+
+def _seed(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+    for one in (own, other):
+        said = one.trial.get("seed_used")
+        if said is not None and said != one.seed:
+            return "broken", f"{one.arm} says that its seed is {said}"
+    return "held", "seeds give other scores"
+
+
+def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[Labelled]:
+    """Ask whether an arm reads its seed: of several, not all give one score."""
+    mine = [one for one in records if one.score is not None]
+    if len(mine) == 1:
+        yield mine[0].label, "not proven", "one seed alone"
+    elif mine and len({one.score for one in mine}) == 1:
+        words = ask_about_seed(mine[0].arm, [one.seed for one in mine], mine[0].score)
+        yield mine[0].label, "broken", words
+
+
+def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:
+    """Return the question to an arm whose seeds all give one score."""
+    return (
+        f"all {len(seeds)} seeds of {arm} give {score!r}: does the program read its seed, or print "
+        "too few digits?"
+    )
+
+
+def metrics_of(study: Study) -> dict[str, CommandMetric]:
+    """Return the metrics of a command's study."""
+    return (study.model_extra or {})["metrics"]
+
+
+def log_findings(study: Study, folder: TrialFolder) -> Iterator[str]:
+    """Yield the scores of a trial that are not what its log gives, where they are read there."""
+    trial = folder.read_json("trial.json")
+    if trial["printed"].get("left_out") or trial.get("failed"):
+        return
+    metrics = metrics_of(study)
+    finders = {
+        name: Finder(one.stdout, one.take, one.better)
+        for name, one in metrics.items()
+        if one.stdout
+    }
+    for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):
+        for finder in finders.values():
+            finder.hear(line)
+    scores = folder.read_json("evaluation.json")
+    for name, finder in finders.items():
+        found, stated = finder.value, scores.get(name)
+        found = found if found is not None and math.isfinite(found) else None
+        if found != stated:
+            yield f"trial {folder.label}: {name} is {stated}, and its log gives {found}"
+
+
+def facts_of(results: Results) -> dict[str, str]:
+    """Return what is told of how trials are run: the command, its code, where values are read."""
+    study = results.study
+    program, metrics, shared = study.program, metrics_of(study), (study.model_extra or {})["set"]
+    words = program.command
+    told = {"Trainer": words if isinstance(words, str) else shlex.join(words)}
+    trials = list(results.trials.values())
+    sources = {str(one["controls"].get("source", "not known")) for one in trials}
+    if sources:
+        told["Code"] = "; ".join(sorted(sources))
+    read = []
+    for name, metric in metrics.items():
+        where = (
+            f"by the pattern {metric.stdout}"
+            if metric.stdout
+            else f"from {metric.file}"
+            if metric.file
+            else f"by the reader {metric.reader}"
+            if metric.reader
+            else "as the program reports it"
+        )
+        read.append(f"{name} {where} ({metric.take})")
+    told["Scores"] = "; ".join(read)
+    if program.retries or program.timeout:
+        told["Limits"] = f"timeout {program.timeout or 'none'}, {program.retries} retries"
+    again = sum(len(one["attempts"]) - 1 for one in trials)
+    if again:
+        told["Started again"] = f"{again} times"
+    failed = [one for one in trials if one.get("failed")]
+    if failed:
+        told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
+    if shared:
+        told["Settings"] = ", ".join(f"{key} = {value}" for key, value in shared.items())
+    return told

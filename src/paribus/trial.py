@@ -1,0 +1,331 @@
+"""What a training program says of itself: its numbers, its data and its initial values.
+
+    from paribus import trial
+
+    torch.manual_seed(trial.seed)
+    trial.initial(model)                       # before the first step
+    for step in range(steps):
+        x, y = next(batches)
+        trial.batch(x)                         # each training batch
+        ...
+        trial.log(step, loss=loss.item())      # as often as you like
+    trial.report(val_bpb=evaluate(model))      # the result
+
+Started by `paribus run`, a program writes so what proves that two arms saw the same data and began
+at the same values: digests. Started in any other way, every call does nothing. This file needs
+Python's standard library alone (arrays and tensors are read where you have them), so it can also be
+copied into a repository. It draws no random number and changes nothing that a program computes.
+
+    python -m paribus.trial train.py --depth=4         # or: -m scripts.base_train --depth=4
+
+runs a program whose seed is fixed in its source (`torch.manual_seed(1337)`) with another one in
+each trial, unmodified: what it seeds with n is seeded with n + 1,000,003 x the trial's seed, so
+that processes which differ by their rank still do; random, numpy.random and torch are seeded so
+before it begins, too.
+
+Each process of a distributed program writes a file of its own; numbers count of rank 0.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import math
+import os
+import sys
+
+FOLDER = "PARIBUS_TRIAL"  # names the folder that is written to
+SEED = "PARIBUS_SEED"
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+
+active = bool(os.environ.get(FOLDER))
+"""Whether paribus has started this program."""
+seed = int(os.environ.get(SEED) or 0)
+"""The seed of this trial; 0 outside of paribus."""
+rank = int(next((os.environ[name] for name in RANKS if os.environ.get(name)), 0))
+
+_file = None
+_batches = 0
+_data = b""
+
+
+def log(step, **values):
+    """Note numbers of a training step, such as `log(100, loss=2.31)`: they make curves."""
+    _write({"step": step, "log": _numbers(values)})
+
+
+def report(step=None, **values):
+    """Note results, such as `report(val_bpb=0.981)`. Of several the last counts, or what the study
+    says; with a step they make a curve."""
+    _write({"report": _numbers(values)} | ({} if step is None else {"step": step}))
+
+
+def batch(*data):
+    """Note a training batch: arrays, tensors, texts, or lists and tables of these.
+
+    Tensors on a GPU are copied to be read, which waits for it: give what the loader gave.
+    """
+    global _batches, _data
+    if not active:
+        return
+    _data = hashlib.sha256(_data + _digest(data)).digest()
+    _batches += 1
+    if not _batches & (_batches - 1):  # 1, 2, 4, 8 ...: arms of other lengths share a beginning
+        _write_data()
+
+
+def initial(model):
+    """Note the initial value of each parameter, of a module or of a table of arrays by name."""
+    if not active:
+        return
+    values = model
+    if hasattr(model, "state_dict"):
+        values = {**model.state_dict(), **dict(model.named_parameters())}
+    _write({"initial": {_plain(name): _digest(value).hex() for name, value in values.items()}})
+
+
+def _write_data():
+    _write({"data": {"batches": _batches, "digest": _data.hex()}})
+
+
+def _write(line):
+    global _file
+    if not active:
+        return
+    if _file is None:
+        name = f"trial-{rank}.jsonl" if rank else "trial.jsonl"
+        _file = open(os.path.join(os.environ[FOLDER], name), "a", encoding="utf-8")  # noqa: SIM115
+        atexit.register(_write_last)
+        about = {"seed": seed, "rank": rank, "python": sys.version.split()[0]}
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            about["torch"] = torch.__version__
+            about["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        _file.write(json.dumps({"paribus_trial": 1, **about}) + "\n")
+    _file.write(json.dumps(line) + "\n")
+    _file.flush()
+
+
+def _write_last():
+    if _batches:
+        _write_data()
+
+
+def _numbers(values):
+    """Return values as JSON has them: what is not finite is a text."""
+    made = {}
+    for name, value in values.items():
+        value = float(value)
+        made[name] = value if math.isfinite(value) else repr(value)
+    return made
+
+
+def _plain(name):
+    """Return a parameter's name without what wrappers put before it."""
+    return str(name).replace("_orig_mod.", "").replace("_fsdp_wrapped_module.", "")
+
+
+def _digest(value):
+    """Return the SHA-256 of a value: its kind, its shape and its bytes."""
+    found = hashlib.sha256()
+    if isinstance(value, dict):
+        for name in sorted(value, key=str):
+            found.update(f"{name}:".encode() + _digest(value[name]))
+    elif isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
+        for one in value:
+            found.update(_digest(one))
+    elif hasattr(value, "detach"):  # a tensor of PyTorch
+        found.update(_of_tensor(value))
+    elif hasattr(value, "__array__") or isinstance(value, (list, tuple)):
+        found.update(_of_array(value))
+    elif isinstance(value, bytes):
+        found.update(b"bytes" + value)
+    else:
+        found.update(repr(value).encode())
+    return found.digest()
+
+
+def _of_tensor(tensor):
+    tensor = tensor.detach()
+    if hasattr(tensor, "to_local"):  # a shard of a distributed one
+        tensor = tensor.to_local()
+    tensor = tensor.cpu().contiguous()
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        import torch
+
+        content = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return f"{tensor.dtype}{list(tensor.shape)}".encode() + content
+    return _of_array(tensor.numpy())
+
+
+def _of_array(array):
+    if isinstance(array, (list, tuple)):  # numbers, without NumPy
+        return f"{list(map(float, array))}".encode()
+    import numpy
+
+    array = numpy.asarray(array)
+    if array.dtype.kind in "iu":  # tokens are the same in any width
+        array = array.astype("<i8")
+    return f"{array.dtype}{list(array.shape)}".encode() + numpy.ascontiguousarray(array).tobytes()
+
+
+def _hugging_face():
+    from transformers import TrainerCallback
+
+    class HuggingFaceCallback(TrainerCallback):
+        """Says to paribus what a `transformers.Trainer` does: `callbacks=[HuggingFaceCallback()]`.
+
+        Initial values and every training batch by digest, logged losses, and what `evaluate` gives;
+        the last evaluation is the result, under its names (`eval_loss`). Without an evaluation it
+        is the last that was logged.
+        """
+
+        def __init__(self):
+            self._hook = None
+            self._last, self._evaluated = {}, set()
+
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            """Note the initial values, and see each batch."""
+            if active and model is not None:
+                initial(model)
+                self._hook = model.register_forward_pre_hook(_see, with_kwargs=True)
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            """Note what is logged."""
+            found = _only_numbers(logs or {})
+            if "loss" in found:
+                log(state.global_step, **found)
+            self._last.update(found)
+
+        def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+            """Note what an evaluation gave."""
+            found = _only_numbers(metrics or {})
+            self._evaluated.update(found)
+            report(state.global_step, **found)
+
+        def on_train_end(self, args, state, control, **kwargs):
+            """Note what was logged last."""
+            if self._hook is not None:
+                self._hook.remove()
+            rest = {name: of for name, of in self._last.items() if name not in self._evaluated}
+            if rest:
+                report(state.global_step, **rest)
+
+    return HuggingFaceCallback
+
+
+def _see(module, args, kwargs):
+    """See a batch, before a model does."""
+    if module.training:
+        batch(*args, {name: kwargs[name] for name in ("input_ids", "labels") if name in kwargs})
+
+
+def _only_numbers(values):
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _lightning():
+    try:
+        from lightning.pytorch.callbacks import Callback  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        from pytorch_lightning.callbacks import (  # pyright: ignore[reportMissingImports]
+            Callback,
+        )
+
+    class LightningCallback(Callback):
+        """Says to paribus what a Lightning `Trainer` does: `callbacks=[LightningCallback()]`.
+
+        Initial values and every training batch by digest, and what modules log; what validation
+        logged last is the result.
+        """
+
+        def on_train_start(self, trainer, pl_module):
+            """Note the initial values."""
+            initial(pl_module)
+
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            """Note a batch."""
+            globals()["batch"](batch)
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            """Note what a step logged."""
+            if active:
+                found = _of_lightning(trainer.logged_metrics)
+                if isinstance(outputs, dict) and "loss" in outputs:
+                    found["loss"] = float(outputs["loss"])
+                log(trainer.global_step, **found)
+
+        def on_validation_end(self, trainer, pl_module):
+            """Note what validation gave."""
+            if active and not trainer.sanity_checking:
+                report(trainer.global_step, **_of_lightning(trainer.callback_metrics))
+
+    return LightningCallback
+
+
+def _of_lightning(metrics):
+    return {name: float(value) for name, value in metrics.items() if getattr(value, "ndim", 0) == 0}
+
+
+_CALLBACKS = {"HuggingFaceCallback": _hugging_face, "LightningCallback": _lightning}
+
+
+SALT = 1_000_003  # between the seeds of two trials: more than ranks add
+
+
+def _seeded(function):
+    """Return a function that seeds something with a number of this trial."""
+
+    def seed_of_this_trial(n=0, *args, **kwargs):
+        return function((n + SALT * seed) % 2**32, *args, **kwargs)
+
+    return seed_of_this_trial if seed else function
+
+
+def main(words):
+    """Run a Python program, `-m module ...` or `file.py ...`, with the seed of this trial."""
+    import importlib.util
+    import random
+    import runpy
+
+    if not words or words == ["-m"]:
+        sys.exit("usage: python -m paribus.trial [-m MODULE | PROGRAM.py] ARGUMENTS")
+    random.seed = _seeded(random.seed)
+    random.seed(0)
+    if importlib.util.find_spec("numpy"):
+        import numpy
+
+        numpy.random.seed = _seeded(numpy.random.seed)
+        numpy.random.seed(0)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        torch.manual_seed = torch.random.manual_seed = _seeded(torch.manual_seed)
+        torch.cuda.manual_seed = _seeded(torch.cuda.manual_seed)
+        torch.cuda.manual_seed_all = _seeded(torch.cuda.manual_seed_all)
+        torch.manual_seed(0)
+    is_module = words[0] == "-m"
+    sys.argv = words[1:] if is_module else words
+    if is_module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def __getattr__(name):
+    """Return a callback; its library is imported then, and kept."""
+    if name not in _CALLBACKS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = made = _CALLBACKS[name]()
+    return made
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

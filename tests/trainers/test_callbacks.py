@@ -1,0 +1,117 @@
+"""What the callbacks of `paribus.trial` say of real trainers, started as paribus starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.trainers.command.reported import Reported, read_reported, reported_value
+
+HUGGING_FACE = """
+import sys
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from paribus import trial
+set_seed(trial.seed)
+model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=8, n_layer=1, n_head=1))
+data = [{"input_ids": torch.randint(50, (8,)), "labels": torch.zeros(8).long()} for _ in range(16)]
+args = TrainingArguments(sys.argv[1], per_device_train_batch_size=4, max_steps=6, logging_steps=2,
+    eval_strategy="steps", eval_steps=3, report_to=[], learning_rate=float(sys.argv[2]),
+    use_cpu=True, disable_tqdm=True, save_strategy="no", seed=trial.seed)
+callbacks = [trial.HuggingFaceCallback()]
+Trainer(model, args, train_dataset=data, eval_dataset=data[:4], callbacks=callbacks).train()
+"""
+LIGHTNING = """
+import sys
+import torch
+import pytorch_lightning as lightning
+from paribus import trial
+lightning.seed_everything(trial.seed)
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, i):
+        return self.layer(batch).square().mean()
+    def validation_step(self, batch, i):
+        self.log("val_loss", self.layer(batch).square().mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=float(sys.argv[2]))
+
+data = torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=4, shuffle=True)
+trainer = lightning.Trainer(max_epochs=2, logger=False, enable_checkpointing=False,
+    accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
+    callbacks=[trial.LightningCallback()], default_root_dir=sys.argv[1])
+trainer.fit(Module(), data, data)
+"""
+
+
+def told(tmp_path: Path, program: str, seed: int, lr: float) -> Reported:
+    """Run a program as a trial, and return what it reported."""
+    home = tmp_path / f"{seed}-{lr}"
+    (home / "out").mkdir(parents=True)
+    (tmp_path / "train.py").write_text(program)
+    env = os.environ | {"PARIBUS_TRIAL": str(home), "PARIBUS_SEED": str(seed)}
+    words = [sys.executable, "train.py", str(home / "out"), str(lr)]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return read_reported(home)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "program", "name", "n_batches", "steps"),
+    [
+        ("transformers", HUGGING_FACE, "eval_loss", 6, [3, 6]),
+        ("pytorch_lightning", LIGHTNING, "val_loss", 8, [4, 8]),
+    ],
+)
+def test_data_and_initial_values_of_real_trainers(
+    tmp_path: Path, library: str, program: str, name: str, n_batches: int, steps: list[int]
+) -> None:
+    """Of one seed they are the same at any rate, of another seed others; results are read."""
+    pytest.importorskip(library)
+    first, hot, other = (told(tmp_path, program, *of) for of in ((1, 0.01), (1, 0.5), (2, 0.01)))
+    assert max(first.prefixes) == n_batches
+    assert first.prefixes == hot.prefixes and first.initial == hot.initial
+    assert first.data != other.data and first.initial != other.initial
+    assert first.seed == 1 and len(first.initial) >= 2
+    found = [reported_value(one, name, "last", "lower") for one in (first, hot, other)]
+    assert [step for step, _ in found[0].points] == steps
+    assert len({one.value for one in found}) == 3
+    assert len([row for row in first.rows if "loss" in row]) >= 3
+
+
+def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path: Path) -> None:
+    """Also as a module; processes whose seeds differ by their rank keep different ones."""
+    program = "import random, sys\nfor n in (7, 8): random.seed(n); print(random.random())\n"
+    (tmp_path / "fixed.py").write_text(program + "print(sys.argv[1:], __name__)\n")
+    trial = tmp_path / "trial.py"
+    trial.write_text(Path(paribus.__file__).with_name("trial.py").read_text())
+
+    def run(seed: int, *words: str) -> list[str]:
+        env: Mapping[str, Any] = os.environ | {"PARIBUS_SEED": str(seed), "PARIBUS_TRIAL": ""}
+        # -S: nothing but the standard library is there, as it would be for such a program.
+        command = [sys.executable, "-S", str(trial), *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    import random
+
+    plain = [str(random.Random(n).random()) for n in (7, 8)]
+    told = [json.dumps(["-x", "3"]).replace('"', "'") + " __main__"]
+    assert run(0, "fixed.py", "-x", "3") == [*plain, *told]
+    one, two = run(1, "fixed.py", "-x", "3"), run(2, "-m", "fixed", "-x", "3")
+    assert one == run(1, "-m", "fixed", "-x", "3") and one[2:] == two[2:] == told
+    assert len({*plain, *one[:2], *two[:2]}) == 6

@@ -1,0 +1,762 @@
+"""A program that is not ours, from ten lines of TOML to a verdict."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.programs import process
+from paribus.programs.process import CappedLog, run_program
+from paribus.programs.values import Finder, in_rows
+from paribus.study.load import parse_study
+from paribus.trainers.command.sources import place, source_of
+
+# Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
+PROGRAM = """
+import os, random, sys
+seed, lr, do, out = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
+noise = random.Random(seed).random()
+for step in range(0, 60, 2):
+    print(f"step {step} loss {3 - step / 30 + noise / 10:.4f}")
+if do == "crash":
+    print("CUDA error: out of luck", file=sys.stderr)
+    sys.exit(3)
+if do == "once" and not os.path.exists(os.path.join(os.path.dirname(out), "..", "tried")):
+    open(os.path.join(os.path.dirname(out), "..", "tried"), "w").close()
+    sys.exit(4)
+score = 1 + noise / 10 - lr + (random.Random(f"{seed} {lr}").random() - .5) / 1000
+if do == "sleep":
+    import time
+    time.sleep(60)
+if do == "nan":
+    score = float("nan")
+if do == "seedless":
+    score = 1.25
+if do != "quiet":
+    print(f"val_bpb: {score:.6f}")
+"""
+STUDY = r"""
+name = "gain"
+seeds = [1, 2, 3]
+[trainer]
+kind = "command"
+command = ["{python}", "train.py", "{seed}", "{lr}", "{do}", "{folder}"]
+[metrics.val_bpb]
+stdout = 'val_bpb: (\S+)'
+better = "lower"
+margin = 0.002
+[set]
+lr = 0.02
+do = "well"
+[arms.baseline]
+[arms.hot]
+set.lr = 0.03
+"""
+
+
+def verb(*arguments: object) -> tuple[int, str, str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main([*map(str, arguments)])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program and a study of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def changed(folder: Path, *pairs: tuple[str, str]) -> paribus.Study:
+    """Load the study with texts replaced, each of which it must have."""
+    text = STUDY
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "study.toml").write_text(text)
+    return paribus.load_study(folder / "study.toml")
+
+
+# What a study file says
+
+
+def test_a_file_is_a_study_in_the_form_of_every_other(folder: Path) -> None:
+    study = changed(
+        folder,
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3, 4, 5]"),
+        ("set.lr = 0.03", 'set.lr = 0.03\n[arms.idea]\nref = "main~1"\nenv.FAST = "1"'),
+    )
+    assert study.trainer == "command" and study.metrics == ("val_bpb",)
+    assert (study.primary.metric, study.primary.margin) == ("val_bpb", 0.002)
+    assert study.differences("hot") == {"set.lr": (0.02, 0.03)}
+    assert study.differences("idea") == {
+        "program.ref": ("", "main~1"),
+        "program.env.FAST": (None, "1"),
+    }
+    again = parse_study(json.loads(json.dumps(study.model_dump(mode="json"))), folder=folder)
+    assert again.digest == study.digest and again.is_same(study)
+    overrides = {"trainer.timeout": "2h", "set.lr": 0.5, "metrics.val_bpb.margin": 0.01}
+    other = paribus.load_study(folder / "study.toml", overrides)
+    assert other.program.timeout_seconds == 7200 and other.primary.margin == 0.01
+    assert other.setting("baseline").set["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"{lr}"', '"{lrr}"', "{lrr} in command[3] is nothing that is known: did you mean 'lr'"),
+        ('"{lr}"', '"0.1"', "set.lr is put nowhere"),
+        ("set.lr = 0.03", "set.lrr = 0.03", "did you mean 'lr'"),
+        ('kind = "command"', 'kind = "comand"', "it is kind = 'command'"),
+        ("better =", 'file = "x"\nbetter =', "stdout and file are two sources"),
+        (r"(\S+)", r"\S+", "has no group"),
+        (r"(\S+)", "(", "is no pattern"),
+        ("margin = 0.002\n", "", "no metric decides"),
+        ("[set]", "[[endpoints]]\nmetric = 'val_bpb'\nmargin = 1.0\n[set]", "state it once"),
+        ("command = [", "shell = true\ncommand = [", "shell = true takes one text"),
+        ('command = ["{python}", "train.py", ', 'command = "python train.py"\nargs = [', "a shell"),
+        ("[set]", "retry = 2\n[set]", "unknown key 'metrics.val_bpb.retry'"),
+        ('kind = "command"', 'kind = "command"\nretry = 2', "did you mean 'retries'"),
+        ('kind = "command"', 'kind = "command"\ntimeout = "soon"', "a number and a unit"),
+        ('kind = "command"', 'kind = "command"\ndeclares = { date = ["x"] }', "mean 'data'"),
+        ("set.lr = 0.03", 'set."trainer.retries" = 3', "the same for every arm"),
+        ("set.lr = 0.03", "set.lr = { a = 1 }", "a key of [set] is one value"),
+        ("[set]", "[tuning]\ngrid = { rate = [1, 2] }\n[set]", "no key of [set]"),
+        ("lr = 0.02", "lr = 0.02\nseed = 3", "a name that paribus gives"),
+        ("[set]", '[[endpoints]]\nmetric = "loss"\n[set]', "'loss' is not declared"),
+        ('"{python}"', '"pythn"', "there is no program 'pythn' on the PATH"),
+        ('kind = "command"', 'kind = "command"\nfolder = "gone"', "no folder"),
+        ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "no file"),
+        ("set.lr = 0.03", 'ref = "main"', "in no git repository"),
+    ],
+)
+def test_mistakes_are_one_line(folder: Path, old: str, new: str, words: str) -> None:
+    assert old in STUDY
+    (folder / "study.toml").write_text(STUDY.replace(old, new, 1))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert (code, err.count("\n")) == (2, 1) and words in err, err
+    assert not (folder / "r").exists()
+
+
+def test_values_are_arguments_and_never_a_shell_s(folder: Path) -> None:
+    nasty = "a b'; touch hacked; echo \"$HOME {x}"
+    study = changed(folder, ('do = "well"', f"do = '''{nasty}'''"))
+    setting = study.setting("hot")
+    assert setting.argv(setting.values("hot", 3, "out", ""))[2:] == ["3", "0.03", nasty, "out"]
+    shell = changed(
+        folder,
+        (
+            'command = ["{python}", "train.py", "{seed}", "{lr}", "{do}", "{folder}"]',
+            "shell = true\ncommand = \"printf '%s' {do} {{seed}} {seed}; : {lr}\"",
+        ),
+        ('do = "well"', f"do = '''{nasty}'''"),
+    ).setting("hot")
+    said = subprocess.run(
+        shell.argv(shell.values("hot", 3, "", "")), capture_output=True, text=True, check=True
+    )
+    assert said.stdout == f"{nasty}{{seed}}3" and not (folder / "hacked").exists()
+
+
+# Numbers in what is printed
+
+
+@pytest.mark.parametrize(
+    ("take", "better", "value", "step"),
+    [("last", "lower", 1.5, 30), ("first", "lower", 3.0, 10), ("best", "lower", 1.25, 20),
+     ("best", "higher", 3.0, 10)],
+)  # fmt: skip
+def test_values_by_pattern(take: str, better: str, value: float, step: float) -> None:
+    finder = Finder(r"step (?P<step>[\d,]+): loss (?P<value>\S+)", take, better)
+    for line in ("step 10: loss 3.0", "loss 0", "step 20: loss 1.25", "x step 30: loss 1.5."):
+        finder.hear(line)
+    assert (finder.n, finder.value, finder.step) == (3, value, step)
+    assert finder.points == [(10, 3.0), (20, 1.25), (30, 1.5)]
+
+
+def test_what_is_no_number_is_told_and_nan_is_one() -> None:
+    finder = Finder(r"loss (\S+)")
+    finder.hear("loss abc")
+    assert finder.n == 0 and finder.unread == "abc"
+    finder.hear("loss nan")
+    assert finder.n == 1 and finder.value is not None and math.isnan(finder.value)
+    best = Finder(r"loss (\S+)", "best", "lower")
+    for line in ("loss nan", "loss 2", "loss nan", "loss 1", "loss 3"):
+        best.hear(line)
+    assert best.value == 1
+
+
+def test_values_of_rows() -> None:
+    rows = [{"step": 1, "val": {"bpb": 2}}, "words", {"val.bpb": 3.5, "step": "2"}, {"val": None}]
+    found = in_rows(rows, "val.bpb", "step", "last", "lower")
+    assert found.points == [(1, 2.0), (2, 3.5)] and found.value == 3.5
+
+
+# The program as a process
+
+
+def test_gigabytes_of_output_leave_a_bounded_log(tmp_path: Path) -> None:
+    """8 MiB through a log of 1 MiB: its head, its end, and how much is left out between."""
+    log, line = CappedLog(tmp_path / "log", 1 << 20), b"%07d " + b"x" * 55 + b"\n"
+    n = (8 << 20) // 64
+    for first in range(0, n, 1024):
+        log.write(b"".join(line % i for i in range(first, first + 1024)))
+    log.close()
+    kept = (tmp_path / "log").read_bytes()
+    assert len(kept) <= 1 << 20 and log.n_bytes == n * 64
+    head, mark, tail = kept.partition(b"\n[paribus: ")
+    said = int(tail.split()[0].replace(b",", b""))
+    tail = tail[tail.index(b"\n") + 1 :]
+    assert mark and said == log.n_left_out == n * 64 - len(head) - len(tail)
+    assert head == b"".join(line % i for i in range(len(head) // 64))
+    assert tail == b"".join(line % i for i in range(n - len(tail) // 64, n))
+
+
+def run_shell(tmp_path: Path, script: str, **options: object) -> process.Ending:
+    about: dict[str, object] = {"folder": tmp_path, "env": os.environ, "log": tmp_path / "log"}
+    about |= {"log_bytes": 1 << 20, "hear": lambda line: None} | options
+    return run_program(["/bin/sh", "-c", script], **about)  # type: ignore[arg-type]
+
+
+def test_lines_of_any_kind_are_heard(tmp_path: Path) -> None:
+    heard: list[str] = []
+    script = r"printf 'a\rb\n\n\377c\nno end'; echo e >&2; exit 7"
+    end = run_shell(tmp_path, script, hear=heard.append)
+    assert heard == ["a", "b", "\N{REPLACEMENT CHARACTER}c", "no ende"]
+    assert (end.code, end.why) == (7, "") and end.words.startswith("exit code 7 after")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_program_leaves_behind_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LINGER_SECONDS", 0.1)
+    end = run_shell(tmp_path, "trap '' TERM; (sleep 600 & echo $! > pid); exit 0")
+    assert end.code == 0 and end.lingered
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_program_is_asked_to_end_and_then_made_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = run_shell(
+        tmp_path, "trap 'echo bye; exit 5' TERM; while :; do sleep 0.05; done", timeout=0.3
+    )
+    assert (end.why, end.code, end.last[-1]) == ("timeout", 5, "bye")
+    monkeypatch.setattr(process, "GRACE_SECONDS", 0.3)
+    end = run_shell(tmp_path, "trap '' TERM; while :; do sleep 0.05; done", timeout=0.2)
+    assert (end.why, end.code) == ("timeout", -9)
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    assert run_shell(tmp_path, "exec sleep 60", stop=stop).why == "stopped"
+
+
+# From TOML to verdict
+
+
+def test_a_program_goes_the_whole_way(folder: Path) -> None:
+    loss = "train_loss = { stdout = 'step (?P<step>[0-9]+) loss (?P<value>[0-9.]+)' }"
+    changed(
+        folder,
+        ("seeds = [1, 2, 3]", "seeds = { looks = [5, 6] }"),
+        ('kind = "command"', f'kind = "command"\n{loss}'),
+        ("[set]", "[tuning]\nseeds = [101, 102]\ngrid = { wd = [0.5, 0.1] }\n[set]\nwd = 0.1"),
+        ('"{folder}"]', '"{folder}", "{wd}"]'),
+    )
+    (folder / "train.py").write_text(PROGRAM.replace("- lr +", "- lr + float(sys.argv[5]) +"))
+    code, out, err = verb("run", "study.toml", "--results", "r", "--workers", "2", "--no-paper")
+    assert code == 0, err
+    assert "BETTER" in out and "hot" in out and "hot/seed-3 finished: val_bpb" in out
+    results = paribus.load_results("r")
+    assert results.study.tuning is not None and results.study.tuning.chosen["hot"] == {
+        "set.wd": 0.1
+    }
+    assert len(results.finished) == 10  # resolved at the first look
+    steps = results.trial_steps["hot", 1]
+    assert steps["step"].to_pylist() == list(range(0, 60, 2))
+    states = {control.name: control.state for control in results.controls}
+    assert states == {
+        **dict.fromkeys(("setting", "source", "software", "device", "seed"), "held"),
+        **dict.fromkeys(("data", "initial weights", "repeatable"), "not proven"),
+        "command": "declared",
+    }
+    trial = results.trials["hot", 2]
+    assert trial["command"][1:5] == ["train.py", "2", "0.03", "well"]
+    assert trial["attempts"] == [
+        {"ended": trial["attempts"][0]["ended"], "seconds": pytest.approx(0, abs=60)}
+    ]
+    for name in ("report.html", "verdict.json"):
+        assert (folder / "r" / name).stat().st_size > 0
+    code, out, err = verb("verify", "r")
+    assert code == 0 and "scores by pattern from the logs of 10 trials" in out, out + err
+    # A log that says otherwise than the score is found, whoever sealed it.
+    home = folder / "r" / "trials" / "hot" / "seed-1"
+    log = home / "output.log"
+    log.write_text(log.read_text().replace("val_bpb: 1", "val_bpb: 2"))
+    manifest = json.loads((home / "manifest.json").read_text())
+    from paribus.files import file_digest
+
+    manifest["output.log"] = file_digest(log)
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    code, out, _ = verb("verify", "r")
+    assert code == 3 and "its log gives 2" in out
+    for words in (["status", "r"], ["watch", "r"], ["show", "study.toml"], ["plan", "study.toml"]):
+        code, out, err = verb(*words)
+        assert code == 0 and ("hot" in out or "trials of the verdict" in out), err
+
+
+def test_check_runs_each_arm_briefly_and_leaves_nothing(folder: Path) -> None:
+    code, out, err = verb("check", "study.toml")
+    assert code == 0 and "hot: ended by itself after" in out and "val_bpb 0.9" in out, err
+    changed(folder, ('"well"', '"sleep"'), ('kind = "command"', 'kind = "command"\ncheck = "0.2s"'))
+    code, out, _ = verb("check", "study.toml")
+    assert code == 0 and "still running after 0.2 s, and ended; no metric seen yet" in out
+    changed(folder, ('"well"', '"crash"'))
+    code, _, err = verb("check", "study.toml")
+    assert code == 2 and "exit code 3" in err and "CUDA error: out of luck" in err
+    assert sorted(one.name for one in folder.iterdir()) == ["study.toml", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("do", "also", "words"),
+    [
+        ("crash", "", ("trial baseline/seed-1 failed: exit code 3", "CUDA error: out of luck")),
+        ("quiet", "", ("matches no line that it printed", "step 58 loss")),
+        ("sleep", 'timeout = "0.3s"', ("its timeout",)),
+    ],
+)
+def test_a_trial_that_fails_stops_the_run(
+    folder: Path, do: str, also: str, words: tuple[str, ...]
+) -> None:
+    changed(folder, ('"well"', f'"{do}"'), ('kind = "command"', f'kind = "command"\n{also}'))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and err.count("\n") == 1 and all(one in err for one in words), err
+    assert "output.log" in err and not list((folder / "r").rglob("manifest.json"))
+
+
+def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> None:
+    study = changed(
+        folder,
+        ('kind = "command"', 'kind = "command"\nfailure = "exclude"\nretries = 1'),
+        ("set.lr = 0.03", 'set.lr = 0.03\n[arms.bad]\nset.do = "crash"\n[arms.lost]\nset.do = "nan"'
+         '\n[arms.again]\nset.do = "once"'),
+    )  # fmt: skip
+    results = paribus.run(study, "r")
+    analysis = paribus.analyse(results)
+    why = {(one.arm, one.seed): one.why for one in analysis.left_out}
+    assert why["bad", 1].startswith("bad failed: exit code 3 after")
+    assert why["lost", 2] == "lost diverged: its val bpb is not finite"
+    assert {arm for arm, _ in why} == {"bad", "lost"}
+    assert len(results.trials["bad", 1]["attempts"]) == 2
+    first = results.trials["again", 1]["attempts"]
+    assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
+    _, out, _ = verb("status", "r")
+    assert "✗ failed: exit code 3" in out
+
+
+def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = changed(folder, ('"well"', '"seedless"'), ("set.lr = 0.03", 'set.do = "well"'))
+    analysis = paribus.analyse(paribus.run(study, "r"))
+    asked = [one.getMessage() for one in caplog.records if "read its seed" in one.getMessage()]
+    assert len(asked) == 1 and "all 2 seeds of baseline give 1.25" in asked[0]
+    assert [one.state for one in analysis.controls if one.name == "seed"] == ["broken"]
+    assert [verdict.word for verdict in paribus.decide(analysis)] == ["INVALID"]
+
+
+def test_a_program_that_is_edited_meanwhile_stops_the_run(folder: Path) -> None:
+    study = changed(folder)
+    (folder / "train.py").write_text(PROGRAM + "open('train.py', 'a').write('# once more\\n')\n")
+    with pytest.raises(ParibusError, match="was changed while the study runs"):
+        paribus.run(study, "r")
+
+
+def test_a_strangers_command_is_not_run(folder: Path) -> None:
+    paribus.run(changed(folder, ("[1, 2, 3]", "[1]")), "r")
+    before = sorted(folder.rglob("*"))
+    code, _, err = verb("run", "r/study.json", "--results", "other")
+    assert code == 2 and "say --trust" in err and "train.py" in err
+    assert verb("decide", "r")[0] == 0
+    assert not (folder / "other").exists() and len(before) <= len(sorted(folder.rglob("*")))
+
+
+CONFIG = """
+[metrics.acc]
+file = "log.jsonl"
+key = "val.acc"
+step = "n"
+take = "best"
+better = "higher"
+margin = 0.1
+[trainer]
+kind = "command"
+command = ["/bin/sh", "{config}"]
+config = "run.sh"
+env = { SHIFT = "{shift}" }
+"""
+SCRIPT = """
+# a template: {{seed}} is as it stands
+cd {folder}
+echo '{"n": 1, "val": {"acc": 0.5}}' > log.jsonl
+echo "{\\"n\\": 2, \\"val\\": {\\"acc\\": {seed}.$SHIFT}}" >> log.jsonl
+echo '{"n": 3, "val": {"acc": 0.1}}' >> log.jsonl
+"""
+
+
+def test_a_template_the_environment_and_a_file_of_values(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    text = (
+        'name = "cfg"\nseeds = [1, 2]\n[set]\nshift = 5\n[arms.baseline]\n[arms.x]\nset.shift=7\n'
+    )
+    (tmp_path / "study.toml").write_text(text + CONFIG)
+    results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
+    assert results.scores["acc"].to_pylist() == [1.5, 1.7, 2.5, 2.7]
+    assert "# a template: {seed} is as it stands" in results.trials["x", 1]["config"]
+    curve = (
+        paribus.results.read.load_results(tmp_path / "r").finished[0].read_columns("series.parquet")
+    )
+    assert curve["value"].to_pylist() == [0.5, 1.5, 0.1]
+    states = {control.name: control.state for control in results.controls}
+    assert (states["command"], states["configuration"]) == ("declared", "held")
+
+
+# What a program says of itself
+
+TOLD = """
+import random, sys
+sys.path.insert(0, {here!r})
+import trial
+assert trial.active and trial.seed == int(sys.argv[1]), trial.seed
+rng = random.Random(trial.seed)
+trial.initial({{"a": [rng.random()], "b": [1.0, 2.0] if sys.argv[2] == "same" else [3.0]}})
+other = rng if sys.argv[3] == "same" else random.Random(0)
+for step in range(5):
+    trial.batch([other.randrange(9) for _ in range(4)])
+    trial.log(step, loss=2 - step / 10)
+trial.report(score=rng.random())
+"""
+TOLD_STUDY = """
+name = "told"
+seeds = [1, 2]
+[trainer]
+kind = "command"
+command = ["{python}", "train.py", "{seed}", "{init}", "{data}"]
+declares = { data = ["set.data"] }
+[metrics.score]
+better = "lower"
+margin = 0.1
+[metrics.loss]
+better = "lower"
+[set]
+init = "same"
+data = "same"
+why = "no"
+[arms.baseline]
+[arms.like]
+set.why = "yes"
+[arms.init]
+set.init = "other"
+[arms.data]
+set.data = "other"
+"""
+
+
+def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path: Path) -> None:
+    """With a copy of the one file, which needs no package."""
+    (tmp_path / "trial.py").write_text(Path(paribus.__file__).with_name("trial.py").read_text())
+    (tmp_path / "train.py").write_text(TOLD.format(here=str(tmp_path)))
+    text = TOLD_STUDY.replace('"{data}"]', '"{data}", "{why}"]')
+    (tmp_path / "study.toml").write_text(text)
+    results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
+    found = {(one.arm, one.name): (one.state, one.detail) for one in results.controls}
+    assert found["like", "data"] == ("held", "5 batches alike (2 of 2 seeds)")
+    assert found["like", "initial weights"][0] == "held"
+    assert found["init", "initial weights"][0] == "broken"
+    assert "1 of 2 parameters begin alike" in found["init", "initial weights"][1]
+    assert found["data", "data"][0] == "declared"
+    assert results.scores["loss"].to_pylist() == [1.6] * 8
+    series = results.finished[0].read_columns("series.parquet")
+    assert series["step"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_outside_of_paribus_it_does_nothing(tmp_path: Path) -> None:
+    code = "from paribus import trial; trial.log(1, a=2); trial.batch([1]); trial.report(b=1);"
+    code += "trial.initial({}); assert not trial.active and trial.seed == 0; import sys;"
+    code += "assert 'numpy' not in sys.modules and 'pydantic' not in sys.modules"
+    env = {name: of for name, of in os.environ.items() if not name.startswith("PARIBUS_")}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=env)
+    assert not list(tmp_path.iterdir())
+
+
+# Commits and patches
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a program, its data outside of git, and a branch with another one."""
+    home = tmp_path / "repo"
+    (home / "data").mkdir(parents=True)
+    (home / ".gitignore").write_text("*.bin\n")
+    (home / "train.sh").write_text('echo "loss: $1.$(cat data/x.bin)1"\n')
+    (home / "data" / "readme").write_text("data")
+    (home / "data" / "x.bin").write_text("5")
+    for words in (
+        ["init", "--quiet", "-b", "main"],
+        ["add", "."],
+        ["commit", "-qm", "one"],
+        ["checkout", "-qb", "idea"],
+    ):
+        git(home, *words)
+    (home / "train.sh").write_text('echo "loss: $1.$(cat data/x.bin)2"\n')
+    git(home, "commit", "-qam", "two")
+    git(home, "checkout", "-q", "main")
+    return home
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+PATCH = """--- a/train.sh
++++ b/train.sh
+@@ -1 +1 @@
+-echo "loss: $1.$(cat data/x.bin)1"
++echo "loss: $1.$(cat data/x.bin)3"
+"""
+IN_GIT = r"""
+name = "in-git"
+seeds = [1, 2]
+[trainer]
+kind = "command"
+command = ["/bin/sh", "train.sh", "{seed}"]
+folder = "repo"
+link = ["data/*"]
+[metrics.loss]
+stdout = 'loss: (\S+)'
+better = "lower"
+margin = 0.01
+[arms.baseline]
+[arms.idea]
+ref = "idea"
+[arms.patched]
+patch = "change.patch"
+"""
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_commit_and_a_patch_are_run_in_copies(tmp_path: Path, repository: Path) -> None:
+    (tmp_path / "change.patch").write_text(PATCH)
+    (tmp_path / "study.toml").write_text(IN_GIT)
+    before = tree(repository)
+    results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
+    assert results.scores["loss"].to_pylist() == [1.51, 1.52, 1.53, 2.51, 2.52, 2.53]
+    assert tree(repository) == before  # the working copy, and .git
+    states = {(one.arm, one.name): one for one in results.controls}
+    assert states["idea", "source"].state == states["patched", "source"].state == "declared"
+    assert git(repository, "rev-parse", "idea")[:12] in states["idea", "source"].detail
+    assert not (tmp_path / "r" / "worktrees").exists()
+    # The branch moves on: trials that are still missing are of the registered commit.
+    git(repository, "branch", "-qf", "idea", "main")
+    (tmp_path / "study.toml").write_text(IN_GIT.replace("[1, 2]", "[1, 2, 3]"))
+    results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
+    assert results.scores["loss"].to_pylist()[-2] == 3.52
+
+
+def test_what_a_killed_run_left_of_a_copy_is_made_again(tmp_path: Path, repository: Path) -> None:
+    (tmp_path / "change.patch").write_text(PATCH)
+    (tmp_path / "study.toml").write_text(IN_GIT)
+    study = paribus.load_study(tmp_path / "study.toml")
+    setting = study.setting("patched")
+    source = source_of(study, "patched", setting)
+    copy = place(study, "patched", setting, source, tmp_path / "copies")
+    inode = copy.stat().st_ino
+    assert place(study, "patched", setting, source, tmp_path / "copies").stat().st_ino == inode
+    (copy / "train.sh").write_text("echo loss: 9\n")
+    (copy.parent / f".{copy.name}.left.part").mkdir()
+    again = place(study, "patched", setting, source, tmp_path / "copies")
+    assert again == copy and 'x.bin)3"' in (copy / "train.sh").read_text()
+    assert sorted(one.name for one in copy.parent.iterdir()) == [copy.name]
+
+
+def test_uncommitted_work_is_told_and_goes_into_patched_copies(
+    tmp_path: Path, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "change.patch").write_text(PATCH)
+    (repository / "data" / "readme").write_text("edited")
+    (repository / "more.sh").write_text("echo more\n")
+    (tmp_path / "study.toml").write_text(IN_GIT)
+    study = paribus.load_study(tmp_path / "study.toml")
+    results = paribus.run(study, tmp_path / "r")
+    assert "uncommitted changes (data/readme, more.sh)" in caplog.text
+    evidence = {arm: results.trials[arm, 1]["controls"]["source"] for arm in study.arms}
+    assert "uncommitted" in evidence["baseline"] and "uncommitted" not in evidence["idea"]
+    assert "patch" in evidence["patched"] and "uncommitted" in evidence["patched"]
+    setting = study.setting("patched")
+    copy = place(study, "patched", setting, source_of(study, "patched", setting), tmp_path / "c")
+    assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()
+    assert "x.bin)3" in (copy / "train.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"idea"', '"idaa"', "ref = 'idaa' is no commit of"),
+        ('"idea"', '"--all"', "is no commit"),
+        ("change.patch", "gone.patch", "no patch"),
+        ("change.patch", "bad.patch", "bad.patch does not apply to commit"),
+        ('"data/*"', '"data/*.gz"', "is called 'data/*.gz'"),
+        ('"data/*"', '"../x"', "a path within trainer.folder"),
+    ],
+)
+def test_mistakes_about_commits_are_one_line(
+    tmp_path: Path,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "change.patch").write_text(PATCH)
+    (tmp_path / "bad.patch").write_text(PATCH.replace("x.bin)1", "y.bin)1"))
+    (tmp_path / "study.toml").write_text(IN_GIT.replace(old, new))
+    code, _, err = verb("check", "study.toml")
+    assert (code, err.count("\n")) == (2, 1) and words in err, err
+
+
+# Workers
+
+
+BACKEND = """
+from paribus.extend import WORKER, Backend, PipedProcess, backend
+
+@backend("mine")
+class Mine(Backend):
+    def start(self, hear):
+        return PipedProcess(("env", "WHERE=mine", *WORKER), hear)
+
+    def default_workers(self, device, devices):
+        return 1
+"""
+
+
+def test_any_backend_runs_it_without_torch(folder: Path) -> None:
+    (folder / "cluster.py").write_text(BACKEND)
+    (folder / "train.py").write_text(PROGRAM + "print('where', os.environ.get('WHERE'))\n")
+    changed(folder, ("[1, 2, 3]", "[1]"))
+    code = (
+        "import sys, paribus; from paribus.engine.execution.backends import find_backend;"
+        "s = paribus.load_study('study.toml');"
+        "r = paribus.run(s, 'r', backend=find_backend('cluster.py:Mine'), workers=2);"
+        "paribus.decide(paribus.analyse(r)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
+    assert "where mine" in (folder / "r/trials/hot/seed-1/output.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_command_takes_its_program_with_it(folder: Path) -> None:
+    changed(folder, ('"well"', '"sleep"'))
+    words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results", "r"]
+    run = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    mine = wait_for(lambda: programs_in(folder))
+    run.kill()
+    run.wait()
+    assert mine
+    wait_for(lambda: not programs_in(folder))
+    assert not programs_in(folder)
+
+
+def programs_in(folder: Path) -> list[int]:
+    """Return the processes that run train.py in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(path / "cwd") == str(folder) and b"train.py" in (
+                path / "cmdline"
+            ).read_bytes().split(b"\0"):
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(found: Callable[[], object], seconds: float = 30) -> object:
+    """Return what is found, once something is; what there is after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (there := found()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return there
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> None:
+    """Each time it loses no more than the trial that it was in."""
+    changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5]"))
+    (folder / "train.py").write_text(PROGRAM + "import time; time.sleep(0.3)\n")
+    words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results"]
+    subprocess.run([*words, "whole"], cwd=folder, check=True, capture_output=True)
+    assert (folder / "whole" / "paper.pdf").stat().st_size > 0
+
+    def sealed(name: str) -> set[str]:
+        return {str(one.parent) for one in (folder / name).glob("trials/*/*/manifest.json")}
+
+    kills = 0
+    while kills < 10:
+        before = len(sealed("r"))
+        run = subprocess.Popen(
+            [*words, "r"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(lambda before=before: len(sealed("r")) > min(before, 8) or before >= 9, 60)
+        time.sleep(0.05 * kills)
+        run.kill()
+        run.wait()
+        kills += 1
+        after = len(sealed("r"))
+        assert after >= before
+        if after >= 9:  # one is left to be killed in: begin the last ones again
+            for one in sorted(sealed("r"))[:6]:
+                subprocess.run(["rm", "-r", one], check=True)
+    subprocess.run([*words, "r"], cwd=folder, check=True, capture_output=True)
+    assert len(sealed("r")) == 10
+    for path in sorted((folder / "whole" / "trials").rglob("*")):
+        there = folder / "r" / path.relative_to(folder / "whole")
+        if path.name in ("evaluation.json", "machine.json", "output.log"):
+            assert there.read_bytes() == path.read_bytes(), path
+    assert verb("verify", "r")[0] == 0
