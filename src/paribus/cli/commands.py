@@ -13,11 +13,13 @@ from paribus.cli.limits import Limits
 from paribus.cli.options import (
     HERE,
     PLAIN,
+    PLANNED,
     Answer,
     Eager,
     Folder,
     Json,
     Overrides,
+    Planned,
     ResultsPath,
     StackSize,
     StudyName,
@@ -108,18 +110,18 @@ def plan(
         Parameter(help="The SD of paired differences of the primary endpoint, if known."),
     ] = None,
     workers: Workers = None,
-    where: Where = HERE,
+    where: Planned = PLANNED,
     stack: StackSize = None,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Say the smallest change a study will see, and what it costs."""
-    loaded = _load(study, set_, trust, where)
+    where.require_used()
+    loaded = _load(study, set_, trust, None if where.on_paper else where)
     _require_stacked(loaded, "`paribus plan`")
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import as_json, printed
-    from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse(load_results(pilot)) if pilot else None
@@ -127,6 +129,19 @@ def plan(
     rows = (
         detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
     )
+    if where.on_paper:
+        from paribus.engine.machine.on_paper import UTILISATION, plan_on_paper
+
+        share = UTILISATION if where.utilisation is None else where.utilisation
+        about = {"count": where.count, "price": where.price}
+        paper = plan_on_paper(loaded, where.device, **about, utilisation=share)
+        if json:
+            as_json.give("plan", as_json.on_paper(loaded, rows, paper))
+            return
+        show(*printed.on_paper(loaded, rows, paper))
+        return
+    from paribus.engine.execution.timing.estimate import estimate
+
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
     sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
     looks = planned_looks(loaded, max(sds, default=None))
