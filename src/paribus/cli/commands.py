@@ -138,7 +138,7 @@ def plan(
         if json:
             as_json.give("plan", as_json.on_paper(loaded, rows, paper))
             return
-        show(*printed.on_paper(loaded, rows, paper))
+        show(*printed.on_paper(loaded, rows, paper, study))
         return
     from paribus.engine.execution.timing.estimate import estimate
 

@@ -640,13 +640,14 @@ def _budget(estimated: Estimate, arm: str) -> str:
     )
 
 
-def on_paper(study: Study, rows: list[Detectable], paper: OnPaper) -> Parts:
-    """Yield what a study takes on devices that are not here, by formulas, and what it will see."""
+def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -> Parts:
+    """Yield what a study takes on devices that are not here, by formulas, and what it will see.
+    `named` is what the user called it."""
     metrics = {
         name: Metric(name, name.replace("_", " ").replace("/", ", "), "", "neither", "evaluation")
         for name in study.metrics
     }
-    yield from smallest_change(study, rows, metrics, study.name)
+    yield from smallest_change(study, rows, metrics, named)
     base = paper.arms[study.baseline]
     each = numbers.plural(paper.devices_per_trial, "device")
     told = {
