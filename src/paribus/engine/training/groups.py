@@ -335,7 +335,7 @@ class _Part:
         for run in self._runs:
             grads = _seen(grads_RN[:, run.place], run.shape)
             rates, count = (_along(one, run.shape) for one in (rates_R1, t))
-            _step(group, Update(run.weights, grads, run.slots, rates, count, group.options))
+            step(group, Update(run.weights, grads, run.slots, rates, count, group.options))
 
 
 def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
@@ -356,7 +356,7 @@ def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x if len(shape) == 1 or x.ndim == 0 else x[..., None, None]
 
 
-def _step(group: ParameterGroup, update: Update) -> None:
+def step(group: ParameterGroup, update: Update) -> None:
     """Make a step. Raises ParibusError where it fails; what a GPU's recording refuses goes on."""
     name = group.optimizer.name
     tensors = {"weights": update.weights, **update.slots}
