@@ -30,7 +30,9 @@ def free_port() -> int:
 
 def run_ranks(size: int, action: Callable[[Ranks], Any]) -> list[Any]:
     """Return what `action` gives on each of `size` ranks, each a process of its own."""
-    import torch.distributed.fsdp  # noqa: F401 - once, before the forks
+    # Once, before the forks.
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
 
     port, pids = free_port(), []
     with tempfile.TemporaryDirectory() as name:

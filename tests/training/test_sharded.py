@@ -72,7 +72,9 @@ def trainer(of: Study, dataset: Dataset, ranks: Ranks | None = None, **given: An
     return Trainer(of.setting("baseline"), [1], dataset, device=CPU, **about)
 
 
-def trained(of: Study, dataset: Dataset, ranks: Ranks | None = None, **given: Any) -> dict[str, Any]:
+def trained(
+    of: Study, dataset: Dataset, ranks: Ranks | None = None, **given: Any
+) -> dict[str, Any]:
     """All that is compared of a trial, after its last step."""
     with without_kernels():
         one = trainer(of, dataset, ranks, **given)
@@ -90,7 +92,10 @@ def trained(of: Study, dataset: Dataset, ranks: Ranks | None = None, **given: An
             with replica.evaluating():
                 reader = replica.reader()
                 scores = evaluate_on(reader, dataset, dataset.validation[:700], 24).scores
-            found |= {"scores": scores, "held": sum(x.numel() for x in one.replicas.weights.values())}
+            found |= {
+                "scores": scores,
+                "held": sum(x.numel() for x in one.replicas.weights.values()),
+            }
     return found
 
 
@@ -114,7 +119,9 @@ def require_equal(found: list[dict[str, Any]], alone: dict[str, Any]) -> None:
         np.testing.assert_array_equal(one["measured"], first["measured"])
         assert one["scores"] == first["scores"]
     losses = slice(0, 2)
-    np.testing.assert_allclose(first["measured"][:, losses], alone["measured"][:, losses], atol=1e-5)
+    np.testing.assert_allclose(
+        first["measured"][:, losses], alone["measured"][:, losses], atol=1e-5
+    )
     assert first["weights"].keys() == alone["weights"].keys()
     for name, weights in alone["weights"].items():
         np.testing.assert_allclose(first["weights"][name], weights, atol=2e-5, err_msg=name)
@@ -130,9 +137,7 @@ def test_two_ranks_train_what_one_process_trains(
     assert not of_two[1]["weights"]  # rank 0 alone gathers them
 
 
-def test_probes_are_exact_over_shards(
-    of_two: list[dict[str, Any]], alone: dict[str, Any]
-) -> None:
+def test_probes_are_exact_over_shards(of_two: list[dict[str, Any]], alone: dict[str, Any]) -> None:
     ours, theirs = of_two[0]["measured"], alone["measured"]
     assert np.array_equal(np.isnan(ours), np.isnan(theirs))
     for c, name in enumerate(alone["columns"]):
@@ -190,7 +195,7 @@ def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) 
 
     def at(ranks: Ranks | None) -> int | None:
         one = trainer(of, dataset, ranks, probes=())
-        for _ in range(8):
+        for _ in range(4):
             one.step()
         return one.history(0).diverged_at
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from paribus.drawing import PART, Drawing
-from paribus.engine.rows import Rows, Weights
+from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError

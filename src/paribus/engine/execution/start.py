@@ -49,6 +49,11 @@ def start(
     before anything is written, and before anything is warned of.
     """
     warnings: list[str] = []
+    if study.resources.devices_per_trial is not None and stack not in (None, 1):
+        raise ParibusError(
+            f"--stack {stack} trains trials side by side, and resources.devices_per_trial = "
+            f"{study.resources.devices_per_trial} one over devices; leave one out"
+        )
     if not folder.exists:
         require_reachable(study)
     first = pool.start()

@@ -98,9 +98,7 @@ def _parameters_on_meta() -> Iterator[None]:
     """Let modules that are built within forget the values of parameters as they get them."""
     register = torch.nn.Module.register_parameter
 
-    def forget(
-        self: torch.nn.Module, name: str, param: torch.nn.Parameter | None
-    ) -> None:
+    def forget(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
         if param is not None and not param.is_meta:
             param = torch.nn.Parameter(param.data.to("meta"), param.requires_grad)
         register(self, name, param)

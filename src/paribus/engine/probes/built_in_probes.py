@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paribus.drawing import Drawing
 from paribus.engine.model import visible
+from paribus.engine.observation import ALONE, Over
 from paribus.engine.probes import EVERY_BLOCK, LOGITS, StepView, probe
 from paribus.engine.probes.reduce import (
     CLASSES,
@@ -24,7 +25,6 @@ from paribus.engine.probes.reduce import (
     group_of,
     quantiles,
 )
-from paribus.engine.observation import ALONE, Over
 from paribus.engine.rows import Weights
 
 SPREAD = ("mean", *QUANTILES)
@@ -298,7 +298,9 @@ def below_eps(step: StepView) -> Tensor:
     )
 
 
-def _pieces(rows: Weights, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
+def _pieces(
+    rows: Weights, corrections: Mapping[str, float]
+) -> Iterator[list[tuple[Tensor, float]]]:
     """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
     wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:

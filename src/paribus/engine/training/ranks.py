@@ -166,5 +166,3 @@ def leave() -> None:
 def local_rank() -> int:
     """Return which of this machine's devices this process has, as torchrun says."""
     return int(os.environ.get("LOCAL_RANK", "0"))
-
-

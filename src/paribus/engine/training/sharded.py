@@ -315,9 +315,7 @@ class ShardedReplica:
         `torch.distributed.checkpoint` saves, and writes to when it loads."""
         found = {f"{WEIGHTS}/{n}": _over(p, p.to_local().detach()) for n, p in self._named()}
         for slot, parts in self._slots.items():
-            found |= {
-                f"{slot}/{n}": _over(p, parts[n]) for n, p in self._named() if n in parts
-            }
+            found |= {f"{slot}/{n}": _over(p, parts[n]) for n, p in self._named() if n in parts}
         return found
 
     def _named(self) -> list[tuple[str, DTensor]]:
@@ -392,9 +390,7 @@ class Reader(nn.Module):
     @property
     def key(self) -> str:
         """What names a draw that nobody knows before these weights are there; of all ranks."""
-        sums = [
-            float(part.to_local().detach().double().sum()) for part in self.model.parameters()
-        ]
+        sums = [float(part.to_local().detach().double().sum()) for part in self.model.parameters()]
         return str(self._ranks.of_all(sums))
 
 

@@ -281,7 +281,11 @@ class Trainer:
             self.on_phase(phase)
 
     def take_up(
-        self, t: int, measured: np.ndarray, batch_digest: str, diverged_at: int | None,
+        self,
+        t: int,
+        measured: np.ndarray,
+        batch_digest: str,
+        diverged_at: int | None,
         scaling: Mapping[str, np.ndarray],
     ) -> None:
         """Go on from step t of a replica over many devices whose tensors were loaded already.
