@@ -50,7 +50,7 @@ def study(overrides: Mapping[str, Any] | None = None) -> Study:
 
 
 def test_gpt3_xl_by_hand() -> None:
-    """Brown et al. 2020, table 2.1: 24 layers of width 2,048; counted here with pencil and paper."""
+    """Brown et al. 2020, table 2.1: 24 layers of width 2,048; counted here by hand."""
     setting = study().setting("baseline")
     D, V, T, L = 2048, VOCABULARY, 2048, 24
     found = sizes(setting, V)

@@ -224,7 +224,8 @@ def signed(update):
 
 @optimizer("normed")
 def normed(update):
-    update.weights.sub_(update.gradients / update.gradients.norm(dim=-1, keepdim=True) * update.rates)
+    norms = update.gradients.norm(dim=-1, keepdim=True)
+    update.weights.sub_(update.gradients / norms * update.rates)
 """
 
 

@@ -431,8 +431,9 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without the words that only describe it and without what its trials are
-    trained on, without what its tuning chose, which follows from the plan and its trials, and without what it was registered in spite of."""
+    """Return a dumped study without the words that only describe it, without what its trials are
+    trained on, without what its tuning chose, which follows from the plan and its trials, and
+    without what it was registered in spite of."""
     kept = {key: value for key, value in dump.items() if key not in {*DESCRIPTIVE, RESOURCES}}
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}

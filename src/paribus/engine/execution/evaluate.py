@@ -230,7 +230,7 @@ def answer_tasks_with(
     task: AnswerTasks,
     writes: bool = True,
 ) -> None:
-    """The same with the trial's model at hand; every rank of one over many devices answers, and one
+    """Do it with the trial's model at hand; every rank of one over many devices answers, and one
     `writes`."""
     from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks
     from paribus.engine.execution.trial.record import write_tasks

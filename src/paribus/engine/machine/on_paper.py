@@ -461,7 +461,7 @@ def _precision(setting: Setting) -> str:
 
 
 def _tuned(study: Study, arms: dict[str, ArmOnPaper]) -> list[tuple[float, int, float]]:
-    """Return (device-hours, tokens, FLOPs) of every trial that tunes, over the grid as it begins."""
+    """Return (device-hours, tokens, FLOPs) of every trial that tunes; its grid may grow."""
     if study.tuning is None:
         return []
     tuning = tuning_study(study, study.tuning.candidates)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -266,6 +266,7 @@ class ShardedReplica:
         reads the same tokens, and has all of it."""
         with capture(self.model, tapped) as seen:
             logits_BTV = self._logits(dropout_keys, tokens_RBT[0], mixed=mixed)
+        forget_gathered(self.model)
         return logits_BTV[None], {path: output[None] for path, output in seen.items()}
 
     def norms(self, gradients: Shards) -> Tensor:
@@ -347,7 +348,7 @@ class ShardedReplica:
 
     def reader(self, *, splits: bool = True) -> Reader:
         """Return the model as an evaluation reads it; see `Reader`."""
-        return Reader(self.model, self._ranks, splits=splits)
+        return Reader(self.model, list(self._parameters.values()), self._ranks, splits=splits)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -373,18 +374,23 @@ class Reader(nn.Module):
     is_sharded = True
     can_cache = False
 
-    def __init__(self, model: nn.Module, ranks: Ranks, *, splits: bool) -> None:
+    def __init__(
+        self, model: nn.Module, shards: Sequence[DTensor], ranks: Ranks, *, splits: bool
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._shards = model, shards
         self._ranks, self._splits = ranks, splits and ranks.size > 1
 
     def forward(self, tokens_WT: Tensor) -> Tensor:
         """tokens_WT int64 -> logits [W, T, V]."""
-        if not self._splits:
-            return self.model(tokens_WT)
         W, S = len(tokens_WT), self._ranks.size
-        padded = torch.cat([tokens_WT, tokens_WT[-1:].expand(-W % S, -1)])
-        mine = self.model(padded[self._ranks.part(len(padded))])
+        if self._splits:
+            padded = torch.cat([tokens_WT, tokens_WT[-1:].expand(-W % S, -1)])
+            tokens_WT = padded[self._ranks.part(len(padded))]
+        mine = self.model(tokens_WT)
+        forget_gathered(self.model)
+        if not self._splits:
+            return mine
         return self._ranks.together(mine, 0)[:W]
 
     @property
@@ -392,6 +398,14 @@ class Reader(nn.Module):
         """What names a draw that nobody knows before these weights are there; of all ranks."""
         sums = [float(part.to_local().detach().double().sum()) for part in self.model.parameters()]
         return str(self._ranks.of_all(sums))
+
+
+def forget_gathered(model: nn.Module) -> None:
+    """Give back weights that a forward pass without a backward one has gathered: the next pass
+    gathers what they are by then."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def rows_of(setting: Setting, size: int) -> int:

@@ -104,7 +104,7 @@ def dry_run(
 
 
 def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list[str]:
-    """The same of an arm whose trials are each one model over `ranks`, by all of them.
+    """Do the same for an arm whose trials are each one model over `ranks`, by all of them.
 
     A step from the same state is made twice and gives equal bits on every rank, and the model reads
     the past alone. Raises ParibusError; also for what is not offered of such a trial.

@@ -118,7 +118,7 @@ def evaluate_heldout_with(
     trial: Trial,
     writes: bool = True,
 ) -> None:
-    """The same with the trial's model at hand; every rank of one over many devices reads, and one
+    """Do it with the trial's model at hand; every rank of one over many devices reads, and one
     `writes`."""
     from paribus.engine.evaluation import evaluate_on, own_measures
     from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length

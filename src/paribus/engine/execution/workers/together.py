@@ -41,7 +41,7 @@ def do(context: WorkerContext, ranks: Ranks, task: Any) -> object:
         case messages.TrainAgain():
             # Bits depend on the number of ranks: nothing is promised of them.
             return messages.Comparison(elsewhere=["way of training: one model over devices"])
-    study, results, device = context.study, context.results, context.device
+    study, results = context.study, context.results
     dataset = context.dataset(study.setting(task.arm).data)
     match task:
         case messages.Check(arm, _, part):
