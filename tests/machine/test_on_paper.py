@@ -90,7 +90,8 @@ def test_more_devices_take_less_each_and_checkpointing_less_again() -> None:
     setting = study().setting("baseline")
     one, eight = (memory(setting, VOCABULARY, devices=n) for n in (1, 8))
     assert one.weights == pytest.approx(8 * eight.weights, abs=32)
-    assert one.gathered == 0 < eight.gathered
+    assert one.gathered == one.weights and 0 < eight.gathered < one.weights / 2
+    assert memory(setting, VOCABULARY, sharded=False).gathered == 0
     lean = memory(setting, VOCABULARY, devices=8, checkpointing=True)
     assert lean.activations < eight.activations / 4 and lean.logits == eight.logits
     large = study({"training.micro_batch": 64, "resources.checkpoint_activations": False})

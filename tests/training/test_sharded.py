@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -284,3 +285,109 @@ def test_nothing_of_the_model_is_held_whole(dataset: Dataset) -> None:
     whole = build_model(rotary.setting("baseline"), dataset.vocab_size)
     for (name, ours), theirs in zip(made.named_buffers(), whole.buffers(), strict=True):
         assert torch.equal(ours, theirs), name
+
+
+# Checkpoints
+
+
+def saved(of: Study, dataset: Dataset, path: Path, ranks: Ranks) -> dict[str, Any]:
+    """Train half of a trial, save it while the other half is trained, and return its end."""
+    from paribus.engine.execution.trial.checkpoints import StackCheckpoints
+    from paribus.engine.execution.trial.sharded_checkpoints import ShardedCheckpoints
+    from paribus.engine.training import MEASURED
+
+    with without_kernels():
+        one = trainer(of, dataset, ranks)
+        replica: Any = one.replicas
+        written = ShardedCheckpoints(StackCheckpoints(path, [("baseline", 1)]), ranks)
+        for _ in range(STEPS // 2):
+            one.step()
+        history = one.history(0)
+        told = {"batch_digest": history.batch_digest, "diverged_at": history.diverged_at}
+        begun = {MEASURED: history.measured}
+        written.begin(one.t, replica.tensors(), begun, identity={}, about={"replicas": [told]})
+        for _ in range(STEPS // 2):  # what is written is of the step that it was begun at
+            one.step()
+            written.settle()
+        written.settle(wait=True)
+        return {"measured": one.history(0).measured, "weights": one.parameters(0)}
+
+
+def resumed(of: Study, dataset: Dataset, path: Path, ranks: Ranks) -> dict[str, Any]:
+    from paribus.engine.execution.trial.checkpoints import Checkpoint, StackCheckpoints
+    from paribus.engine.execution.trial.sharded_checkpoints import ShardedCheckpoints
+    from paribus.engine.training import MEASURED
+
+    with without_kernels():
+        one = trainer(of, dataset, ranks)
+        replica: Any = one.replicas
+        all_of = StackCheckpoints(path, [("baseline", 1)])
+        found = next(iter(all_of.newest_first()))
+        assert isinstance(found, Checkpoint)
+        arrays = ShardedCheckpoints(all_of, ranks).load(found, replica.tensors())
+        (told,) = found.about["replicas"]
+        one.take_up(found.t, arrays[MEASURED], told["batch_digest"], told["diverged_at"], {})
+        assert one.t == STEPS // 2
+        while one.t < STEPS:
+            one.step()
+        return {
+            "measured": one.history(0).measured,
+            "weights": one.parameters(0),
+            "batches": one.batch_digests[0],
+        }
+
+
+@pytest.fixture(scope="module")
+def halfway(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    path = tmp_path_factory.mktemp("halfway")
+    return path, run_ranks(2, partial(saved, study(), dataset, path))[0]
+
+
+def test_a_checkpoint_is_plain_files_that_any_number_of_ranks_goes_on_from(
+    halfway: tuple[Path, Any], alone: dict[str, Any], dataset: Dataset
+) -> None:
+    path, whole = halfway
+    files = {file.suffix for file in path.rglob("*") if file.is_file()}
+    assert files == {".safetensors", ".json"}  # nothing that has to be unpickled
+    (found,) = run_ranks(1, partial(resumed, study(), dataset, path))
+    assert found["batches"] == alone["batches"]
+    np.testing.assert_allclose(found["measured"][:, 0], whole["measured"][:, 0], atol=1e-5)
+    for name, weights in whole["weights"].items():
+        np.testing.assert_allclose(found["weights"][name], weights, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_ranks_goes_on_with_four(
+    halfway: tuple[Path, Any], dataset: Dataset
+) -> None:
+    path, whole = halfway
+    found = run_ranks(4, partial(resumed, study(), dataset, path))[0]
+    np.testing.assert_allclose(found["measured"][:, 0], whole["measured"][:, 0], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_ranks_go_on_to_the_same_bits(halfway: tuple[Path, Any], dataset: Dataset) -> None:
+    path, whole = halfway
+    found = run_ranks(2, partial(resumed, study(), dataset, path))[0]
+    np.testing.assert_array_equal(found["measured"], whole["measured"])
+    for name, weights in whole["weights"].items():
+        np.testing.assert_array_equal(found["weights"][name], weights)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_told(halfway: tuple[Path, Any], dataset: Dataset) -> None:
+    path, _ = halfway
+    copy = path.with_name("damaged")
+    shutil.copytree(path, copy)
+    shard = next(copy.rglob("tensors/*.safetensors"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+
+    def refused(ranks: Ranks) -> str:
+        with pytest.raises(ParibusError) as caught:
+            resumed(study(), dataset, copy, ranks)
+        return str(caught.value)
+
+    for said in run_ranks(2, refused):
+        assert "is not what was written" in said

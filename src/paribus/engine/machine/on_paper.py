@@ -191,7 +191,7 @@ class Memory:
     Attributes:
         weights, gradients, optimizer: of the parameters that lie here.
         gathered: weights that come from other devices for the block at work, and the next one, and
-            their gradients; of a trial on one device, nothing.
+            their gradients; of one device a copy of all, and nothing where trials are side by side.
         activations: what blocks keep for the backward pass.
         logits: and their gradients.
     """
@@ -245,6 +245,8 @@ def memory(
     kept = of.layers * STREAM * model.d_model + block if checkpointing else of.layers * block
     ends = 3 * STREAM * model.d_model  # the embedding stage, and the last norm's two sides
     gathered = 2 * WEIGHT * (2 * of.block + of.shared) if devices > 1 else 0
+    if sharded and devices == 1:  # gathered once, and kept, as nobody else has any of it
+        gathered = WEIGHT * of.all
     return Memory(
         weights=WEIGHT * here,
         gradients=WEIGHT * here * (1 if sharded else 2),

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 # Between tasks ranks wait for what rank 0 is asked: who starts them decides how long.
@@ -46,28 +47,26 @@ class Ranks:
     def meet(cls, device: torch.device) -> Ranks:
         """Meet all others; waits for them. The environment says where, as torchrun sets it."""
         dist.init_process_group(BACKENDS[device.type], timeout=PATIENCE)
-        size = dist.get_world_size()
-        mesh = init_device_mesh(device.type, (size,))
-        talk, files = (
-            dist.new_group(backend="gloo", timeout=PATIENCE, group_desc=name)
-            for name in ("talk", "files")
-        )
-        return cls(dist.get_rank(), size, device, mesh, talk, files)
+        return cls._of_all(device)
 
     @classmethod
     def alone(cls, device: torch.device) -> Ranks:
         """Be the only one, in a process that nobody has told of others."""
-        store = dist.HashStore()
+        store = HashStore()
         dist.init_process_group(
             BACKENDS[device.type], store=store, rank=0, world_size=1, timeout=PATIENCE
         )
-        return cls._of_one(device)
+        return cls._of_all(device)
 
     @classmethod
-    def _of_one(cls, device: torch.device) -> Ranks:
-        mesh = init_device_mesh(device.type, (1,))
-        talk, files = (dist.new_group(backend="gloo") for _ in range(2))
-        return cls(0, 1, device, mesh, talk, files)
+    def _of_all(cls, device: torch.device) -> Ranks:
+        size = dist.get_world_size()
+        mesh = init_device_mesh(device.type, (size,))
+        groups: list[Any] = [
+            dist.new_group(backend="gloo", timeout=PATIENCE, group_desc=name)
+            for name in ("talk", "files")
+        ]
+        return cls(dist.get_rank(), size, device, mesh, *groups)
 
     @property
     def is_first(self) -> bool:

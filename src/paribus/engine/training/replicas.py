@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
-from paribus.engine.rows import Rows
+from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
@@ -54,7 +54,7 @@ class ForwardBackward(NamedTuple):
 
     losses: Tensor
     objectives: Tensor
-    gradients: Rows
+    gradients: Weights
     outputs: dict[str, Tensor]
 
 

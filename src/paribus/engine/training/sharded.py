@@ -13,6 +13,7 @@ Axes: R replicas (one), B batch, T time, V vocabulary, S ranks.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -46,6 +47,9 @@ from paribus.engine.training.replicas import (
 )
 from paribus.engine.training.state import WEIGHTS
 from paribus.errors import ParibusError
+
+# Logits of a compiled product are a view; nobody writes to them, which losses are held to.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
 
 TRIED = 64  # numbers of a row that an optimizer is tried on
 TOLERANCE = 1e-6

@@ -221,9 +221,10 @@ class Trainer:
         if self.ranks is not None:
             self._sharded.load(weights)
             return
+        stacked: Any = self.replicas
         for replica in range(len(self.seeds)):
             named = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
-            self.replicas.load(replica, named)
+            stacked.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
         """Return the present weights of one replica by parameter name, float32.
@@ -268,8 +269,9 @@ class Trainer:
             }
             require_shapes(state.arrays, {**expected, **more})
         self.t = steps.pop()
+        stacked: Any = self.replicas
         for r, state in enumerate(states):
-            self.replicas.load(r, {name: state.arrays[name] for name in expected})
+            stacked.load(r, {name: state.arrays[name] for name in expected})
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
@@ -309,11 +311,6 @@ class Trainer:
     def scaling_arrays(self) -> dict[str, np.ndarray]:
         """What loss scaling goes on from; nothing where there is none."""
         return self._scaling.arrays(0) if self._scaling else {}
-
-    @property
-    def n_columns(self) -> int:
-        """Numbers that a step measures."""
-        return len(self.columns) + len(self.probe_columns)
 
 
 def sharded_replica(

@@ -62,10 +62,14 @@ class ShardedTrial(Stack):
 
     def _newest_first(self) -> list[Any]:
         """Return the checkpoints that rank 0 sees, on all ranks."""
-        steps = [found.t for found in self.checkpoints.newest_first() if hasattr(found, "t")]
-        first = self._ranks.of_all(steps)[0]
-        seen = list(self.checkpoints.newest_first())
-        return [one for one in seen if getattr(one, "t", None) in (None, *first)]
+        seen: list[Any] = list(self.checkpoints.newest_first())
+        steps = [getattr(found, "t", None) for found in seen]
+        if any(of != steps for of in self._ranks.of_all(steps)):
+            raise ParibusError(
+                f"ranks see other checkpoints in {self.checkpoints.path}; a results folder has to "
+                "be on a file system that all of them share"
+            )
+        return seen
 
     def checkpoint(self, seconds: float) -> None:
         """Begin to save, on whose training `seconds` were spent; training may go on."""

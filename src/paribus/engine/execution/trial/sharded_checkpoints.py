@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from paribus.engine.execution.trial.checkpoints import (
     Checkpoint,
@@ -72,7 +76,7 @@ class ShardedCheckpoints:
         if self._ranks.device.type == "cpu":  # what is on a GPU is copied on its way to the host
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         writer = HuggingFaceStorageWriter(str(inner), save_distributed=True)
-        saved: Any = dcp.async_save(
+        saved: Any = async_save(
             dict(tensors), storage_writer=writer, process_group=self._ranks.files
         )
         rank = self._ranks.rank
@@ -133,7 +137,7 @@ class ShardedCheckpoints:
                 arrays |= read_arrays(found.path / Path(name).name, sha256)
         try:
             reader = HuggingFaceStorageReader(str(found.path / TENSORS))
-            dcp.load(dict(tensors), storage_reader=reader, process_group=self._ranks.files)
+            load(dict(tensors), storage_reader=reader, process_group=self._ranks.files)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         problem = next((one for one in self._ranks.of_all(problem) if one), "")
