@@ -14,7 +14,14 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.checks.repeat import retrain
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
-from paribus.engine.execution.start import Tried, as_registered, described, read_data, start
+from paribus.engine.execution.start import (
+    Tried,
+    as_registered,
+    described,
+    read_data,
+    start,
+    tried_alone,
+)
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.timing.interleaved_timing import time_in_turn
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
@@ -208,9 +215,9 @@ def _register(
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with options.pool(study, folder, held) as pool:
+    with options.pool(tried_alone(study, datasets, options.device), folder, held) as pool:
         given = (pool, folder, study, datasets, options.workers, None, n_tried, options.tried)
-        return start(*given)[0]
+        return start(*given, briefly=True)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:

@@ -125,6 +125,21 @@ def sizes(setting: Setting, vocab_size: int) -> Sizes:
     )
 
 
+DRY_STEPS = 6  # passes of some rows, all in all
+CPU_FLOPS = 2e10  # per second, of a slow core
+LONGEST_DRY_RUN = 60.0  # seconds
+
+
+def is_large(setting: Setting, vocab_size: int, rows: int) -> bool:
+    """Tell whether a dry run of so many rows takes a core more than a minute; of parts whose size
+    is not known, no."""
+    try:
+        flops = flops_per_token(setting, vocab_size) * rows * setting.data.seq_len * DRY_STEPS
+    except ParibusError:
+        return False
+    return flops > CPU_FLOPS * LONGEST_DRY_RUN
+
+
 def inner_width(setting: Setting) -> tuple[int, int]:
     """Return the inner width of the MLP, and how many matrices it has (Shazeer 2020)."""
     model = setting.model

@@ -382,7 +382,8 @@ class Reader(nn.Module):
         self, model: nn.Module, shards: Sequence[DTensor], ranks: Ranks, *, splits: bool
     ) -> None:
         super().__init__()
-        self.model, self._shards = model, shards
+        self.model = model
+        self._shards: Any = shards
         self._ranks, self._splits = ranks, splits and ranks.size > 1
 
     def forward(self, tokens_WT: Tensor) -> Tensor:
@@ -400,7 +401,7 @@ class Reader(nn.Module):
     @property
     def key(self) -> str:
         """What names a draw that nobody knows before these weights are there; of all ranks."""
-        sums = [float(part.to_local().detach().double().sum()) for part in self.model.parameters()]
+        sums = [float(part.to_local().detach().double().sum()) for part in self._shards]
         return str(self._ranks.of_all(sums))
 
 

@@ -36,9 +36,13 @@ from paribus.engine.model import (
     unused_positions,
 )
 from paribus.engine.model.build import shapes_of
+from paribus.engine.observation import is_there
+from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
+from paribus.engine.training.groups import parameter_groups
+from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
 from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
@@ -71,6 +75,8 @@ def dry_run(
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
     own = step_code(study, arm)
+    if part == "shapes":
+        return by_shapes(study, arm, dataset)
     require_room(setting, dataset.vocab_size, device, arm)
     try:
         with same_settings(f"a step of {where}"):
@@ -101,6 +107,37 @@ def dry_run(
             f"{where}{in_brackets(step_code(study, arm))} fails in a dry run of one step: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
+    """Try `arm` without computing anything: its parts, optimizer, loss and probes are found and fit
+    each other's shapes. For models with which a dry run here would take minutes.
+
+    Returns what the user is to be warned of. Raises ParibusError.
+    """
+    setting, where = study.setting(arm), f"arm '{arm}'"
+    model = build_model(setting, dataset.vocab_size, study.folder, device="meta")
+    tokens_BT = torch.zeros(FEW_ROWS, setting.data.seq_len, dtype=torch.int64, device="meta")
+    logits = model(tokens_BT)
+    expected = (*tokens_BT.shape, dataset.vocab_size)
+    if logits.shape != expected:
+        raise ParibusError(f"{where} gives logits {tuple(logits.shape)}, and not {expected}")
+    groups = parameter_groups([setting], model, study.folder)
+    find_loss(setting.training.loss, study.folder)
+    for probe in study_probes(study):
+        is_there(probe, model, setting)
+    size = study.resources.devices_per_trial
+    if size is not None:
+        from paribus.engine.training.sharded import require_shardable, rows_of
+
+        rows_of(setting, size)
+        require_shardable(groups)
+    return [
+        f"{where} was tried by its shapes alone, as a step here would take minutes: that it gives "
+        "equal bits when repeated and reads the past alone is tried where it is trained",
+        *undeclared_projections(model, setting),
+        *unused_positions(model, setting),
+    ]
 
 
 def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list[str]:

@@ -263,8 +263,9 @@ def do_together(context: WorkerContext, ranks: Ranks, task: Any) -> object:
     from paribus.engine.execution.workers import together
     from paribus.engine.execution.workers.worker import do
 
-    is_of_each = isinstance(task, messages.Adopt | messages.Declare | messages.Rest)
-    return do(context, task) if is_of_each else together.do(context, ranks, task)
+    if type(task) in (messages.Adopt, messages.Declare, messages.Rest):
+        return do(context, task)
+    return together.do(context, ranks, task)
 
 
 if __name__ == "__main__":

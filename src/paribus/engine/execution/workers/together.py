@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset, batch
-from paribus.engine.execution.checks.dry_run import dry_run_over
+from paribus.engine.execution.checks.dry_run import by_shapes, dry_run_over
 from paribus.engine.execution.evaluate import answer_tasks_with
 from paribus.engine.execution.trial.heldout_part import evaluate_heldout_with
 from paribus.engine.execution.trial.record import finite
@@ -44,6 +44,8 @@ def do(context: WorkerContext, ranks: Ranks, task: Any) -> object:
     study, results = context.study, context.results
     dataset = context.dataset(study.setting(task.arm).data)
     match task:
+        case messages.Check(arm, _, "shapes"):
+            return messages.Findings(by_shapes(study, arm, dataset))
         case messages.Check(arm, _, part):
             found = [] if part == "reading" else dry_run_over(study, arm, dataset, ranks)
             return messages.Findings(found)
