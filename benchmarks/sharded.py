@@ -130,9 +130,8 @@ def main() -> int:
     medians = {name: statistics.median(found) for name, found in seconds.items()}
     apart = max(abs(a - b) for a, b in zip(losses["stacked"], losses["sharded"], strict=True))
     ratio = medians["sharded"] / medians["stacked"]
-    print(
-        f"{parameters:,} parameters, {setting.training.precision}, {environment(device, 1)['device']}"
-    )
+    where = environment(device, 1)["device"]
+    print(f"{parameters:,} parameters, {setting.training.precision}, {where}")
     for name in names:
         line = f"{name}: {medians[name] * 1e3:,.1f} ms a step"
         line += f" ({min(seconds[name]) * 1e3:,.1f} to {max(seconds[name]) * 1e3:,.1f})"

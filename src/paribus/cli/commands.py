@@ -21,6 +21,7 @@ from paribus.cli.options import (
     Overrides,
     Planned,
     ResultsPath,
+    Shrink,
     StackSize,
     StudyName,
     Trust,
@@ -159,13 +160,14 @@ def check(
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
+    shrink: Shrink = False,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Try one step of every arm; refuse whatever `run` would refuse."""
     import tempfile
 
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust, where, shrink=shrink)
     from paribus.cli import as_json, printed
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
@@ -226,10 +228,11 @@ def run(
     limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
+    shrink: Shrink = False,
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, decide, report; run it again to continue."""
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust, where, shrink=shrink)
     from paribus.cli import printed
     from paribus.results import extended
     from paribus.trainers import results_folder
@@ -473,7 +476,14 @@ def _require_stacked(study: Study, what: str) -> None:
     require_stacked(study, what)
 
 
-def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
+def _load(
+    name: str,
+    overrides: list[str] | None,
+    trust: bool,
+    where: Where | None,
+    *,
+    shrink: bool = False,
+) -> Study:
     """Return the study; its workers begin to import what they need, and this process after it.
 
     What is imported up here would be waited for before they begin: the rest is, in each verb.
@@ -488,6 +498,10 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
         where.warm_up()
     from paribus.decision import find_rule
 
+    if shrink:
+        from paribus.engine.execution.shrink import shrunk
+
+        loaded = shrunk(loaded)
     find_rule(loaded)  # a rule that is none is told at once
     return loaded
 

@@ -653,7 +653,7 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
     told = {
         "parameters": f"{base.parameters:,}",
         "vocabulary": f"{paper.vocabulary:,}"
-        + (" (assumed: GPT-2's; the tokenizer is not there)" if paper.assumed else ""),
+        + (" (assumed, GPT-2's: its text or tokenizer tells)" if paper.assumed else ""),
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
         "tokens in all": f"{paper.tokens:,}",
         "FLOPs per token (6 N + 12 L D T)": f"{base.flops / base.tokens:.4g}",

@@ -133,8 +133,8 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
         rows_of(setting, size)
         require_shardable(groups)
     return [
-        f"{where} was tried by its shapes alone, as a step here would take minutes: that it gives "
-        "equal bits when repeated and reads the past alone is tried where it is trained",
+        "arms were tried by their shapes alone, as a step here would take minutes: that they give "
+        "equal bits when repeated and read the past alone is tried where they are trained",
         *undeclared_projections(model, setting),
         *unused_positions(model, setting),
     ]
