@@ -15,6 +15,11 @@ tunes a second key as well: a warmup that moves the best rate and has a best val
 are tried with a grid of five rates by three warmups, each arm then at the vertex along the rates
 with its best warmup; or with 16 Sobol points, each arm at its best one, with the error of redrawn
 tuning seeds. "moved" arms have other best rates and other best warmups.
+
+    python benchmarks/choice.py anew [STUDIES]
+
+tunes each arm anew for every verdict seed, on 1 or 3 tuning seeds each (`inference.choice =
+"replicated"`), and compares the arms by the plain paired t.
 """
 
 import math
@@ -172,8 +177,43 @@ def several(studies: int) -> None:
                     print(f"{regime}, {seeds}, {space}, {arms}: {line}", flush=True)
 
 
+def differences_anew(rng, regime, seeds, moved, noisier, effect, studies):
+    """Return differences [studies, verdict seeds] of arms that are tuned anew for every seed."""
+    mean, _, spread = REGIMES[regime]  # what both arms share at a seed cancels in each difference
+    curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
+    offset, shift = rng.uniform(size=studies), rng.choice([-1, 1], studies) * moved
+    found = []
+    for arm in (0, 1):
+        grid = np.arange(RATES) + (offset + shift * arm)[:, None]
+        place = np.clip(grid, 0.0, 7.0)[:, None]
+        loss, sd = curve(place) + effect * arm, noise(place) * (noisier if arm else 1.0)
+        shape = (studies, max(SIZES), RATES)
+        tried = loss + sd / math.sqrt(seeds) * rng.standard_normal(shape)
+        runs = loss + sd * rng.standard_normal(shape)
+        best = tried.argmin(2)[..., None]
+        found.append(np.take_along_axis(runs, best, 2)[..., 0])
+    return found[1] - found[0]
+
+
+def anew(studies: int) -> None:
+    """Print the table of arms that are tuned anew for every verdict seed."""
+    print("regime, tuning seeds of each verdict seed, arms: at n =", *SIZES, flush=True)
+    cells = [(arms, *about, 0.0) for arms, about in ARMS.items()]
+    for regime in REGIMES:
+        for seeds in (1, 3):
+            for arms, moved, noisier, effect in [*cells, ("power", 0.0, 1.0, MARGIN)]:
+                rng = np.random.default_rng([seeds, len(arms), len(regime)])
+                d = differences_anew(rng, regime, seeds, moved, noisier, effect, studies)
+                p = [stats.ttest_1samp(d[:, :n], 0.0, axis=1).pvalue for n in SIZES]
+                rates = "  ".join(f"{100 * np.mean(one < 0.05):4.1f}" for one in p)
+                print(f"{regime}, {seeds}, {arms}: {rates}", flush=True)
+
+
 def main() -> None:
     """Print the table."""
+    if sys.argv[1:2] == ["anew"]:
+        anew(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
+        return
     if sys.argv[1:2] == ["several"]:
         several(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
         return
@@ -199,4 +239,5 @@ def main() -> None:
             print(f"{regime}, {seeds}, effect {MARGIN}: {line}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """What parts of your own are written with: one import for every site that a study can name.
 
-    from paribus.extend import Options, loss, measure, optimizer, probe, task
+    from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 
 Each name is loaded when it is asked for; those of the engine need `pip install 'paribus[train]'`.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
-    from paribus.engine.training import Options, Update, loss, optimizer
+    from paribus.engine.training import Moment, Options, Update, loss, optimizer, schedule
     from paribus.metric import ItemSums, Metric
     from paribus.study import Study
     from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
@@ -35,6 +35,7 @@ _HOMES = {
     "ItemSums": "paribus.metric",
     "KeyValueCache": "paribus.engine.model",
     "Metric": "paribus.metric",
+    "Moment": "paribus.engine.training",
     "ModelConfig": "paribus.engine.model",
     "Options": "paribus.study.choices",
     "PipedProcess": "paribus.engine.execution.backends",
@@ -56,6 +57,7 @@ _HOMES = {
     "optimizer": "paribus.engine.training",
     "part": "paribus.engine.model",
     "probe": "paribus.engine.probes",
+    "schedule": "paribus.engine.training",
     "study_positions": "paribus.engine.model",
     "task": "paribus.engine.tasks",
 }
@@ -72,6 +74,7 @@ __all__ = [
     "KeyValueCache",
     "Metric",
     "ModelConfig",
+    "Moment",
     "Options",
     "PipedProcess",
     "Predictions",
@@ -91,6 +94,7 @@ __all__ = [
     "optimizer",
     "part",
     "probe",
+    "schedule",
     "study_positions",
     "task",
 ]

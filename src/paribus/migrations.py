@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 6  # of what is written now
+SCHEMA = 7  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -324,6 +324,7 @@ _CHANGED = {
         4: {"choice", "chosen"},
         5: {"both_texts", "reuse"},
         6: {"other_text", "sensitivities"},
+        7: {"tuned_by_seed"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},

@@ -111,6 +111,20 @@ def test_a_failed_idea_is_counted_and_so_is_one_that_was_given_up(campaign) -> N
         give_up(campaign, "good")
 
 
+def test_an_idea_that_goes_on_is_not_closed_by_a_slip(campaign) -> None:
+    Path("stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        try_idea(campaign, "x", {"set": {"toy.gain": 0.1, "toy.stops": True}})
+    Path("stop").unlink()
+    text = Path("trainer.py").read_text()
+    Path("trainer.py").write_text(text + "def typo(")
+    with pytest.raises(ParibusError, match="trainer"):
+        try_idea(campaign, "x")
+    assert campaign.ideas["x"].state == "screening"
+    Path("trainer.py").write_text(text)
+    assert try_idea(campaign, "x").state == "kept"
+
+
 def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path) -> None:
     arm = {"set": {"toy.gain": 0.1, "toy.stops": True}}
     Path("stop").touch()
@@ -227,6 +241,11 @@ def test_the_verbs(campaign) -> None:
         ("try", "night", "x", "--arm", "none.toml"),
         ("try", "night", "x", "--set", "toy.gain=1.0", "--budget", "soon"),
         ("try", "night", "x", "--set", "toy.gain=1.0", "--max-trials", "0"),
+        ("try", "night", "x", "--set", "toy.gain=1.0", "--workers", "0"),
+        ("try", "night", "x", "--set", "toy.gian=1.0"),
+        ("try", "night", "x", "--set", "toy.gain"),
+        ("try", "night", "x", "--arm", "night"),
+        ("try", "night", "x", "--arm", "study.toml"),
     ],
 )
 def test_bad_input_is_a_line_and_leaves_nothing(campaign, words) -> None:

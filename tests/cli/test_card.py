@@ -11,9 +11,12 @@ from unittest.mock import patch
 
 import pytest
 
+from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.cli.options import console
-from paribus.decision import WORDS
+from paribus.decision import WORDS, decide
+from paribus.report.card import card
+from paribus.results import load_results
 
 from ..conftest import studies_in
 from ..fabricated import write_results
@@ -83,6 +86,23 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> 
     assert "By the rule superiority: adopt b-good and d-better." in out
     assert "20 of 20 trials" not in out and "25 of 25 trials" in out
     assert verb("analyse", results)[1] == out
+
+
+def test_same_shows_its_margin_on_every_card(results: Path) -> None:
+    found = analyse(load_results(results))
+    shown = card(found, decide(found))
+    notes = {row.word: row.note for rows in shown.blocks.values() for row in rows}
+    assert "±0.02" in notes["SAME"] and "±" not in notes["BETTER"] + notes["WORSE"]
+    assert verb("report", results, "--no-paper")[0] == 0
+    (page,) = results.glob("*.html")
+    forms = verb("decide", results)[1], page.read_text(), found._repr_html_()
+    assert all("±0.02" in one for one in forms)
+
+
+def test_help_lists_the_words_and_codes_in_their_order() -> None:
+    told = " ".join(verb("decide", "--help")[1].replace("│", " ").split())
+    listed = ", ".join(f"{says.exit_code} {word}" for word, says in WORDS.items())
+    assert listed in told
 
 
 def test_json_stands_alone_on_standard_output(results: Path) -> None:

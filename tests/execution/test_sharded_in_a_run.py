@@ -59,7 +59,7 @@ def test_the_ladder_shrinks_to_the_same_questions(
 
 def test_arms_of_other_sizes_are_not_shrunk() -> None:
     of = study(arms={"baseline": {}, "wide": {"set": {"model.d_model": 32}}})
-    with pytest.raises(ParibusError, match="arm 'wide' sets model.d_model"):
+    with pytest.raises(ParibusError, match=r"arm 'wide' sets model\.d_model"):
         shrunk(of)
 
 

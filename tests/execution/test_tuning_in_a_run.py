@@ -27,6 +27,7 @@ from paribus.engine.execution.following import Progress
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
+from paribus.report import write_report
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.extension import _require_tested
@@ -38,6 +39,7 @@ from ..conftest import SMALL, studies_in
 
 Maker = Callable[..., Study]
 RATE = "training.optimizer.learning_rate"
+WARMUP = "training.schedule.warmup"
 TABLES: dict[str, Any] = {
     "data": SMALL["data"] | {"test_fraction": 0.1},
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
@@ -315,3 +317,28 @@ def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Pa
     seen = shown([view.picture()])
     assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
     assert not view.is_done
+
+
+@pytest.mark.slow
+def test_every_seed_may_be_tuned_anew_up_to_each_look(small_study: Maker, tmp_path: Path) -> None:
+    tables = TABLES | {
+        "arms": {"baseline": {}, "again": {"set": {"model.init.salt": 1}}},  # nothing is found
+        "endpoints": [{"metric": "validation_loss", "primary": True, "margin": 1e-6}],
+        "seeds": {"looks": [5, 6], "futility": 0.0},
+        "tuning": {"seeds": [101], "grid": {RATE: [1e-4, 1e-2], WARMUP: [0, 3]}},
+        "inference": {"choice": "replicated"},
+    }
+    results = paribus.run(small_study(**tables), tmp_path / "r", workers=2)
+    plan, folder = results.study.tuning, ResultsFolder(results.path)
+    assert plan is not None and not results.unfinished
+    assert len(folder.tuning_rounds) == len(results.arms_by_seed) == 6 and len(results.looks) == 2
+    for (arm, seed), trial in results.trials.items():
+        ours = trial["setting"]["training"]
+        there = {RATE: ours["optimizer"]["learning_rate"], WARMUP: ours["schedule"]["warmup"]}
+        assert there == plan.chosen_by_seed[str(seed)][arm]
+    assert verify(results.path, trials=True, folder=tmp_path).findings == ()
+    analysis = analyse(results)
+    assert analysis.unregistered == "" and analysis.text
+    assert all(c.state != "broken" for c in analysis.controls)
+    report = write_report(results, analysis, decide(analysis))
+    assert "tuned anew for each of" in report.read_text()

@@ -82,7 +82,7 @@ RULE = {"smoothing_steps": 2, "median_steps": 3, "mad_multiplier": 4, "spike_ste
         lambda: st.item_deltas([TASK], [np.zeros((3, 5))]),
         lambda: st.learning_rate_sensitivity([1.0, 2.0], [3.0]),
         lambda: st.learning_rate_sensitivity([[math.nan, 4.0]], [3.0]),
-        lambda: st.stability_events([1.0, 2.0], **RULE),
+        lambda: st.stability_events([[1.0, 2.0]], **RULE),
     ],
 )
 def test_bad_parameters_raise_one_line(call) -> None:

@@ -41,6 +41,13 @@ def test_spikes_need_consecutive_steps_and_are_counted_once_each() -> None:
     assert not events.diverged
 
 
+def test_a_short_run_has_no_spike_and_can_diverge() -> None:
+    assert not stability_events([3.0, 9.0, 2.0], **RULE).spiked
+    assert not stability_events([3.0, 2.5, 2.0], **RULE).diverged
+    grows = stability_events([3.0, 4.0, 5.0], **RULE)
+    assert grows.diverged and grows.final_smoothed_loss == pytest.approx(4.0)
+
+
 def test_a_spike_as_the_run_ends_counts() -> None:
     curve = falling_curve()
     curve[-3:] += 3
@@ -69,6 +76,8 @@ def test_ending_above_the_initial_loss_is_divergence() -> None:
     curve = falling_curve()
     curve[-5:] = curve[0]
     assert not stability_events(curve, **RULE).diverged  # equal is not above
+    for loss in np.random.default_rng(3).uniform(1, 9, 100):  # nor by a rounded mean
+        assert not stability_events(np.full(curve.size, loss), **RULE).diverged
     curve[-1] += 0.01
     assert stability_events(curve, **RULE).diverged
 

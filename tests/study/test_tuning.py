@@ -61,7 +61,6 @@ def plan(**tables: Any) -> dict[str, Any]:
         ({"method": "sobol", "trials": 4}, "the space has 3 candidates"),
         ({"method": "bayes"}, "tuning.method"),
         ({"chosen": {"baseline": {RATE: 1e-3, DECAY: 0.1}}}, "written when the tuning is done"),
-        ({"iterations": 2}, "too few to judge stability"),
         ({"seads": [1]}, "unknown key 'tuning.seads'"),
         (
             {"grid": {"training": {"optimizer": {"learning_rate": [1e-3, 1e-2]}}}},
@@ -82,6 +81,12 @@ def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_stu
     with pytest.raises(ParibusError, match=re.escape(line)) as refused:
         small_study(tuning=plan(**changed))
     assert "\n" not in str(refused.value)
+
+
+def test_only_a_stability_gate_needs_tuning_trials_that_show_spikes(small_study: Maker) -> None:
+    assert small_study(tuning=plan(iterations=2)).tuning is not None
+    with pytest.raises(ParibusError, match="too few to judge stability"):
+        small_study(tuning=plan(iterations=2), decision={"rule": "stability_gate"})
 
 
 def test_a_range_that_is_none_is_refused(small_study: Maker) -> None:

@@ -234,6 +234,8 @@ def test_what_could_not_be_judged_is_refused_when_it_is_given(
     text = (folder / "toy.py").read_text()
     assert old in text
     (folder / "toy.py").write_text(text.replace(old, new))
+    gated = STUDY.partition("[tuning]")[0] + '[decision]\nrule = "stability_gate"\n'
+    (folder / "study.toml").write_text(gated + 'unreachable = "accept"\n')
     code, _, err = verb("run", "study.toml", "--results", "r")
     assert code == 2 and words in err and err.count("\n") == 1
     assert not list((folder / "r").rglob("manifest.json"))

@@ -209,7 +209,7 @@ def test_too_little_memory_is_not_taken_for_that(recorder: Record) -> None:
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(Broken, "__exit__", lambda self, *exception: None)
     with monkeypatch.context(), pytest.raises(torch.OutOfMemoryError):
-        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 4))
+        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 5))
     monkeypatch.undo()
 
 

@@ -21,7 +21,7 @@ from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import tuned, why_not_these_values
+from paribus.analysis.tuning import tuned, tuned_by_seed, why_not_these_values
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -71,6 +71,7 @@ def analyse_table(
 ) -> Analysis:
     """Return the same of scores that have been read; the others are as `Analysis` has them."""
     study, tuning = table.results.study, tuned(table.results)
+    by_seed = tuned_by_seed(table.results)
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out, tried = [], [], tried_before(table)
     for endpoint in study.endpoints:
@@ -81,7 +82,7 @@ def analyse_table(
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
-        unregistered=unregistered or why_not_these_values(study, tuning),
+        unregistered=unregistered or why_not_these_values(study, tuning, by_seed),
         late_seeds=late_seeds,
         controls=table.controls,
         summaries=tuple(
@@ -102,6 +103,7 @@ def analyse_table(
         text=text,
         untested=untested,
         tuned=tuning,
+        tuned_by_seed=by_seed,
         looks=table.looks,
         along=tuple(along(table)),
     )

@@ -128,7 +128,7 @@ def detectable(
 
 def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
     """Return the SD that the choice of tuned values would have here, by contrast of the pilot."""
-    if study.tuning is None or study.inference.choice == "fixed":
+    if study.tuning is None or study.inference.choice in ("fixed", "replicated"):
         return {}
     return {
         (c.arm, c.reference): c.choice.error * math.sqrt(c.choice.n_seeds / len(study.tuning.seeds))

@@ -404,6 +404,8 @@ class Analysis(Shown, Result):
         text: of which text held-out scores are, where a test part is sealed; else empty.
         untested: why they are not of it though every trial is finished; empty where they are.
         later_stage: why it is of the first of two stages alone; empty where it is of all.
+        tuned: the tuning of the arms; None where nothing is tuned, or each seed anew.
+        tuned_by_seed: the same of every verdict seed, where each is tuned anew.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
@@ -429,6 +431,7 @@ class Analysis(Shown, Result):
     later_stage: str = ""
     text: str = ""
     tuned: Tuned | None = None
+    tuned_by_seed: dict[int, Tuned] = field(default_factory=dict)
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
     reuse: Reuse | None = field(default=None, repr=False)

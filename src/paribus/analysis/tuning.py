@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from paribus.study import (
     at_edges,
     further_candidates,
     in_words,
+    of_arms,
     open_edges,
     tuning_study,
 )
@@ -256,9 +258,11 @@ def _plan(study: Study) -> Tuning:
     return study.tuning
 
 
-def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
+def tuning_record(
+    study: Study, rounds: Sequence[Results], seed: int | None = None
+) -> dict[str, Any]:
     """Return what tuning.json holds: every trial, the choice of each arm, its rule, and what is
-    open.
+    open; of a study that tunes each verdict seed anew, what it says of one `seed`.
 
     Raises ParibusError where the tuning is not done.
     """
@@ -266,6 +270,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
     if tried is None or next_candidates(study, tried):
         raise ParibusError(f"the tuning of '{study.name}' is not finished; run the study again")
     values = chosen_values(study, tried)
+    home = f"{FOLDER}/" if seed is None else f"{FOLDER}/seed-{seed}/"
     return {
         "select": tuning.select,
         "better": tried.better,
@@ -273,7 +278,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
         "rounds": [
-            {"folder": f"{FOLDER}/{number}", "candidates": size, "root": results.root}
+            {"folder": f"{home}{number}", "candidates": size, "root": results.root}
             for number, (size, results) in enumerate(zip(tried.sizes, rounds, strict=True), 1)
         ],
         "trials": [
@@ -293,6 +298,11 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
         },
         "caveats": caveats(tuning, tried),
     }
+
+
+def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
+    """Return what was chosen for each arm, as tuning.json says."""
+    return {arm: one["values"] for arm, one in record["chosen"].items()}
 
 
 def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
@@ -555,11 +565,24 @@ class Tuned(Result):
 
 def tuned(results: Results) -> Tuned | None:
     """Return the tuning of `results`; None where nothing is tuned, or the tuning is not
-    finished."""
-    study = results.study
+    finished, or each seed is tuned anew (`tuned_by_seed`)."""
+    if results.study.tunes_anew:
+        return None
+    return _tuned(results.study, results.tuning_rounds)
+
+
+def tuned_by_seed(results: Results) -> dict[int, Tuned]:
+    """Return the tuning of every verdict seed, where each is tuned anew, and is finished."""
+    study, found = results.study, {}
+    for seed, arms in results.arms_by_seed.items() if study.tunes_anew else ():
+        if one := _tuned(of_arms(study.at(seed), arms), results.rounds_of(seed)):
+            found[seed] = one
+    return found
+
+
+def _tuned(study: Study, rounds: Sequence[Results]) -> Tuned | None:
     if study.tuning is None:
         return None
-    rounds = results.tuning_rounds
     if not rounds or rounds[-1].unfinished:
         return None
     tried = tried_in(study, rounds)
@@ -588,17 +611,24 @@ def tuned(results: Results) -> Tuned | None:
     )
 
 
-def why_not_these_values(study: Study, found: Tuned | None) -> str:
+def why_not_these_values(
+    study: Study, found: Tuned | None, by_seed: Mapping[int, Tuned] = MappingProxyType({})
+) -> str:
     """Why the values of the study's arms are not those that its tuning trials, `found`, choose;
-    empty where they are, and where nothing was chosen."""
-    if study.tuning is None or not study.tuning.chosen:
+    empty where they are, and where nothing was chosen. `by_seed` is of one that tunes each anew."""
+    if study.tuning is None:
         return ""
-    if found is None:
-        return "the tuning trials that chose the values of the arms are not there"
-    for arm, values in study.tuning.chosen.items():
-        best = found.chosen[arm]
-        if not agree(values, best):
-            return f"{arm} has {in_words(values)}, and the tuning trials choose {in_words(best)}"
+    stated = [("", found, study.tuning.chosen)] if study.tuning.chosen else []
+    for seed, chosen in study.tuning.chosen_by_seed.items():
+        stated.append((f" at seed {seed}", by_seed.get(int(seed)), chosen))
+    for where, there, chosen in stated:
+        if there is None:
+            return f"the tuning trials that chose the values of the arms{where} are not there"
+        for arm, values in chosen.items():
+            best = there.chosen.get(arm)
+            if best is None or not agree(values, best):
+                told = in_words(best) if best else "nothing"
+                return f"{arm} has {in_words(values)}{where}, and the tuning trials choose {told}"
     return ""
 
 

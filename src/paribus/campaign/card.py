@@ -91,21 +91,22 @@ def _standing(campaign: Campaign) -> Iterator[str]:
     if (r := campaign.correlation) is not None:
         yield f"Their changes correlate by {r:.2f} over seeds, as they share a baseline."
     if campaign.ended is not None:
-        yield from _ended(campaign.ended)
+        yield from _ended(campaign.ended, campaign.study.primary.margin)
     elif campaign.is_ending:
         yield "It is ending: run `paribus campaign end` again."
     else:
         yield f"The next test has level {_level(campaign.next_level)}."
 
 
-def _ended(found: dict[str, Any]) -> Iterator[str]:
+def _ended(found: dict[str, Any], margin: float | None) -> Iterator[str]:
     if not found["verdicts"]:
         yield "Ended: no idea stands; no sealed text was opened."
         return
     text = "the sealed test part, opened once" if found["opened"] else "the validation text again"
     yield f"Ended. The same models on {text}:"
     for name, one in found["verdicts"].items():
-        yield f"  {one['word']}  {name}  {_change(one)}"
+        inside = f"  (inside ±{margin:g})" if one["word"] == "SAME" and margin is not None else ""
+        yield f"  {one['word']}  {name}  {_change(one)}{inside}"
 
 
 def page(campaign: Campaign) -> Path:

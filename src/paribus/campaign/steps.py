@@ -118,6 +118,8 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
             raise ParibusError(
                 f"idea '{name}' was tried with {_told(there.arm)}; give this one another name"
             )
+        if there.state == "screening":
+            _register_screen(work, name, there.arm)
         return there
     if not arm or not arm.get("set"):
         _known(campaign, name) if arm is None and ideas else None
@@ -129,21 +131,21 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
         raise ParibusError(f"idea '{same[0]}' was tried with the same; it is not tested twice")
     for screen in (True, False):  # what is no arm is refused here, and not counted
         campaign.study_of(name, {name: arm}, screen=screen).setting(name)
-    _require_trainable(work, name, arm)
+    shutil.rmtree(campaign.home(name), ignore_errors=True)  # of one killed before it was counted
+    try:
+        _register_screen(work, name, arm)
+    except BaseException:
+        shutil.rmtree(campaign.home(name), ignore_errors=True)
+        raise
     campaign.add("begun", idea=name, arm=dict(arm), digest=digest_of(arm))
     return campaign.ideas[name]
 
 
-def _require_trainable(work: _Work, name: str, arm: Mapping[str, Any]) -> None:
-    """Register the screen, which tries the arm's own code: a slip in it is no idea that failed."""
-    home = work.campaign.home(name)
+def _register_screen(work: _Work, name: str, arm: Mapping[str, Any]) -> None:
+    """Register the screen, which tries the arm's own code and where it would be trained: a slip
+    there is no idea that failed."""
     study = work.campaign.study_of(f"{name}-screen", {name: arm}, screen=True)
-    shutil.rmtree(home, ignore_errors=True)  # of one that was killed before it was counted
-    try:
-        work.register(study, home / "screen")
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
+    work.register(study, work.campaign.home(name) / "screen")
 
 
 def _unfinished(campaign: Campaign, name: str) -> str:

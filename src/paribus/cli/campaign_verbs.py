@@ -21,7 +21,7 @@ from paribus.cli.options import (
     show,
     show_path,
 )
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, require_positive
 
 if TYPE_CHECKING:
     from paribus.campaign import Campaign, Idea
@@ -164,6 +164,7 @@ def _arm(overrides: list[str] | None, file: Path | None) -> dict[str, Any] | Non
 
 
 def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any]:
+    require_positive(workers=workers)
     from paribus.engine.execution.progress import watching
     from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study

@@ -59,8 +59,8 @@ Shrink = Annotated[
     bool,
     Parameter(
         negative=(),
-        help="The same study at a size that two cores finish in minutes, on text that stands in. Its "
-        "results are no answer.",
+        help="The same study at a size that two cores finish in minutes, on text that stands in; "
+        "its results are no answer.",
     ),
 ]
 Trust = Annotated[
@@ -185,8 +185,8 @@ class Answer:
         bool,
         Parameter(
             negative=(),
-            help="Exit with a code for the word: 0 BETTER, 11 WORSE, 12 SAME, 13 UNRESOLVED, "
-            "14 DESCRIPTIVE, 3 INVALID; of several words the worst.",
+            help="Exit with a code for the word: 0 BETTER, 12 SAME, 14 DESCRIPTIVE, "
+            "13 UNRESOLVED, 11 WORSE, 3 INVALID; of several words that of the last in this order.",
         ),
     ] = False
 

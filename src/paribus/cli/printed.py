@@ -282,10 +282,17 @@ def rounds(folder: ResultsFolder) -> Parts:
     study = folder.read_study()
     if study.tuning is None:
         return
-    for number, there in enumerate(folder.tuning_rounds, start=1):
+    counts = []
+    for there in folder.tuning_rounds:
         trials = [there.trial(arm, seed) for arm, seed in there.read_study().trials]
-        done = sum(trial.is_finished for trial in trials)
-        yield f"tuning, round {number}: {done} of {len(trials)} trials are finished"
+        counts.append((sum(trial.is_finished for trial in trials), len(trials)))
+    if study.tunes_anew:
+        done, of = (sum(one) for one in zip((0, 0), *counts, strict=True))
+        yield f"tuning anew for every seed: {done} of {of} trials are finished, of those begun"
+        yield f"tuned: {len(study.tuning.chosen_by_seed)} of {len(study.seeds)} seeds"
+        return
+    for number, (done, of) in enumerate(counts, start=1):
+        yield f"tuning, round {number}: {done} of {of} trials are finished"
     if is_untuned(study):
         yield "the arms are not tuned yet; the trials of the verdict come after that"
     else:
@@ -405,7 +412,10 @@ def smallest_change(
         if len({row.contrast.split(" against ")[0] for row in mine}) < len(study.contrasts):
             unknown.append(f"{metric.label} of the other arms")
     pilot = f"{study.name}-pilot"
-    first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
+    tuning_seeds = study.tuning.seeds if study.tuning else ()
+    if study.tuning and study.tunes_anew:
+        tuning_seeds = study.tuning.seeds_for(max(len(study.seeds), DESCRIPTIVE_BELOW) - 1)
+    first = 1 + max((*study.seeds, *tuning_seeds))
     seeds = list(range(first, first + DESCRIPTIVE_BELOW))
     if study.tuning and study.inference.choice != "fixed" and any(row.kept for row in rows):
         yield dim("What choosing the tuned values adds is not in it.")

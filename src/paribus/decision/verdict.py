@@ -436,6 +436,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
         found["not_tuned"] = [f"{at[0].upper()}{at[1:]}."] if "not tuned" in at else []
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
+        found["tuning"] += _of_seeds_tuning(analysis, contrast)
         found["choice"] = _of_choice(analysis.study, contrast)
         found["these_items"] = fixed_items(contrast)
         found["other_text"] = _other_text(analysis, contrast)
@@ -539,6 +540,18 @@ def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str
         found.append(f"{why}.")
     left_open = tuned.left_open((contrast.reference, contrast.arm))
     return found + [f"Of the tuning, {line}." for line in left_open]
+
+
+def _of_seeds_tuning(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """State at how many seeds the tuning leaves a better value open, where each was tuned anew."""
+    told = []
+    for arm in (contrast.reference, contrast.arm):
+        mine = [one for one in analysis.tuned_by_seed.values() if arm in one.chosen]
+        if n := sum(bool(one.caveats.get(arm)) for one in mine):
+            told.append(
+                f"At {n} of {len(mine)} seeds the tuning of {arm} leaves a better value open."
+            )
+    return told
 
 
 def missed(analysis: Analysis, contrast: Contrast) -> list[str]:

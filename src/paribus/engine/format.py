@@ -16,10 +16,12 @@ from paribus import numbers
 from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
 from paribus.engine.setting.curve import curve_steps, why_no_curve
 from paribus.engine.setting.presets import PRESET, preset_values
+from paribus.engine.setting.setting import Schedule
 from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
+from paribus.migrations import GATE
 from paribus.study import Study, explain
 from paribus.study.trainer import TrainerFormat
 
@@ -39,6 +41,7 @@ FIXED = {
     "model.preset": "several keys; name each",
 }
 TUNABLE = ("training.", "model.")
+WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields}
 
 
 class Sections(Setting):
@@ -81,9 +84,18 @@ class StackedFormat(TrainerFormat):
         ("data", "mixture"),
         ("training", "optimizer", "options"),
         ("training", "loss", "options"),
+        ("training", "schedule", "options"),
     )
     left_out = MappingProxyType(
-        {"training.loss_scale": LossScale().model_dump(), TEST_REUSE: "declare"}
+        {
+            "training.loss_scale": LossScale().model_dump(),
+            "training.schedule.initial_fraction": 0.0,
+            "training.schedule.options": {},
+            "training.schedules": {},
+            "training.schedules.momentum": WHOLE_SCHEDULE,
+            "training.schedules.weight_decay": WHOLE_SCHEDULE,
+            TEST_REUSE: "declare",
+        }
     )
     alternatives = MappingProxyType(
         {ITERATIONS: "training.tokens", "training.tokens": ITERATIONS},
@@ -138,11 +150,11 @@ class StackedFormat(TrainerFormat):
             setting: Setting = study.setting(arm)
             if why := why_no_curve(study.evaluation, arm, setting.iterations):
                 raise ParibusError(why)
-            if setting.iterations < study.stability.steps_needed:
+            if study.is_gated and setting.iterations < study.stability.steps_needed:
                 raise ParibusError(
-                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "
-                    f"which takes {study.stability.steps_needed}; train longer, or lower "
-                    "stability.median_steps"
+                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability "
+                    f"by decision.rule = '{GATE}', which takes {study.stability.steps_needed}; "
+                    "train longer, lower stability.median_steps, or choose another rule"
                 )
             reference = study.reference(arm)
             if reference is not None:
@@ -192,6 +204,13 @@ class StackedFormat(TrainerFormat):
     def require_tunable(self, study: Study) -> None:
         """Raise ParibusError where an arm has a budget of its own, and tuning another."""
         assert study.tuning is not None
+        model = [key for key in study.tuning.keys if key.startswith("model.")]
+        if study.tunes_anew and model:
+            raise ParibusError(
+                f"tuning sets {model[0]}, and inference.choice = 'replicated' gives each seed of "
+                "an arm values of its own, where trials of one arm have one model; tune keys of "
+                "training, or choose 'redrawn'"
+            )
         for arm, spec in study.arms.items():
             own = {ITERATIONS, "training.tokens"} & spec.set.keys()
             if study.tuning.iterations is not None and own and study.training.budget == "tokens":
@@ -258,7 +277,8 @@ class StackedFormat(TrainerFormat):
             trials = float(len(study.seeds))
             if tuning is not None:
                 part = (tuning.iterations or setting.iterations) / setting.iterations
-                trials += part * len(tuning.seeds) * len(tuning.candidates)
+                anew = len(study.seeds) if study.tunes_anew else 1
+                trials += part * len(tuning.seeds) * len(tuning.candidates) * anew
             total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
         return total
 

@@ -378,11 +378,19 @@ def stability(analysis: Analysis) -> Table:
     return Table(
         "stability",
         "Trials that diverged or spiked: of the reference → of the arm, of all pairs; McNemar's "
-        "exact p of either, adjusted by Holm's method.",
+        "exact p of either, adjusted by Holm's method." + _without_spikes(analysis),
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
         title="stability (McNemar)",
     )
+
+
+def _without_spikes(analysis: Analysis) -> str:
+    """Return that trials are too short for a spike, where some arm's are; else nothing."""
+    study, needed = analysis.study, analysis.study.stability.steps_needed
+    steps = [n for arm in study.arms if (n := study.format.steps(study, arm)) is not None]
+    short = min(steps, default=needed) < needed
+    return f" No spike can be seen in fewer than {needed} steps." if short else ""
 
 
 def _rates(rates: PairedRates) -> str:

@@ -111,7 +111,7 @@ def check_controls(
         ]
         if not pairs:
             continue
-        declared = study.differences(arm)
+        by_seed = {own.seed: study.at(own.seed).differences(arm) for own, _ in pairs}
 
         def add(
             name: str, findings: Iterable[Labelled], about: tuple[str, str] = (arm, reference)
@@ -119,7 +119,7 @@ def check_controls(
             controls.append(Control(name, *about, *_summarise(list(findings))))
 
         for name, check in checks.pairs.items():
-            findings = [(own.label, *check(own, other, declared)) for own, other in pairs]
+            findings = [(own.label, *check(own, other, by_seed[own.seed])) for own, other in pairs]
             findings += across.get(name, [])
             if name in checks.among:
                 for one in (arm, reference):

@@ -23,7 +23,7 @@ from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
-from paribus.results.look_record import Entry, needed_trials, read_looks
+from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
 from paribus.results.registration import read_registration
@@ -195,6 +195,16 @@ class Results(Shown):
         trust = not self.study.is_foreign
         rounds = ResultsFolder(self.path).tuning_rounds
         return [load_results(there.path, trust=trust) for there in rounds]
+
+    def rounds_of(self, seed: int | None) -> list[Results]:
+        """Return the tuning trials of one verdict seed, where each is tuned anew; None: of all."""
+        there = {one.path for one in ResultsFolder(self.path).rounds_of(seed)}
+        return [one for one in self.tuning_rounds if one.path in there]
+
+    @property
+    def arms_by_seed(self) -> dict[int, list[str]]:
+        """The arms that are needed at each verdict seed, after the looks that were taken."""
+        return arms_by_seed(needed_trials(self.study, self.looks))
 
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:

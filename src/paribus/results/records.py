@@ -311,6 +311,12 @@ class TuningRecord(Record):
     caveats: dict[str, list[str]]
 
 
+class TunedAnew(Record):
+    """tuning.json of a study that tunes each verdict seed anew: the same of every seed."""
+
+    by_seed: dict[str, TuningRecord]
+
+
 class AboutAnswers(Record):
     """about.json of answers to further questions."""
 
@@ -336,7 +342,7 @@ RECORDS: dict[str, type[BaseModel]] = {
     "test_part.json": Opened,
     "timing.json": Timing,
     "trial.json": TrialJson,
-    "tuning.json": TuningRecord,
+    "tuning.json": RootModel[TunedAnew | TuningRecord],
     "verdict.json": VerdictRecord,
 }
 Model = TypeVar("Model", bound=BaseModel)

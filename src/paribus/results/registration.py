@@ -40,11 +40,13 @@ from paribus.study import (
     rule_record,
 )
 from paribus.study.custom_code import SOURCES, own_files
+from paribus.study.tuning import CHOICES
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
+TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -131,6 +133,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
         "tuning": _tuning(study),
+        **_tuning_seeds(study),
         **records_of(study).registered(study),
     }
 
@@ -153,8 +156,16 @@ def _stages(study: Study) -> dict[str, Any]:
 def _tuning(study: Study) -> dict[str, Any]:
     if study.tuning is None:
         return {}
-    plan = study.tuning.model_dump(mode="json", exclude={"chosen"})
+    plan = study.tuning.model_dump(mode="json", exclude=set(CHOICES))
     return plan | {"candidates": study.tuning.candidates}
+
+
+def _tuning_seeds(study: Study) -> dict[str, Any]:
+    """Return those of every verdict seed, where each is tuned anew."""
+    if study.tuning is None or not study.tunes_anew:
+        return {}
+    every = {seed: study.tuning.seeds_for(at) for at, seed in enumerate(study.seeds)}
+    return {TUNING_SEEDS: {str(seed): list(seeds) for seed, seeds in every.items()}}
 
 
 def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
@@ -287,7 +298,8 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
     if there.get("code") != now.get("code"):
         told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "stages", "own_modules", *MEASURING, RULE, *OF_MACHINES}
+    apart = {"seeds", TUNING_SEEDS, "study_digest", "stages", "own_modules"}
+    apart |= {*MEASURING, RULE, *OF_MACHINES}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
     keys = {key.partition(".")[0] for key in compare(before, after, leave).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
@@ -321,6 +333,10 @@ def why_unregistered(
         return "the study was changed after it was registered"
     if is_untuned(study) and trials:
         return "the arms were not tuned as registered: nothing was chosen for them"
+    if study.tuning is not None and study.tunes_anew:
+        for arm, seed in trials:
+            if arm not in study.tuning.chosen_by_seed.get(str(seed), {}):
+                return f"{arm}/seed-{seed} was not tuned as registered: nothing was chosen for it"
     declared = from_records(registered["metrics"], "the registration")
     for (arm, seed), metrics in distinct(trials, "metrics"):
         theirs = from_records(metrics, f"trial {arm}/seed-{seed}")

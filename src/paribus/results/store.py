@@ -11,6 +11,7 @@
   repeated.json                 first steps of arms with custom code, trained again and compared
   tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
   tuning/<n>/                   the tuning trials of one round, a results folder like this one
+  tuning/seed-<s>/<n>/          the same of one verdict seed, where each is tuned anew
   test_part.json                when and for what the sealed test part was read, once it was
   ledger.json                   who had opened the same text before, as the ledger said then
   test.json                     seals what every trial gave on it: what the verdict is of
@@ -141,9 +142,16 @@ class ResultsFolder(Folder):
 
     @property
     def tuning_rounds(self) -> list[ResultsFolder]:
-        """Those that were begun, in their order."""
+        """Those that were begun, in their order; where each seed is tuned anew, seed by seed."""
+        named = (self.path / TUNING_FOLDER).glob("seed-*")
+        numbers = (path.name.removeprefix("seed-") for path in named)
+        seeds = sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
+        return [*self.rounds_of(None), *(one for seed in seeds for one in self.rounds_of(seed))]
+
+    def rounds_of(self, seed: int | None) -> list[ResultsFolder]:
+        """Return the rounds that were begun for one verdict seed; None: for all seeds at once."""
         found: list[ResultsFolder] = []
-        while (there := self.tuning_round(len(found) + 1)).exists:
+        while (there := self.tuning_round(len(found) + 1, seed)).exists:
             found.append(there)
         return found
 
@@ -200,9 +208,11 @@ class ResultsFolder(Folder):
         """Return tuning.json; empty where the study is not tuned yet, or not at all."""
         return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
 
-    def tuning_round(self, number: int) -> ResultsFolder:
-        """Return where the tuning trials of a round are, or will be; the first is 1."""
-        return ResultsFolder(self.path / TUNING_FOLDER / str(number))
+    def tuning_round(self, number: int, seed: int | None = None) -> ResultsFolder:
+        """Return where the tuning trials of a round are, or will be; the first is 1. Of a study
+        that tunes each seed anew, those of one `seed`."""
+        home = self.path / TUNING_FOLDER
+        return ResultsFolder((home if seed is None else home / f"seed-{seed}") / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
         """When the test part was read, for what, and its digest; None where it never was.

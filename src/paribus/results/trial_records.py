@@ -66,13 +66,14 @@ def require_own(
     study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
     """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    settings = {arm: study.setting(arm) for arm in study.arms}
-    dumped = {arm: setting.model_dump(mode="json") for arm, setting in settings.items()}
-    form = records_of(study)
-    kept = {arm: list(form.kept_steps(one)) for arm, one in settings.items()}
+    form, dumped = records_of(study), dict[str, Any]()
+    kept = {arm: list(form.kept_steps(study.setting(arm))) for arm in study.arms}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
-        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
+        of = folder.label if study.tunes_anew else folder.arm
+        if of not in dumped:
+            dumped[of] = study.setting(folder.arm, folder.seed).model_dump(mode="json")
+        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[of]}
         for name, value in expected.items():
             if trial.get(name) != value:
                 raise ParibusError(
@@ -92,11 +93,18 @@ def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
     A study that is not tuned yet has chosen nothing.
     """
     there = study.tuning.chosen if study.tuning else {}
-    sealed = {arm: one["values"] for arm, one in record.get("chosen", {}).items()}
-    if there and there != sealed:
+    sealed = _values(record)
+    by_seed = study.tuning.chosen_by_seed if study.tuning else {}
+    anew = {seed: _values(one) for seed, one in record.get("by_seed", {}).items()}
+    # Choices of seeds that a look added are sealed before the study says them.
+    if (there and there != sealed) or any(anew.get(seed) != of for seed, of in by_seed.items()):
         raise ParibusError(
             f"{folder}: study.json has other values for its arms than tuning.json chose; restore it"
         )
+
+
+def _values(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {arm: one["values"] for arm, one in record.get("chosen", {}).items()}
 
 
 def require_distinct(

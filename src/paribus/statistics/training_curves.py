@@ -57,21 +57,20 @@ def stability_events(
     from the first step with so many, up to the first non-finite loss. Where these are constant (MAD
     0) any rise above them counts. There are no defaults: a study registers its own.
 
-    A curve that starts non-finite diverged at step 0, and one without steps has no events. Raises
-    StatisticsError where the curve is shorter than the rule's windows.
+    A curve that starts non-finite diverged at step 0, and one without steps has no events. One that
+    is too short for these windows has no spike, and its final loss is the mean of all of it. Raises
+    StatisticsError where it is no list of numbers.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if curve.shape == (0,) or (curve.ndim == 1 and not np.isfinite(curve[0])):
         return StabilityEvents(bool(curve.size), 0 if curve.size else None, math.nan, None, ())
-    needed = max(smoothing_steps, median_steps + spike_steps)
-    if curve.ndim != 1 or curve.size < needed:
-        raise StatisticsError(
-            f"losses has shape {curve.shape}, the rule needs (T,) with T >= {needed}: "
-            "register shorter windows"
-        )
+    if curve.ndim != 1:
+        raise StatisticsError(f"losses has shape {curve.shape}; a curve has shape (T,)")
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
-    final = None if nonfinite.size else float(curve[-smoothing_steps:].mean())
+    last = curve[-smoothing_steps:]
+    # A mean lies within its values: that of a constant curve is not above it by rounding.
+    final = None if nonfinite.size else float(np.clip(last.mean(), last.min(), last.max()))
     finite = curve[:first_nonfinite]
     judged = finite[median_steps:]
     spikes: list[int] = []

@@ -47,7 +47,14 @@ from paribus.study.tuning import (
     further_candidates,
     open_edges,
 )
-from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
+from paribus.study.tuning_study import (
+    at_rates,
+    in_words,
+    is_untuned,
+    of_arms,
+    tuning_study,
+    with_choice,
+)
 
 # What the built-in trainer is told was here before: own parts of that day import it from here.
 _SETTINGS = ("CORPUS", "Data", "Embedding", "Evaluation", "Init", "LossScale", "Model", "Modules")
@@ -96,6 +103,7 @@ __all__ = [
     "measuring_record",
     "null_name",
     "null_study",
+    "of_arms",
     "open_edges",
     "own_digests",
     "parse_override",

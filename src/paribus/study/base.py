@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class Spec(BaseModel):
@@ -32,3 +34,22 @@ class Part(Spec):
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
+
+
+class Grown(Part):
+    """A part that has got keys since its first records: those are left out where they have their
+    defaults, so that the digests of earlier records stay as they are."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = dump(self)
+        for key in self.later:
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if getattr(self, key) == default:
+                table.pop(key, None)
+            elif isinstance(default, Spec) and key in table:
+                usual = default.model_dump()
+                table[key] = {k: v for k, v in table[key].items() if v != usual[k]}
+        return table

@@ -14,4 +14,5 @@ MOST_RESAMPLES = 10**6
 
 Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 # Keys of random streams, which records keep as 64-bit numbers.
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+MOST_SEED = 2**63 - 1
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]

@@ -14,7 +14,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.migrations import KEY, upgraded
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import Sealed, Study, built, override
-from paribus.study.tuning import NOT_CHOSEN
+from paribus.study.tuning import CHOICES, NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
@@ -70,7 +70,8 @@ def load_study(
         folder = sources_folder(folder)
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
-            table["tuning"].pop("chosen", None)
+            for name in CHOICES:
+                table["tuning"].pop(name, None)
     else:
         _require_arms(table, label)
     try:
@@ -87,7 +88,7 @@ def load_study(
         for key, value in study.format.expanded(overrides):
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
-    if study.tuning is not None and study.tuning.chosen:
+    if study.tuning is not None and study.tuning.is_chosen:
         raise ParibusError(f"{label}: {NOT_CHOSEN}")
     return study
 

@@ -40,7 +40,7 @@ from paribus.study.sections import (
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
 from paribus.study.trainer import STACKED, TrainerFormat, format_of
-from paribus.study.tuning import MOST_WHOLE, Tuning, why_no_tuning
+from paribus.study.tuning import CHOICES, MOST_WHOLE, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -127,10 +127,11 @@ def _changed(table: dict[str, Any], then: dict[str, Any], now: dict[str, Any]) -
 
 @dataclass
 class _Settings:
-    """Settings by arm, and the id of the study whose they are."""
+    """Settings by arm, and the id of the study whose they are; studies of one seed by that."""
 
     owner: int
     by_arm: dict[str, Any] = field(default_factory=dict)
+    at: dict[int, Study] = field(default_factory=dict)
 
 
 class Study(Shown, Spec):
@@ -255,7 +256,8 @@ class Study(Shown, Spec):
     def _tuning_is_fair(self) -> Self:
         if self.tuning is not None:
             set_ = {name: arm.set for name, arm in self.arms.items()}
-            why = why_no_tuning(self.tuning, self.seeds, set_, self.format.why_not_tuned)
+            about = self.tuning, self.seeds, set_, self.format.why_not_tuned
+            why = why_no_tuning(*about, anew=self.tunes_anew)
             if why:
                 raise ParibusError(why)
         return self
@@ -331,14 +333,48 @@ class Study(Shown, Spec):
         """Return how what its trainer reads and records is read."""
         return format_of(self.trainer)
 
-    def setting(self, arm: str) -> Any:
-        """Return the shared setting with the overrides of `arm`; computed once for each."""
-        if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
-            object.__setattr__(self, "_settings", _Settings(id(self)))
-        known = self._settings.by_arm
+    def setting(self, arm: str, seed: int | None = None) -> Any:
+        """Return the shared setting with the overrides of `arm`, and what was chosen for it;
+        computed once for each.
+
+        Where each seed is tuned anew, a trial's is that of its `seed`; without one, nothing is
+        chosen.
+        """
+        if seed is not None and self.tunes_anew:
+            return self.at(seed).setting(arm)
+        known = self._known.by_arm
         if arm not in known:
             known[arm] = self._setting(arm)
         return known[arm]
+
+    @property
+    def tunes_anew(self) -> bool:
+        """Whether every arm is tuned anew for each verdict seed."""
+        return self.tuning is not None and self.inference.choice == "replicated"
+
+    def at(self, seed: int) -> Study:
+        """Return the study of one verdict seed, where each is tuned anew: tuned on tuning seeds of
+        its own, with the values that were chosen for this seed. Any other study is itself."""
+        if self.tuning is None or not self.tunes_anew:
+            return self
+        known = self._known.at
+        if seed not in known:
+            own = {
+                "seeds": self.tuning.seeds_for(self.seeds.index(seed)),
+                "chosen": self.tuning.chosen_by_seed.get(str(seed), {}),
+                "chosen_by_seed": {},
+            }
+            one = {"seeds": (seed,), "plan": None, "stages": ()}
+            one["tuning"] = self.tuning.model_copy(update=own)
+            one["inference"] = self.inference.model_copy(update={"choice": "fixed"})
+            known[seed] = self.model_copy(update=one)
+        return known[seed]
+
+    @property
+    def _known(self) -> _Settings:
+        if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
+            object.__setattr__(self, "_settings", _Settings(id(self)))
+        return self._settings
 
     @cached_property
     def _settings(self) -> _Settings:
@@ -400,6 +436,11 @@ class Study(Shown, Spec):
         return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed, *chosen_by]))
 
     @property
+    def is_gated(self) -> bool:
+        """Whether its rule weighs events in training, so that every trial must show them."""
+        return self.decision.rule == GATE
+
+    @property
     def contrasts(self) -> list[tuple[str, str]]:
         """Every (arm, reference) that is compared."""
         pairs = [(arm, self.reference(arm)) for arm in self.arms]
@@ -438,7 +479,8 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):
-        kept["tuning"] = kept["tuning"] | {"chosen": {}}
+        plan = {key: of for key, of in kept["tuning"].items() if key not in CHOICES}
+        kept["tuning"] = plan | {"chosen": {}}
     arms = {
         name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
         for name, arm in dump["arms"].items()

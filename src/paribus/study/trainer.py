@@ -78,8 +78,8 @@ class TrialRecord:
     Attributes:
         scores: by metric; what is left out was not measured.
         items: by metric the score of each item, in one order in all trials, of equal weight.
-        losses: training loss of each step: what events are counted in. None, or at least
-            `study.stability.steps_needed`.
+        losses: training loss of each step: what events are counted in. None, or any number; under
+            the rule `stability_gate` at least `study.stability.steps_needed`.
         controls: by control, the evidence: equal values hold. What is left out is not proven.
         diverged_at: the step, from 0, at which training stopped being finite; None of one that did
             not.
@@ -102,7 +102,11 @@ class Trainer(Protocol):
         ...
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Train `trials`, and yield the record of each when it is finished."""
+        """Train `trials`, and yield the record of each when it is finished.
+
+        What a trial is trained with is `study.setting(arm)`. Where every seed is tuned anew, this
+        is asked seed by seed, and `study` is as it was tuned for that seed.
+        """
         ...
 
 

@@ -27,7 +27,7 @@ from paribus.rng import key as key_of
 from paribus.rng import stream
 from paribus.study.allowed_text import Name
 from paribus.study.base import Spec
-from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Seed, Steps
+from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEED, MOST_SEEDS, Seed, Steps
 
 Value = bool | int | float | str
 Candidate = dict[str, Value]
@@ -36,6 +36,7 @@ Drawn = tuple[list[int], list[float]]
 """Of a point that a search draws: which of each list of values, and the share of each range."""
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
+CHOICES = ("chosen", "chosen_by_seed")  # what the tuning writes, and is no part of its plan
 MOST_EXTENSIONS = 20
 DRAWN_DIGITS = 4  # significant digits of a value that is drawn
 MOST_DRAWS = 64  # for each candidate: what was drawn already is drawn again
@@ -145,10 +146,28 @@ class Tuning(Spec):
         default_factory=dict
     )
     """By arm what was chosen: written when the tuning is done, and no part of the plan."""
+    chosen_by_seed: Annotated[
+        dict[str, dict[Name, dict[str, Value]]], Field(max_length=MOST_SEEDS)
+    ] = Field(default_factory=dict)
+    """The same by verdict seed, where each is tuned anew (`inference.choice = "replicated"`)."""
 
     def same_plan(self, other: Tuning) -> bool:
         """Return whether both say the same, whatever was chosen."""
-        return self.model_copy(update={"chosen": other.chosen}) == other
+        return self.model_copy(update={name: getattr(other, name) for name in CHOICES}) == other
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether anything was chosen yet."""
+        return bool(self.chosen or self.chosen_by_seed)
+
+    def seeds_for(self, number: int) -> tuple[int, ...]:
+        """Return the tuning seeds of verdict seed `number` (from 0), where each is tuned anew.
+
+        Those of the first are `seeds`; of each further one they are shifted by their whole span, so
+        that no two have one in common.
+        """
+        shift = number * (max(self.seeds) - min(self.seeds) + 1)
+        return tuple(seed + shift for seed in self.seeds)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -218,14 +237,16 @@ def _combinations(grid: Mapping[str, Sequence[Value]]) -> list[Candidate]:
 
 def why_no_tuning(
     tuning: Tuning,
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     arms: Mapping[str, Iterable[str]],
     why_not_tuned: Callable[[str], str] = lambda key: "",
+    *,
+    anew: bool = False,
 ) -> str:
     """Return what is wrong with a plan of tuning, in a line; empty where nothing is.
 
     `seeds` are the verdict's; `arms` the keys that each arm sets; `why_not_tuned` says of a key of
-    the trainer's why it cannot be.
+    the trainer's why it cannot be; `anew` is whether each verdict seed is tuned anew.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
         return f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
@@ -234,6 +255,8 @@ def why_no_tuning(
             f"tuning.seeds and seeds share {shared[0]}; what chooses a value cannot judge it: "
             "tune on other seeds, such as 101"
         )
+    if anew and (why := _why_not_anew(tuning, seeds)):
+        return why
     if why := _why_no_search(tuning):
         return why
     for key in tuning.keys:
@@ -250,6 +273,23 @@ def why_no_tuning(
         for other in tuning.keys:
             if one != other and _overlap(one, other):
                 return f"tuning sets {one} and {other}, which overlap; name each key once"
+    return ""
+
+
+def _why_not_anew(tuning: Tuning, seeds: Sequence[int]) -> str:
+    every = {seed for number in range(len(seeds)) for seed in tuning.seeds_for(number)}
+    first = max(seeds) + 1
+    if shared := sorted(every & set(seeds)):
+        return (
+            f"tuning anew for each of {len(seeds)} seeds takes tuning seeds {min(every)} to "
+            f"{max(every)}, and {shared[0]} is a verdict seed; what chooses a value cannot judge "
+            f"it: begin tuning.seeds at {first}"
+        )
+    if max(every) > MOST_SEED:
+        return (
+            f"tuning anew for each of {len(seeds)} seeds reaches tuning seed {max(every)}; "
+            f"{MOST_SEED} is the largest: begin tuning.seeds at {first}"
+        )
     return ""
 
 

@@ -8,6 +8,7 @@ contrast at each shared value. Its trials are asked no questions, and not timed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from paribus import numbers
 from paribus.errors import ParibusError
@@ -49,8 +50,8 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "seeds": list(tuning.seeds),
         "baseline": candidate_arm(study.baseline, first),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
-        # It has no verdict; what is written here is what was always written.
-        "decision": {"rule": GATE, "unreachable": "accept"},
+        # It has no verdict; what is written here is what was always written, where it can be.
+        "decision": {"rule": _rule(study, tuning), "unreachable": "accept"},
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
     if table["inference"]["choice"] == "redrawn":  # the same, as it was always written
@@ -70,6 +71,17 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
     return made
 
 
+def _rule(study: Study, tuning: Tuning) -> str:
+    """Return the rule of a tuning study; one that does not weigh events where trials are too short
+    to show them, and the study does not ask for it either."""
+    needed, short = study.stability.steps_needed, False
+    for arm in study.arms:
+        if (steps := study.format.steps(study, arm)) is not None:
+            shortened_to = study.format.tuning_overrides(study, arm).values()
+            short |= min(shortened_to, default=tuning.iterations or steps) < needed
+    return "superiority" if short and not study.is_gated else GATE
+
+
 def _of(study: Study) -> Tuning:
     if study.tuning is None:
         raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
@@ -82,18 +94,27 @@ def require_tunable(study: Study) -> None:
     study.format.require_tunable(study)
     tuning_study(study, tuning.candidates)
     known = set(study.arms)
-    for arm, values in tuning.chosen.items():
-        if arm not in known or values.keys() != set(tuning.keys):
-            raise ParibusError(NOT_CHOSEN)
+    for chosen in (tuning.chosen, *tuning.chosen_by_seed.values()):
+        for arm, values in chosen.items():
+            if arm not in known or values.keys() != set(tuning.keys):
+                raise ParibusError(NOT_CHOSEN)
 
 
-def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
-    """`study` with what was chosen for each arm; an empty choice takes it back.
+def with_choice(
+    study: Study,
+    chosen: Mapping[str, Candidate],
+    by_seed: Mapping[str, Mapping[str, Candidate]] = MappingProxyType({}),
+) -> Study:
+    """`study` with what was chosen for each arm, or for each seed and arm; an empty choice takes
+    it back.
 
     Raises ParibusError where an arm cannot be trained so.
     """
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
+    table["tuning"]["chosen_by_seed"] = {
+        seed: {arm: dict(values) for arm, values in of.items()} for seed, of in by_seed.items()
+    }
     made = built(table, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
     require_tunable(made)
     return made
@@ -101,7 +122,16 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
 
 def is_untuned(study: Study) -> bool:
     """Return whether the study's arms are still to be tuned."""
-    return study.tuning is not None and not study.tuning.chosen
+    return study.tuning is not None and not study.tuning.is_chosen
+
+
+def of_arms(study: Study, arms: Sequence[str]) -> Study:
+    """`study` with these arms alone, which are compared with each other, as it is tuned."""
+    if len(arms) == len(study.arms):
+        return study
+    base = study.baseline if study.baseline in arms else study.reference(arms[-1]) or arms[-1]
+    kept = {arm: study.arms[arm] for arm in study.arms if arm in arms}
+    return study.model_copy(update={"arms": kept, "baseline": base, "hypotheses": ()})
 
 
 def in_words(values: Candidate) -> str:
@@ -118,7 +148,7 @@ def _shown(value: bool | float | str) -> str:
 def at_rates(study: Study, arm: str, reference: str) -> str:
     """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
     tuning = study.tuning
-    if tuning is not None and LEARNING_RATE in tuning.keys:
+    if tuning is not None and (study.tunes_anew or LEARNING_RATE in tuning.keys):
         return _tuned(study, tuning, arm, reference)
     return study.format.at_rates(study, arm, reference)
 
@@ -126,8 +156,10 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
 def _tuned(study: Study, tuning: Tuning, arm: str, reference: str) -> str:
     """`with each arm at its best of the learning rates tried (3e-3 against 1e-3)`."""
     only = len(tuning.keys) == 1
-    what = "learning rates" if only else "settings"
+    what = "learning rates" if tuning.keys == (LEARNING_RATE,) else "settings"
     how = f"with each arm at its best of the {what} tried"
+    if study.tunes_anew:
+        return f"{how}, tuned anew for every seed"
     if not tuning.chosen:
         return f"{how} (not chosen yet)"
     chosen = [tuning.chosen[a] for a in (reference, arm)]

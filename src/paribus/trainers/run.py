@@ -29,6 +29,7 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.look_record import arms_by_seed
 from paribus.results.opened_texts import (
     note,
     open_in_ledger,
@@ -77,6 +78,12 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
     folder = results_folder(study, results)
     folder.require_home()
     trainer = find_trainer(study)
+
+    def train_round(round_: Study, there: ResultsFolder) -> None:
+        """Train a round of tuning trials, in the folder of its own."""
+        with there.lock():
+            _train(round_, there, trainer, declaration, is_tuning=True)
+
     with folder.lock():
         study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
@@ -86,13 +93,11 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
                 _register(study, folder, declaration)
             _begin(study, folder)
 
-            def train_round(round_: Study, there: ResultsFolder) -> None:
-                """Train a round of tuning trials, in the folder of its own."""
-                with there.lock():
-                    _train(round_, there, trainer, declaration, is_tuning=True)
-
-            study = tune(study, folder, train_round)
-        _train(study, folder, trainer, declaration)
+        while True:
+            if study.tuning is not None:
+                study = tune(study, folder, train_round)
+            if not _train(study, folder, trainer, declaration):
+                break
     return load_results(folder.path)
 
 
@@ -266,17 +271,31 @@ def _train(
     declaration: Declaration,
     *,
     is_tuning: bool = False,
-) -> None:
+) -> bool:
+    """Train what is missing up to the last look; or up to the next one, and return True, where the
+    seeds that follow are to be tuned first."""
     _register(study, folder, declaration)
     if not is_tuning:
         _begin(study, folder)
     while True:
         needed = needed_trials(study, read_looks(folder))
         todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
-        for (arm, seed), record in _asked(study, trainer, todo):
-            _write(study, folder.trial(arm, seed), declaration, record)
+        steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
+        for part in _parts(study, todo):
+            for (arm, seed), record in _asked(study.at(part[0][1]), trainer, part):
+                _write(study, folder.trial(arm, seed), declaration, record, steps)
         if not take_look(study, folder, LOG.info):
-            return
+            return False
+        if study.tunes_anew:
+            return True
+
+
+def _parts(study: Study, todo: Sequence[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """Return trials that a trainer is given at once: those whose settings follow from the arm."""
+    if study.tunes_anew:
+        by_seed = arms_by_seed(todo)
+        return [[(arm, seed) for arm in arms] for seed, arms in by_seed.items()]
+    return [list(todo)] if todo else []
 
 
 def _asked(
@@ -321,11 +340,17 @@ def _line_of(error: BaseException) -> str:
 
 
 def _write(
-    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+    study: Study,
+    folder: TrialFolder,
+    declaration: Declaration,
+    record: TrialRecord,
+    needed: int = 0,
 ) -> None:
-    """Write and seal what a trainer gave of one trial. Raises ParibusError for the undeclared."""
+    """Write and seal what a trainer gave of one trial, which has `needed` losses or none.
+
+    Raises ParibusError for the undeclared.
+    """
     metrics = _metrics(declaration)
-    needed = study.stability.steps_needed
     if 0 < len(record.losses) < needed:
         raise ParibusError(
             f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
@@ -373,7 +398,7 @@ def _write(
     about = {
         "arm": folder.arm,
         "seed": folder.seed,
-        "setting": study.setting(folder.arm).model_dump(mode="json"),
+        "setting": study.setting(folder.arm, folder.seed).model_dump(mode="json"),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "drawings": [],
         "own_modules": {},

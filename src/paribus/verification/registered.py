@@ -21,7 +21,7 @@ from paribus.migrations import leniency
 from paribus.results import Results
 from paribus.results.formats import read_record
 from paribus.results.record_format import TRAINER
-from paribus.results.registration import FILE, from_study, repeats
+from paribus.results.registration import FILE, TUNING_SEEDS, from_study, repeats
 from paribus.study import (
     Study,
     changed_sources,
@@ -57,9 +57,8 @@ BESIDE_STUDY = frozenset(
 OF_LATER = frozenset({"results_when_registered", "supersedes"})
 LATE = "seeds_added_after_results"  # by one that adds them without a stage of their own
 # What may differ between a registration and the one before.
-OF_SEEDS = (
-    frozenset({"seeds", "stages", "study_digest", "number", "registered_at", LATE}) | OF_LATER
-)
+OF_SEEDS = OF_LATER | {"seeds", TUNING_SEEDS, "stages", "study_digest"}
+OF_SEEDS |= {"number", "registered_at", LATE}
 
 Record = dict[str, Any]
 

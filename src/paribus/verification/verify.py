@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
-from paribus.analysis.tuning import differing_from
+from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, agree, compare
 from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
@@ -38,7 +38,7 @@ from paribus.results.trial_folder import (
     TrialFolder,
     weights_file,
 )
-from paribus.study import Study, changed_files, require_trust
+from paribus.study import Study, changed_files, of_arms, require_trust
 from paribus.study.trainer import SHIPPED, require_stacked
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
@@ -119,12 +119,15 @@ def verify(
 def _verify_all(path: Path, repeat: Repeat | None, *, trust: bool) -> Verification:
     found, results = _verify(path, repeat, trust=trust)
     checked, findings = list(found.checked), list(found.findings)
-    rounds = sorted((path / FOLDER).glob("*/study.json"))
+    rounds = sorted(
+        file for form in ("*", "seed-*/*") for file in (path / FOLDER).glob(f"{form}/study.json")
+    )
     read = {one.path: one for one in _rounds_of(results)}
     for file in rounds:
         one = read.get(file.parent)
         of_round, _ = _verify(file.parent, repeat, trust=trust, is_tuning=True, read=one)
-        findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
+        where = file.parent.relative_to(path).as_posix()
+        findings += [f"{where}: {one}" for one in of_round.findings]
     if rounds:
         checked.append(f"{len(rounds)} rounds of tuning trials, and what was chosen by them")
     return Verification(found.root, tuple(checked), tuple(findings))
@@ -316,25 +319,40 @@ def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield what tuning.json or the study says otherwise than the tuning trials do."""
     study, folder = results.study, ResultsFolder(results.path)
-    home, there = folder.path / FOLDER, results.tuning_rounds
-    rounds = {one.path for one in there}
-    for found in sorted(home.iterdir()) if home.is_dir() else ():
-        if found not in rounds:
+    home, rounds = folder.path / FOLDER, {one.path for one in results.tuning_rounds}
+    around = {path.parent for path in rounds} - {home}
+    for found in sorted([*home.glob("*"), *(one for there in around for one in there.iterdir())]):
+        if found not in rounds | around:
             yield f"{found.relative_to(folder.path)} is no round of tuning trials"
     record = folder.read_tuning()
     if study.tuning is None:
         if rounds or record:
             yield "there are tuning trials, and the study has no [tuning]"
         return
-    tried = tried_in(study, there)
+    if study.tunes_anew:
+        needed, told = results.arms_by_seed, record.get("by_seed", {})
+        if unknown := sorted(told.keys() - {str(seed) for seed in needed}):
+            yield f"tuning.json has a choice for seed {unknown[0]}, which has no trials"
+        for seed, arms in needed.items():
+            one, said = of_arms(study.at(seed), arms), told.get(str(seed), {})
+            for line in _choice_findings(one, results.rounds_of(seed), said, seed):
+                yield f"seed {seed}: {line}"
+        return
+    yield from _choice_findings(study, results.rounds_of(None), record)
+
+
+def _choice_findings(
+    study: Study, rounds: list[Results], record: dict[str, Any], seed: int | None = None
+) -> Iterator[str]:
+    assert study.tuning is not None
+    tried = tried_in(study, rounds)
     if tried is None or next_candidates(study, tried):
         yield "incomplete: the tuning is not finished"
         return
-    fresh = tuning_record(study, there)
+    fresh = tuning_record(study, rounds, seed)
     if differing := differing_from(record, fresh):
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
-    chosen = {arm: one["values"] for arm, one in fresh["chosen"].items()}
-    if not agree(study.tuning.chosen, chosen):
+    if not agree(study.tuning.chosen, values_of(fresh)):
         yield "study.json has other values for its arms than the tuning trials choose"
 
 

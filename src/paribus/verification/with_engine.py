@@ -30,7 +30,7 @@ from paribus.engine.model import (
 from paribus.engine.model.uses import ParameterUse, parameter_uses
 from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.setting.bounds import matrix_parameters
-from paribus.engine.training import learning_rate
+from paribus.engine.training import find_schedule
 from paribus.engine.training.groups import optimizer_record, parameter_groups
 from paribus.errors import ParibusError
 from paribus.results import Results
@@ -59,9 +59,9 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
     # notebook has started meanwhile is its own.
     with ending_children() if trust else contextlib.nullcontext():
         for trial in results.finished:
-            setting = results.study.setting(trial.arm)
+            setting = results.study.setting(trial.arm, trial.seed)
             record = results.trials[trial.arm, trial.seed]
-            found += _told(trial, _steps(results, trial, setting, record))
+            found += _told(trial, _steps(results, trial, setting, record, trust))
             found += _told(trial, _points(trial, results.study, record))
             if trust or not setting.own_parts:
                 built += 1
@@ -101,7 +101,7 @@ def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
 
 
 def _steps(
-    results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
+    results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any], trust: bool
 ) -> Iterator[str]:
     t, planned = record["iterations"], setting.iterations
     if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):
@@ -111,9 +111,12 @@ def _steps(
     rates = results.trial_steps[trial.arm, trial.seed]
     if "learning_rate" not in rates.column_names:
         return
-    peak, schedule = setting.training.optimizer.learning_rate, setting.training.schedule
+    if ":" in setting.training.schedule.kind and not trust:
+        return  # it would be run
+    peak = setting.training.optimizer.learning_rate
+    schedule = find_schedule(setting.training.schedule, planned, folder=results.study.folder)
     for step, rate in enumerate(rates["learning_rate"].to_pylist()):
-        expected = learning_rate(peak, schedule, step, planned)
+        expected = schedule.value(peak, step)
         if rate is None and record["diverged_at"] is not None:
             return  # frozen from there on
         if rate is None or not math.isclose(rate, expected, rel_tol=RATE_ROUNDING, abs_tol=1e-30):

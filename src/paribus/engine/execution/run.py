@@ -106,18 +106,22 @@ def run(
     with folder.lock() as held, bar(progress if watch is None else False) as shown:
         options = replace(options, open_test=open_test, watch=watch or shown)
         study, datasets = _opened(study, folder, options)
+
+        def train_round(round_: Study, there: ResultsFolder) -> None:
+            """Train a round of tuning trials, in the folder of its own."""
+            with there.lock() as held_there:
+                _train(round_, there, datasets, held_there, options, is_tuning=True)
+
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, options)
             note(folder, is_begun=True)
 
-            def train_round(round_: Study, there: ResultsFolder) -> None:
-                """Train a round of tuning trials, in the folder of its own."""
-                with there.lock() as held_there:
-                    _train(round_, there, datasets, held_there, options, is_tuning=True)
-
-            study = tune(study, folder, train_round)
-        _train(study, folder, datasets, held, options)
+        while True:
+            if study.tuning is not None:
+                study = tune(study, folder, train_round)
+            if not _train(study, folder, datasets, held, options):
+                break
     return load_results(folder.path)
 
 
@@ -157,8 +161,11 @@ def _train(
     options: RunOptions,
     *,
     is_tuning: bool = False,
-) -> None:
-    """Train what is not finished of `study`; unless it tunes another, describe and time it."""
+) -> bool:
+    """Train what is not finished of `study`; unless it tunes another, describe and time it.
+
+    Returns whether seeds that a look added are to be tuned first; nothing is timed before.
+    """
     todo = _to_train(study, folder)
     with options.pool(study, folder, held) as pool:
         study, stacks = start(
@@ -175,12 +182,15 @@ def _train(
                 trials.train(stacks)
             else:
                 described = aside.submit(_describe_data, folder, study, datasets)
-                trials.train(stacks)
+                if not trials.train(stacks):
+                    described.result()
+                    return True
                 if options.open_test:
                     trials.judge(datasets[study.data])
                 trials.time()
                 described.result()
     keep_stacks(folder.path, [])
+    return False
 
 
 def register(
@@ -264,11 +274,12 @@ class _Run:
         self.progress = Progress(0, 0, 0, 0, 0)
         self._add_needed()
 
-    def train(self, stacks: list[list[Trial]]) -> None:
-        """Train the stacks of which some trial is not finished.
+    def train(self, stacks: list[list[Trial]]) -> bool:
+        """Train the stacks of which some trial is not finished; return whether that was all.
 
-        Of a study with looks, the stacks up to the next one; then it is taken. First steps of an
-        arm with custom code are trained again.
+        Of a study with looks, the stacks up to the next one; then it is taken. It is not all where
+        seeds after it are to be tuned first. First steps of an arm with custom code are trained
+        again.
         """
         while True:
             todo = set(_to_train(self.study, self.folder))
@@ -278,7 +289,9 @@ class _Run:
             self.pool.work(tasks, self._doing, self._hear)
             retrain(self.pool, self.study, self.folder, self._say)
             if not take_look(self.study, self.folder, self._say):
-                break
+                return True
+            if self.study.tunes_anew:
+                return False
             self._add_needed()
 
     def judge(self, dataset: Dataset) -> None:

@@ -181,8 +181,9 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     if study.tuning is not None:
         # A study that is run anew, or with another plan, is tuned anew.
         there = folder.read_study().tuning if folder.exists else None
-        chosen = there.chosen if there and there.same_plan(study.tuning) else {}
-        study = with_choice(study, chosen if chosen.keys() == study.arms.keys() else {})
+        same = there if there and there.same_plan(study.tuning) else None
+        chosen = same.chosen if same and same.chosen.keys() == study.arms.keys() else {}
+        study = with_choice(study, chosen, same.chosen_by_seed if same else {})
     return extended(study, folder)
 
 

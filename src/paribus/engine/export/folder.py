@@ -65,7 +65,7 @@ def card(
 ) -> str:
     """Markdown: which trial this is, how it scored, how it is loaded, and what to mind."""
     study = results.study
-    setting = study.setting(trial.arm)
+    setting = study.setting(trial.arm, trial.seed)
     kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
     plain = bool(kind)
     code = f"The model is a plain {kind}."
@@ -99,7 +99,7 @@ def _facts(results: Results, trial: TrialFolder) -> dict[str, str]:
     study, record = results.study, results.trials[trial.arm, trial.seed]
     differs = "; ".join(
         f"`{key}`: {theirs} → {ours}"
-        for key, (theirs, ours) in study.differences(trial.arm).items()
+        for key, (theirs, ours) in study.at(trial.seed).differences(trial.arm).items()
     )
     facts = {
         "arm": trial.arm,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
-from paribus.study.base import Part, Spec
+from paribus.study.base import Grown, Spec
 
 CORPUS = "corpus"
 """What a mixture calls the training part of `data.corpus`."""
@@ -37,8 +37,10 @@ class SourceText(Spec):
     """As `data.revision`."""
 
 
-class Data(Part):
+class Data(Grown):
     """Which text is read, and how it becomes windows of tokens."""
+
+    later = ("test_reuse",)
 
     corpus: str = "pydoc"
     """A name of `paribus.engine.data.corpora`, or the import path of the user's own."""
@@ -95,14 +97,6 @@ class Data(Part):
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
     """`held-out` takes out of the training text whatever the held-out text has too; `exact` and
     `near` also take out documents and passages that repeat an earlier one, exactly or nearly."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`test_reuse` is left out as it is by default: records from before it stay equal."""
-        table: dict[str, Any] = dump(self)
-        if table.get("test_reuse") == "declare":
-            del table["test_reuse"]
-        return table
 
     @model_validator(mode="after")
     def _something_is_sealed(self) -> Self:

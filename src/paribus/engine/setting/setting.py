@@ -7,14 +7,15 @@ Nothing mutates or clamps a spec.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, why_too_large
 from paribus.engine.setting.data import Data
-from paribus.study.base import Part, Spec, TrialSetting
+from paribus.study.base import Grown, Part, TrialSetting
 from paribus.study.bounds import MOST_STEPS, Steps
 
 Option = bool | int | float | str | list[int | float | str]
@@ -22,21 +23,50 @@ Options = dict[str, Option]
 """Of an optimizer or a loss: which there are, and what they may be, is declared in its own file."""
 
 
-class Group(Part):
+class Schedule(Grown):
+    """A quantity over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
+
+    later = ("initial_fraction", "options")
+
+    kind: Annotated[str, Field(min_length=1)] = "constant"
+    """After the warmup: a file of `paribus/engine/training/schedules/` (constant, cosine, linear,
+    wsd, power, inverse_sqrt), or the user's own: `package.module:name` or `file.py:name`."""
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
+    """Iterations of linear warmup."""
+    initial_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """What the warmup starts from, as a fraction of the peak; the first step is one step above."""
+    final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """What the run ends at, as a fraction of the peak; a constant has none."""
+    options: Options = Field(default_factory=dict)
+    """Those that the schedule declares, such as `decay` of wsd."""
+
+
+class Group(Grown):
     """Parameters that are trained otherwise than the rest; the first group that matches counts."""
+
+    later = ("schedule",)
 
     match: Annotated[str, Field(min_length=1)]
     """A pattern of parameter names: `blocks.*.mlp.*`, where `*` is anything and `?` a character."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Their own peak, under the same schedule."""
+    """Their own peak."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
     """Or how many times that of the rest; 0 keeps them as they start."""
+    schedule: Schedule | None = None
+    """Of their learning rate; without, that of `training.schedule`."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """Of those among them that `decay` names."""
     optimizer: str | None = None
     """A name as in `optimizer.name`, and its `options`."""
     options: Options = Field(default_factory=dict)
     """Those of that optimizer."""
+
+    def peak(self, optimizer: Optimizer) -> float:
+        """Return their peak learning rate."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        factor = 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
+        return optimizer.learning_rate * factor
 
     @model_validator(mode="after")
     def _one_rate(self) -> Self:
@@ -90,17 +120,6 @@ class Loss(Part):
     """Those that an own loss declares."""
 
 
-class Schedule(Spec):
-    """The learning rate over the run, as a fraction of `optimizer.learning_rate`."""
-
-    kind: Literal["constant", "cosine"] = "constant"
-    """After the warmup: as it is, or a cosine to `final_fraction`."""
-    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
-    """Iterations of linear warmup."""
-    final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """What a cosine ends at, as a fraction of the peak."""
-
-
 COSTED = ("flops", "seconds")
 """Budgets that follow from what a step costs."""
 
@@ -111,7 +130,7 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
 """Of the loss: a float32 holds more, and the objective is multiplied by it."""
 
 
-class LossScale(Spec):
+class LossScale(Part):
     """Of float16, whose gradients would vanish or overflow without: dynamic loss scaling
     (Micikevicius et al. 2018), with the defaults of torch.amp.GradScaler. A step whose gradient
     overflows is skipped, and halves the scale."""
@@ -122,8 +141,10 @@ class LossScale(Spec):
     """It is doubled after so many steps in a row without an overflow."""
 
 
-class Training(Spec):
+class Training(Grown):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
+
+    later = ("loss_scale", "schedules")
 
     iterations: Steps | None = None
     """Optimizer steps of a trial."""
@@ -144,6 +165,9 @@ class Training(Spec):
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
+    """Of the learning rate."""
+    schedules: dict[Literal["weight_decay", "momentum"], Schedule] = Field(default_factory=dict)
+    """Of weight decay, and of the momentum of muon or sgd, as fractions of what is set."""
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
     precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
@@ -158,15 +182,6 @@ class Training(Spec):
     """Steps after which the weights are kept, besides those of the last step."""
     keep_every: Steps | None = None
     """The same after every so many steps."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Defaults of `loss_scale` are left out: records from before there was one stay equal."""
-        table: dict[str, Any] = dump(self)
-        defaults = LossScale().__dict__
-        stated = table.pop("loss_scale", {})
-        stated = {key: value for key, value in stated.items() if value != defaults[key]}
-        return table | ({"loss_scale": stated} if stated else {})
 
     @model_validator(mode="after")
     def _costs_are_of_a_budget(self) -> Self:
@@ -185,6 +200,16 @@ class Training(Spec):
                 f"{self.batch_size}; the parts of a batch are equally large"
             )
         return self
+
+    @property
+    def all_schedules(self) -> Iterator[tuple[str, Schedule]]:
+        """Yield every schedule with its key in the study."""
+        yield "training.schedule", self.schedule
+        for i, group in enumerate(self.optimizer.groups):
+            if group.schedule:
+                yield f"training.optimizer.groups.{i}.schedule", group.schedule
+        for name, schedule in sorted(self.schedules.items()):
+            yield f"training.schedules.{name}", schedule
 
 
 class Setting(TrialSetting):
@@ -206,11 +231,12 @@ class Setting(TrialSetting):
                 f"{self.tokens_per_step} tokens (batch_size x seq_len); "
                 f"{whole or self.tokens_per_step} is"
             )
-        if training.schedule.warmup > self.iterations:
-            raise ValueError(
-                f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
-                f"{self.iterations} iterations; use a smaller warmup"
-            )
+        for key, schedule in training.all_schedules:
+            if schedule.warmup > self.iterations:
+                raise ValueError(
+                    f"{key}.warmup = {schedule.warmup} exceeds the run's "
+                    f"{self.iterations} iterations; use a smaller warmup"
+                )
         return self
 
     @model_validator(mode="after")
@@ -254,6 +280,7 @@ class Setting(TrialSetting):
         named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
         for i, group in enumerate(optimizer.groups):
             named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
+        named |= {key: schedule.kind for key, schedule in self.training.all_schedules}
         others = {key: path for key, path in (named | self.data.own).items() if ":" in path}
         return self.model.modules.named | others
 

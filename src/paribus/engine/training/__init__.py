@@ -4,9 +4,9 @@ from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
 from paribus.engine.training.optimizers import Optimizer, Update, optimizer
-from paribus.engine.training.prefetch import learning_rate
 from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS, Replicas
 from paribus.engine.training.safeguards import clip_factors
+from paribus.engine.training.schedules import Moment, Schedule, find_schedule, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.engine.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
 from paribus.engine.training.trainer import Trainer
@@ -25,16 +25,19 @@ __all__ = [
     "PRODUCTS",
     "WEIGHTS",
     "Loss",
+    "Moment",
     "Optimizer",
     "Options",
     "ReplicaState",
     "Replicas",
+    "Schedule",
     "Trainer",
     "Update",
     "clip_factors",
+    "find_schedule",
     "is_decayed",
-    "learning_rate",
     "loss",
     "optimizer",
     "optimizer_slots",
+    "schedule",
 ]

@@ -9,7 +9,7 @@ Axes: R replicas, N parameters of one replica, K matrices of one shape [n, m].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -32,10 +32,12 @@ from paribus.engine.training.optimizers import (
     find_optimizer,
     takes_all,
 )
+from paribus.engine.training.schedules import group_column, scheduled_columns
 from paribus.errors import ParibusError, nearest
 from paribus.study.choices import read_options
 
 KEY = "training.optimizer"
+DECAY, MOMENTUM = "weight_decay_fraction", "momentum_fraction"  # columns of schedules
 SHARED = ("betas", "eps")  # options that are keys of `training.optimizer` itself
 
 
@@ -50,6 +52,7 @@ class ParameterGroup:
         n_decayed: so many of them.
         factors: one per replica, its learning rate relative to that of the study.
         decays: one per replica, its weight decay.
+        schedule: the column of their learning rate, where they have a schedule of their own.
     """
 
     optimizer: Optimizer
@@ -58,6 +61,7 @@ class ParameterGroup:
     n_decayed: int
     factors: tuple[float, ...]
     decays: tuple[float, ...]
+    schedule: str = ""
 
 
 def is_decayed(use: ParameterUse, decay: str) -> bool:
@@ -107,7 +111,15 @@ def parameter_groups(
                 len(decayed),
                 tuple(factor for factor, _ in rates),
                 tuple(decay for _, decay in rates),
+                group_column(at) if at >= 0 and spec.groups[at].schedule else "",
             )
+        )
+    if MOMENTUM in scheduled_columns(settings[0].training) and not any(
+        group.optimizer.momentum for group in groups
+    ):
+        raise ParibusError(
+            "training.schedules.momentum: no parameter is trained by an optimizer with a momentum "
+            "that can be scheduled, such as muon or sgd; leave it out"
         )
     return groups
 
@@ -268,12 +280,16 @@ class StackedOptimizer:
     Args:
         groups: of all parameters, in the order in which they lie in a row.
         weights: the rows.
+        scheduled: what `update` is given of schedules, by name.
 
     Attributes:
         slots: {name: {parameter name: [R, ...]}}.
     """
 
-    def __init__(self, groups: Sequence[ParameterGroup], weights: Rows) -> None:
+    def __init__(
+        self, groups: Sequence[ParameterGroup], weights: Rows, scheduled: Sequence[str] = ()
+    ) -> None:
+        self._scheduled = scheduled
         self.slots = {
             slot: _zeros(weights, [n for g in groups if slot in g.optimizer.slots for n in g.names])
             for slot in dict.fromkeys(slot for group in groups for slot in group.optimizer.slots)
@@ -281,13 +297,16 @@ class StackedOptimizer:
         self._parts = [_Part(group, weights, self.slots) for group in groups]
 
     @torch.no_grad()
-    def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
+    def update(
+        self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor, scheduled_SR1: Iterable[Tensor] = ()
+    ) -> None:
         """Step in place. A replica whose learning rate is 0 keeps its weights.
 
         grads_RN: [R, N], which is written to. t: [], or [R, 1] of each replica.
         """
+        scheduled = dict(zip(self._scheduled, scheduled_SR1, strict=True))
         for part in self._parts:
-            part.update(grads_RN, rates_R1, t)
+            part.update(grads_RN, rates_R1, scheduled, t)
 
 
 class _Run(NamedTuple):
@@ -324,18 +343,29 @@ class _Part:
             seen = _seen(weights.flat[:, place], shape)
             self._runs.append(_Run(place, shape, seen, MappingProxyType(kept)))
 
-    def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
-        group = self._group
-        if self._factors_R1 is not None:
+    def update(
+        self, grads_RN: Tensor, rates_R1: Tensor, scheduled: Mapping[str, Tensor], t: Tensor
+    ) -> None:
+        group, decays_R1 = self._group, self._decays_R1
+        if group.schedule:
+            rates_R1 = scheduled[group.schedule]
+        elif self._factors_R1 is not None:
             rates_R1 = rates_R1 * self._factors_R1
+        if DECAY in scheduled:
+            decays_R1 = decays_R1 * scheduled[DECAY]
         if group.n_decayed and group.optimizer.decay == "coupled":
-            grads_RN[:, self._decayed].addcmul_(self._decayed_weights, self._decays_R1)
+            grads_RN[:, self._decayed].addcmul_(self._decayed_weights, decays_R1)
         elif group.n_decayed:
-            self._decayed_weights.mul_(1 - rates_R1 * self._decays_R1)
+            self._decayed_weights.mul_(1 - rates_R1 * decays_R1)
+        momentum = getattr(group.options, group.optimizer.momentum, 0.0)
+        if MOMENTUM in scheduled:
+            momentum = scheduled[MOMENTUM] * momentum
         for run in self._runs:
             grads = _seen(grads_RN[:, run.place], run.shape)
             rates, count = (_along(one, run.shape) for one in (rates_R1, t))
-            step(group, Update(run.weights, grads, run.slots, rates, count, group.options))
+            along = _along(momentum, run.shape) if isinstance(momentum, Tensor) else momentum
+            update = Update(run.weights, grads, run.slots, rates, count, group.options, along)
+            step(group, update)
 
 
 def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:

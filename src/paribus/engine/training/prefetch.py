@@ -1,13 +1,13 @@
 """Inputs of every step: drawn some steps ahead, and brought to the device in one piece, so that a
 GPU never waits for the host.
 
-Axes: R replicas, B batch, T time, K steps ahead, M dropout modules.
+Axes: R replicas, B batch, T time, K steps ahead, M dropout modules, S scheduled quantities.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
 from paribus.engine.setting import Setting
-from paribus.engine.setting.setting import Schedule
+from paribus.engine.training.schedules import Schedules
 from paribus.rng import key
 
 AHEAD = 4
@@ -29,30 +29,15 @@ class Inputs(NamedTuple):
         t: [] int64, the step.
         windows: [R, B, T + 1] int32, the tokens: inputs, and one later the targets.
         rates: [R] float32 learning rates.
+        scheduled: [S, R] float32, what `scheduled_columns` names.
         dropout_keys: [M, R] int64.
     """
 
     t: Tensor
     windows: Tensor
     rates: Tensor
+    scheduled: Tensor
     dropout_keys: Tensor
-
-
-def learning_rate(peak: float, schedule: Schedule, t: int, iterations: int) -> float:
-    """Return the learning rate of step t = 0, 1, ..., iterations - 1.
-
-    Linear warmup: peak (t + 1) / warmup, so that step warmup - 1 is at the peak. After it the rate
-    stays (constant), or falls along half a cosine (Loshchilov & Hutter 2017) that reaches
-    `final_fraction` of the peak at the last step.
-    """
-    if t < schedule.warmup:
-        return peak * (t + 1) / schedule.warmup
-    if schedule.kind == "constant":
-        return peak
-    decay_steps = iterations - schedule.warmup
-    progress = (t - schedule.warmup + 1) / decay_steps
-    cosine = (1 + math.cos(math.pi * progress)) / 2
-    return peak * (schedule.final_fraction + (1 - schedule.final_fraction) * cosine)
 
 
 class Feed:
@@ -64,6 +49,7 @@ class Feed:
         tokens: [n] the training text.
         dropouts: names of the dropout modules in use.
         windows: which of its windows a step takes; by default any.
+        folder: where import paths of the user's own schedules start.
     """
 
     def __init__(
@@ -74,6 +60,7 @@ class Feed:
         dropouts: Sequence[str],
         device: torch.device,
         windows: Windows | Mixture | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._settings = settings
         self._seeds = seeds
@@ -81,6 +68,7 @@ class Feed:
         self._windows = windows
         self._dropouts = dropouts
         self._device = device
+        self._schedules = Schedules(settings, folder)
         self.restart(0, [FIRST_DIGEST] * len(seeds))
 
     def restart(self, t: int, digests: Sequence[str]) -> None:
@@ -120,14 +108,9 @@ class Feed:
         return (
             np.array(t),
             np.stack(windows).astype(np.int32),
-            np.array([self._rate(one, t) for one in self._settings], np.float32),
+            *self._schedules.at(t),
             np.array(keys, np.int64).reshape(len(keys), len(self._seeds)),
         )
-
-    def _rate(self, setting: Setting, t: int) -> float:
-        training = setting.training
-        peak = training.optimizer.learning_rate
-        return learning_rate(peak, training.schedule, t, setting.iterations)
 
     def _to_device(self, values: np.ndarray) -> Tensor:
         host = torch.from_numpy(values)

@@ -24,6 +24,7 @@ from paribus.engine.setting import Setting
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
+from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
 
 # Phases of a step, in the order of doing: names for whoever asks where the time goes.
@@ -122,7 +123,9 @@ class Replicas:
         self._rows = Rows(self._flat, self._shapes).like
         self._leaves = self._found_leaves(parameters)
         self._groups = groups
-        self._optimizer = StackedOptimizer(groups, self.weights)
+        self._optimizer = StackedOptimizer(
+            groups, self.weights, scheduled_columns(setting.training)
+        )
         self.slots = self._optimizer.slots
         self.shapes = {
             f"{kind}/{name}": tuple(self._shapes[name])
@@ -227,7 +230,13 @@ class Replicas:
         return torch.linalg.vector_norm(gradients.flat, dim=1)
 
     def update(
-        self, gradients: Rows, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
+        self,
+        gradients: Rows,
+        factors_R: Tensor,
+        moves_R: Tensor,
+        rates_R: Tensor,
+        scheduled_SR: Tensor,
+        t: Tensor,
     ) -> None:
         """Make one step of the optimizer, with gradients times `factors_R`, where a replica moves.
 
@@ -239,11 +248,12 @@ class Replicas:
         if clipped_RN.device.type != "cpu" or not moves_R.all():  # a host's values are at hand
             clipped_RN.masked_fill_(~moves_R1, 0.0)
         rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
+        scheduled_SR1 = torch.where(moves_R1, scheduled_SR[..., None], 0.0)
         if t.ndim == 0:
-            self._optimizer.update(clipped_RN, rates_R1, t)
+            self._optimizer.update(clipped_RN, rates_R1, t, scheduled_SR1)
             return
         before = [(rows.flat, rows.flat.clone()) for rows in self.slots.values()]
-        self._optimizer.update(clipped_RN, rates_R1, t[:, None])
+        self._optimizer.update(clipped_RN, rates_R1, t[:, None], scheduled_SR1)
         for now_RN, before_RN in before:
             now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
 

@@ -32,7 +32,14 @@ from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import capture
 from paribus.engine.rows import Shards
 from paribus.engine.setting import Setting
-from paribus.engine.training.groups import ParameterGroup, optimizer_record, parameter_groups, step
+from paribus.engine.training.groups import (
+    DECAY,
+    MOMENTUM,
+    ParameterGroup,
+    optimizer_record,
+    parameter_groups,
+    step,
+)
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.optimizers import Update
 from paribus.engine.training.prefetch import Inputs
@@ -45,6 +52,7 @@ from paribus.engine.training.replicas import (
     losses_of,
     lower_products,
 )
+from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
 from paribus.errors import ParibusError
 
@@ -110,7 +118,7 @@ class ShardedReplica:
             if isinstance(module, Dropout) and module.p > 0
         }
         self.dropouts = tuple(self._dropouts)
-        self._groups = groups
+        self._groups, self._scheduled = groups, scheduled_columns(setting.training)
         self._slots = {
             slot: {
                 name: torch.zeros_like(self._parameters[name].to_local()).detach()
@@ -280,27 +288,39 @@ class ShardedReplica:
 
     @torch.no_grad()
     def update(
-        self, gradients: Shards, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
+        self,
+        gradients: Shards,
+        factors_R: Tensor,
+        moves_R: Tensor,
+        rates_R: Tensor,
+        scheduled_SR: Tensor,
+        t: Tensor,
     ) -> None:
         """Make one step of the optimizer, with gradients times `factors_R`, where it moves; see
         `Replicas.update`."""
         before = None
         if t.ndim:  # a step that overflowed in float16 leaves the slots as they are
             before = {s: {n: x.clone() for n, x in of.items()} for s, of in self._slots.items()}
-        rates_R1 = torch.where(moves_R, rates_R, 0.0)[:, None]
+        moves_R1 = moves_R[:, None]
+        rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
+        scheduled_SR1 = torch.where(moves_R1, scheduled_SR[..., None], 0.0)
+        scheduled = dict(zip(self._scheduled, scheduled_SR1, strict=True))
         for group in self._groups:
-            rates = rates_R1 * group.factors[0]
+            rates, decays, momentum = scheduled_of(group, rates_R1, scheduled)
             for number, name in enumerate(group.names):
                 weights = self._local(name).view(1, -1)
-                given = gradients[name].reshape(1, -1) * factors_R[:, None]
-                given.masked_fill_(~moves_R[:, None], 0.0)
-                if number < group.n_decayed:
-                    _decay(group, weights, given, rates)
                 if not weights.numel():
                     continue
+                given = gradients[name].reshape(1, -1) * factors_R[:, None]
+                given.masked_fill_(~moves_R1, 0.0)
+                if number < group.n_decayed and group.optimizer.decay == "coupled":
+                    given.addcmul_(weights, decays.expand_as(weights))
+                elif number < group.n_decayed:
+                    weights.mul_(1 - rates * decays)
                 slots = {s: self._slots[s][name].view(1, -1) for s in group.optimizer.slots}
                 count = t[:, None] if t.ndim else t
-                step(group, Update(weights, given, slots, rates, count, group.options))
+                about = (rates, count, group.options, momentum)
+                step(group, Update(weights, given, slots, *about))
         if before is not None:
             for slot, parts in before.items():
                 for name, old in parts.items():
@@ -465,7 +485,9 @@ def _is_elementwise(group: ParameterGroup) -> bool:
         for t, gradient in enumerate(gradients):
             rates = torch.full((1, 1), 1e-2)
             given = gradient[:, part].clone()
-            step(group, Update(weights, given, slots, rates, torch.tensor(t), group.options))
+            momentum = getattr(group.options, group.optimizer.momentum, 0.0)
+            about = (rates, torch.tensor(t), group.options, momentum)
+            step(group, Update(weights, given, slots, *about))
         return weights
 
     half = TRIED // 3  # and not of a size that some mean would forgive
@@ -473,11 +495,16 @@ def _is_elementwise(group: ParameterGroup) -> bool:
     return torch.allclose(parts, walked(slice(0, TRIED)), rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def _decay(group: ParameterGroup, weights: Tensor, gradients: Tensor, rates: Tensor) -> None:
-    if group.optimizer.decay == "coupled":
-        gradients.add_(weights, alpha=group.decays[0])
-    else:
-        weights.mul_(1 - rates * group.decays[0])
+def scheduled_of(
+    group: ParameterGroup, rates_R1: Tensor, scheduled: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, float | Tensor]:
+    """Return the learning rate, weight decay and momentum of a group at a step, [1, 1]."""
+    rates = scheduled[group.schedule] if group.schedule else rates_R1 * group.factors[0]
+    decays = torch.full_like(rates_R1, group.decays[0])
+    if DECAY in scheduled:
+        decays = decays * scheduled[DECAY]
+    momentum = getattr(group.options, group.optimizer.momentum, 0.0)
+    return rates, decays, scheduled[MOMENTUM] * momentum if MOMENTUM in scheduled else momentum
 
 
 def _mean(parts_R: Sequence[Tensor]) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paribus.drawing import Drawing
 from paribus.engine.setting import OF_FLOAT16
 from paribus.metric import Metric
@@ -47,8 +49,11 @@ DRAWINGS = (
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
-def step_columns(learns_cross_entropy: bool, *, scales_loss: bool) -> dict[str, str]:
+def step_columns(
+    learns_cross_entropy: bool, *, scales_loss: bool, scheduled: Iterable[str]
+) -> dict[str, str]:
     """Return {column: unit} of what every step measures, in order; probes add their own."""
     more = () if learns_cross_entropy else (OBJECTIVE,)
     more += LOSS_SCALING if scales_loss else ()
-    return COLUMNS | {metric.name: metric.unit or "1" for metric in more}
+    columns = COLUMNS | {metric.name: metric.unit or "1" for metric in more}
+    return columns | dict.fromkeys(scheduled, "1")

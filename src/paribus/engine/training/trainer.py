@@ -41,6 +41,7 @@ from paribus.engine.training.replicas import (
     Replicas,
 )
 from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
+from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import (
     MEASURED,
     WEIGHTS,
@@ -122,13 +123,17 @@ class Trainer:
             else None
         )
         self.columns = step_columns(
-            self.replicas.loss.is_plain, scales_loss=self._scaling is not None
+            self.replicas.loss.is_plain,
+            scales_loss=self._scaling is not None,
+            scheduled=scheduled_columns(training),
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts
         self._feed = Feed(
-            self.settings, self.seeds, dataset.train, dropouts, self.device, dataset.windows
+            *(self.settings, self.seeds, dataset.train, dropouts, self.device),
+            windows=dataset.windows,
+            folder=folder,
         )
         records = self.device.type == "cuda" and graphs and ranks is None
         self._graphs = Graphs(cuda_recorder() if records else None)
@@ -165,13 +170,14 @@ class Trainer:
         t = inputs.t - scaling.skipped if scaling else inputs.t
         was_alive, moves_R = self._judged(found, norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
-        replicas.update(found.gradients, factors_R, moves_R, inputs.rates, t)
+        replicas.update(found.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
         columns = {
             "train_loss": found.losses,
             "grad_norm": norms_R,
             "learning_rate": inputs.rates,
             "train_objective": found.objectives,
         }
+        columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)

@@ -26,6 +26,7 @@ from paribus.report.figures.style import TEXT, rounded
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.section_tables import (
     along_table,
+    anew_table,
     data_tables,
     sampling_method,
     task_contrast_table,
@@ -176,7 +177,7 @@ def sections(material: Material, *, brief: bool = False) -> list[Section]:
     wanted = forests[:1] if brief else [*forests, CURVES, "contrast-along-training"]
     results = [*tables.primary(analysis), _shown(drawn, wanted)]
     results += [] if brief else [tables.claims(analysis), sampling_table(analysis)]
-    tuning: list[Block | None] = [tuning_table(analysis)]
+    tuning: list[Block | None] = [tuning_table(analysis), anew_table(analysis)]
     if not brief and study.tuning:
         tuning += [
             tuning_in_words(analysis)[1:],

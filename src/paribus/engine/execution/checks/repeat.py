@@ -88,7 +88,7 @@ def repeat(
     from paribus.engine.evaluation.code_length import code_length
     from paribus.engine.model import build_model, initial_parameters, load_parameters
 
-    trial, setting = results.trial(arm, seed), study.setting(arm)
+    trial, setting = results.trial(arm, seed), study.setting(arm, seed)
     recorded = trial.read_json("trial.json")
     if recorded["data"]["digests"] != dataset.digests:
         return [f"trial {trial.label}: the text here is not the one it was trained on"]
@@ -299,7 +299,7 @@ def train_again(
     if elsewhere:
         return Comparison(elsewhere)
     trials = [(a, s) for a, s in trial.read_json("trial.json")["stack"]]
-    settings, seeds = [study.setting(a) for a, _ in trials], [s for _, s in trials]
+    settings, seeds = [study.setting(a, s) for a, s in trials], [s for _, s in trials]
     stack = build_stack(study, settings, seeds, dataset, device, strict=False, graphs=graphs)
     for _ in range(task.steps):
         stack.step()

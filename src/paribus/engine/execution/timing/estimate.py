@@ -149,10 +149,11 @@ def _tuning(study: Study, size: int, costs: list[StepCost]) -> dict[str, Any]:
     if study.tuning is None:
         return {}
     tuning = tuning_study(study, study.tuning.candidates)
+    times = len(study.seeds) if study.tunes_anew else 1
     return {
-        "tuning_trials": len(tuning.trials),
-        "tuning_tokens": sum(tuning.setting(arm).tokens for arm, _ in tuning.trials),
-        "tuning_seconds": _seconds(tuning, plan_stacks(tuning, size), costs),
+        "tuning_trials": times * len(tuning.trials),
+        "tuning_tokens": times * sum(tuning.setting(arm).tokens for arm, _ in tuning.trials),
+        "tuning_seconds": times * _seconds(tuning, plan_stacks(tuning, size), costs),
     }
 
 

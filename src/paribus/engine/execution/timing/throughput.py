@@ -70,7 +70,7 @@ class Turns:
             model = build_model(setting, dataset.vocab_size, study.folder)
             self._models[arm] = model.to(self._device).eval()
             if trains:
-                self._trainers[arm] = self._trainer(study, arm, dataset)
+                self._trainers[arm] = self._trainer(study, arm, seed, dataset)
         model = self._models[arm]
         load_parameters(model, self._results.trial(arm, seed).read_weights())
         self._actions[arm] = _actions(model, study, arm, seed, dataset, self._device)
@@ -85,8 +85,8 @@ class Turns:
         tokens, seconds = timed(self._actions[arm][kind], self._device)
         return Timed(tokens, seconds, self._bytes.get(arm) if kind == "training" else None)
 
-    def _trainer(self, study: Study, arm: str, dataset: Dataset) -> Action:
-        setting = study.setting(arm)
+    def _trainer(self, study: Study, arm: str, seed: int, dataset: Dataset) -> Action:
+        setting = study.setting(arm, seed)
 
         def begin() -> Trainer:
             stack = Trainer(

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.setting import Setting
 from paribus.results import ResultsFolder
-from paribus.study import Study
+from paribus.study import LEARNING_RATE, Study
 
 Trial = tuple[str, int]
+# Keys of tuning in which replicas of one stack may differ (`Setting.common`).
+OF_REPLICAS = {LEARNING_RATE, "training.optimizer.weight_decay"}
 Stack = Sequence[Trial]
 
 
@@ -78,8 +80,12 @@ def default_size(study: Study, kind: str, devices: int = 1) -> int:
 def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list[list[Trial]]:
     """All trials of the study as stacks of at most `size`, and of the sizes that are `recorded`.
 
-    Arms share stacks where all arms of the study can alike, so that sizes agree.
+    Arms share stacks where all arms of the study can alike, so that sizes agree. Where each seed is
+    tuned anew, seeds do so where they differ in what replicas may differ in.
     """
+    if study.tuning is not None and study.tunes_anew:
+        alone = study.probes.own or not {*study.tuning.keys} <= OF_REPLICAS
+        size = 1 if alone else size
     fresh = [chunk for part in _parts(study) for chunk in _chunks(study, size, part)]
     known = _known(study, recorded)
     if not set(known) <= set(fresh):  # begun with another size, or before seeds were added

@@ -129,7 +129,7 @@ class Stack:
 
     def __init__(self, task: StackTask, dataset: Dataset) -> None:
         study, seeds = task.study, [seed for _, seed in task.trials]
-        settings = [study.setting(arm) for arm in task.arms]
+        settings = [study.setting(arm, seed) for arm, seed in task.trials]
         self.task, self.dataset = task, dataset
         self._settings, self._seeds = settings, seeds
         self.trainer = self._built()

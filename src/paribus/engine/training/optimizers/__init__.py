@@ -41,6 +41,8 @@ class Update:
         t: int64, the step, from 0: []; in float16, where steps may be skipped, how many each
             replica has made, of the shape of `rates`.
         options: as declared.
+        momentum: that of the options, or of the shape of `rates` where it is scheduled; 0 of an
+            optimizer that declares none.
     """
 
     weights: Tensor
@@ -49,6 +51,7 @@ class Update:
     rates: Tensor
     t: Tensor
     options: Any
+    momentum: float | Tensor = 0.0
 
 
 Step = Callable[[Update], None]
@@ -79,6 +82,7 @@ class Optimizer:
         matrices: whether it is given matrices [R, K, n, m] instead of rows of numbers.
         takes: (shape, use) -> whether a parameter is for it.
         rest: the optimizer of parameters that are not.
+        momentum: the option that `training.schedules.momentum` multiplies; empty for none.
         corrections: (options, t) -> {slot: what step t divides it by}, for those who look at it.
         source: where it is from.
     """
@@ -91,6 +95,7 @@ class Optimizer:
     matrices: bool
     takes: Takes
     rest: str
+    momentum: str
     corrections: Callable[[Any, int], Mapping[str, float]]
     source: str
 
@@ -104,6 +109,7 @@ def optimizer(
     matrices: bool = False,
     takes: Takes = takes_all,
     rest: str = "adamw",
+    momentum: str = "",
     corrections: Callable[[Any, int], Mapping[str, float]] = no_corrections,
     source: str = "",
 ) -> Callable[[Step], Optimizer]:
@@ -123,9 +129,13 @@ def optimizer(
             "such as takes=lambda shape, use: len(shape) == 2"
         )
 
+    if momentum and momentum not in options.model_fields:
+        raise ValueError(f"optimizer '{name}': momentum = '{momentum}' is none of its options")
+
     def declare(step: Step) -> Optimizer:
         return Optimizer(
-            step, name, slots, options, decay, matrices, takes, rest, corrections, source
+            *(step, name, slots, options, decay, matrices, takes, rest),
+            *(momentum, corrections, source),
         )
 
     return declare

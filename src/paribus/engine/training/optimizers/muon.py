@@ -50,13 +50,14 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     matrices=True,
     takes=is_hidden_matrix,
     rest="adamw",
+    momentum="momentum",
     source="Jordan et al. 2024",
 )
 def muon(update: Update) -> None:
     """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
-    options, gradients = update.options, update.gradients
-    buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - options.momentum)
-    direction = gradients.lerp(buffer, options.momentum) if options.nesterov else buffer
+    options, gradients, momentum = update.options, update.gradients, update.momentum
+    buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - momentum)
+    direction = gradients.lerp(buffer, momentum) if options.nesterov else buffer
     dtype = torch.bfloat16 if options.ns_precision == "bfloat16" else torch.float32
     orthogonal = orthogonalised(direction.to(dtype), options.ns_steps).to(update.weights.dtype)
     n, m = gradients.shape[-2:]

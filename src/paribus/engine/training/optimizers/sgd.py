@@ -32,11 +32,12 @@ class SGDOptions(Options):
     slots=("momentum_buffer",),
     options=SGDOptions,
     decay="coupled",
+    momentum="momentum",
     source="Sutskever et al. 2013",
 )
 def sgd(update: Update) -> None:
     """Write b = momentum b + g; weights -= rate b, or rate (g + momentum b) with Nesterov's."""
-    momentum, gradients = update.options.momentum, update.gradients
+    momentum, gradients = update.momentum, update.gradients
     buffer = update.slots["momentum_buffer"].mul_(momentum).add_(gradients)
-    step = gradients.add(buffer, alpha=momentum) if update.options.nesterov else buffer
+    step = gradients + momentum * buffer if update.options.nesterov else buffer
     update.weights.sub_(step * update.rates)

@@ -1,0 +1,11 @@
+"""The peak to the end."""
+
+from __future__ import annotations
+
+from paribus.engine.training.schedules import Moment, Options, schedule
+
+
+@schedule("constant")
+def constant(at: Moment, options: Options) -> float:
+    """Return 1."""
+    return 1.0

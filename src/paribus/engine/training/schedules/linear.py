@@ -1,0 +1,17 @@
+"""A straight line from the peak to `final_fraction` of it."""
+
+from __future__ import annotations
+
+from paribus.engine.training.schedules import Moment, Options, schedule
+
+
+class Falling(Options):
+    """What the run ends at, as a fraction of the peak; `training.schedule.final_fraction`."""
+
+    final_fraction: float = 0.1
+
+
+@schedule("linear", options=Falling)
+def linear(at: Moment, options: Falling) -> float:
+    """Return 1 - (1 - f) p, p the progress and f the final fraction."""
+    return 1 - (1 - options.final_fraction) * at.progress
