@@ -287,6 +287,31 @@ def test_nothing_of_the_model_is_held_whole(dataset: Dataset) -> None:
         assert torch.equal(ours, theirs), name
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_block_that_is_computed_again_has_the_same_gradients(
+    precision: torch.dtype, is_watched: bool, dataset: Dataset
+) -> None:
+    """By compiled kernels too, where there are some: a block as one function, and part by part."""
+    from torch.utils.checkpoint import checkpoint
+
+    setting = study({"training.dropout": 0.0}).setting("baseline")
+    model = build_model(setting, dataset.vocab_size)
+    block: Any = model.blocks[0]
+    if is_watched:  # then its parts are called one by one
+        block.mlp.register_forward_hook(lambda *_: None)
+    x = torch.randn(4, 24, 18, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def gradients(call: Any) -> list[torch.Tensor]:
+        with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
+            y = call(x)
+        return list(torch.autograd.grad(y.square().sum(), [x, *block.parameters()]))
+
+    again = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
+    for ours, theirs in zip(gradients(again), gradients(block), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 # Checkpoints
 
 

@@ -49,7 +49,7 @@ def shrunk(study: Study) -> Study:
     if study.trainer != "stacked":
         raise ParibusError(f"--shrink is of the trainer that ships, and this is '{study.trainer}'")
     home = _standins()
-    table = study.model_dump() | {"name": shortened(study.name, "-shrunk")}
+    table: dict[str, Any] = study.model_dump() | {"name": shortened(study.name, "-shrunk")}
     table["data"] |= _data(study.data, home)
     table["model"] |= {"n_layer": LAYERS, "n_head": HEADS, "d_model": WIDTH}
     if table["model"]["attention"]["n_kv_head"]:
