@@ -92,6 +92,7 @@ def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_stack_over_devices_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match="--stack 2 trains trials side by side"):
         paribus.run(study(), tmp_path / "r", stack=2, device="cpu", progress=False)

@@ -190,6 +190,7 @@ def test_four_ranks_where_a_rank_holds_nothing_of_some_parameters(
     require_equal(run_ranks(4, partial(trained, study(), dataset)), alone)
 
 
+@pytest.mark.slow
 def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) -> None:
     of = study({"training.optimizer.learning_rate": 1e30, "training.optimizer.name": "sgd",
                 "training.grad_clip": None, "training.iterations": 23})  # fmt: skip
@@ -230,6 +231,7 @@ def normed(update):
 """
 
 
+@pytest.mark.slow
 def test_custom_parts_and_optimizers_train_alike(tmp_path: Path, dataset: Dataset) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     of = study(

@@ -78,6 +78,8 @@ def shrunk(study: Study) -> Study:
     if table["tasks"]["standard"]:
         table["tasks"] |= {"standard_items": 2, "standard_data": str(home / "hub")}
     table["tasks"]["items"] = 4
+    # The stand-ins have no more solved examples than two.
+    table["tasks"]["shots"] = tuple(dict.fromkeys(min(n, 1) for n in study.tasks.shots))
     if table["tuning"] is not None:
         table["tuning"]["iterations"] = None
     return parse_study(table, folder=study.folder, label=f"{study.name}, shrunk")
