@@ -105,8 +105,10 @@ def study_file() -> str:
     """Return every key with its type, default and meaning, table by table."""
     from paribus.engine.format import Sections
     from paribus.study import Study
+    from paribus.study.runs import RunsSetting
 
-    return "\n\n".join([*_tables(Study, ""), *_tables(Sections, "")])
+    tables = [*_tables(Study, ""), *_tables(Sections, ""), *_tables(RunsSetting, "")]
+    return "\n\n".join(tables)
 
 
 # Of a study that is under way: no study file states them.

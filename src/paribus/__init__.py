@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from paribus.results import extend, load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
     from paribus.trainers import register, run
+    from paribus.trainers.judging import judge
     from paribus.verification import verify
 
 __version__ = VERSION
@@ -46,6 +47,7 @@ _HOMES = {
     "evaluate": "paribus.engine.execution.evaluate",
     "extend": "paribus.results",
     "export_trial": "paribus.engine.export",
+    "judge": "paribus.trainers.judging",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
@@ -68,6 +70,7 @@ __all__ = [
     "evaluate",
     "export_trial",
     "extend",
+    "judge",
     "load_results",
     "load_study",
     "null_study",

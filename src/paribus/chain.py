@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ class Chain:
         lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Where it cannot be made, the lock would be waited for as if another had it.
+            os.close(os.open(lock.lock_file, os.O_RDWR | os.O_CREAT, 0o644))
             lock.acquire(timeout=PATIENCE_SECONDS)
         except Timeout:
             raise ParibusError(
@@ -200,10 +202,16 @@ class Writer:
         self.entries.append(entry)
 
 
-def merged(chains: Sequence[Sequence[Entry]]) -> list[Entry]:
-    """Return the entries of all, each once, by time and then by digest."""
+def merged(
+    chains: Sequence[Sequence[Entry]], rank: Callable[[Entry], int] = lambda entry: 0
+) -> list[Entry]:
+    """Return the entries of all, each once, by time, then by rank, then by digest."""
     every = {entry_digest(entry): entry for chain in chains for entry in chain}
-    return [every[key] for key in sorted(every, key=lambda key: (every[key].get("time", ""), key))]
+
+    def place(key: str) -> tuple[str, int, str]:
+        return every[key].get("time", ""), rank(every[key]), key
+
+    return [every[key] for key in sorted(every, key=place)]
 
 
 def entry_digest(entry: Entry) -> str:

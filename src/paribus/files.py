@@ -27,6 +27,7 @@ except ImportError:  # Windows, where an open file cannot be removed anyway
 
 PART = ".part"
 
+_fleeting: set[Path] = set()  # folders of this process that are thrown away; see `fleeting`
 _fences: dict[Path, Callable[[], bool] | None] = {}  # of this process; see `fence`
 
 
@@ -44,6 +45,23 @@ def fence(folder: Path, is_allowed: Callable[[], bool] | None = None) -> None:
 def unfence(folder: Path) -> None:
     """Take back `fence`."""
     _fences.pop(_absolute(folder), None)
+
+
+@contextlib.contextmanager
+def fleeting() -> Iterator[Path]:
+    """Yield a new folder that is gone at the end: what is written below it is not brought to the
+    disk, which may take longer than all else."""
+    with tempfile.TemporaryDirectory(prefix="paribus-") as name:
+        folder = _absolute(Path(name))
+        _fleeting.add(folder)
+        try:
+            yield folder
+        finally:
+            _fleeting.discard(folder)
+
+
+def _lasts(path: Path) -> bool:
+    return not _fleeting or _fleeting.isdisjoint(_absolute(path).parents)
 
 
 def cache_folder() -> Path:
@@ -77,7 +95,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         handle, partial = _new_file(path)
         try:
             with os.fdopen(handle, "wb") as file:
-                _store(file, content)
+                if _lasts(path):
+                    _store(file, content)
+                else:
+                    file.write(content)
+                    file.flush()
                 os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
                 _require_allowed(path)
                 os.replace(partial, path)
@@ -85,7 +107,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
             raise
-        _sync(path.parent)
+        if _lasts(path):
+            _sync(path.parent)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
+from paribus import numbers
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 
@@ -31,6 +32,7 @@ LONGEST = 200  # of a name or a label, in characters
 DECLARED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 QUESTIONS = "questions"  # items of tasks
+SHARE = "share"  # the unit of what is shown as per cent
 # What a uniform guess over V tokens scores.
 UNIFORM: dict[str, Callable[[int], float]] = {
     "log V": math.log,
@@ -82,7 +84,7 @@ class Metric:
             `probe/part/statistic`; the probe's name alone is its first column. The accuracy on a
             task is `task_accuracy/task`.
         label: what readers are shown.
-        unit: of its values; empty where they have none.
+        unit: of its values; empty where they have none. Values in "share" are shown as per cent.
         better: which direction is an improvement, if any.
         record: where it is read: held-out scores at the end, parts of a held-out measure, single
             tasks, the last value of a column of what was recorded by step or by probes, what arms
@@ -136,13 +138,75 @@ class Metric:
 
     @property
     def change_unit(self) -> str:
-        """The unit of a change."""
-        return self.unit if self.scale == "linear" else "log ratio"
+        """The unit of a change, as it is shown."""
+        if self.scale == "log":
+            return "log ratio"
+        return "percentage points" if self.unit == SHARE else self.unit
 
     @property
     def change_digits(self) -> int:
-        """Decimal places of a change that are shown."""
+        """Decimal places of a change in its own unit."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
+
+    def shown(self, value: float) -> float:
+        """Return a value or a change in the unit in which it is shown: shares as per cent."""
+        return 100 * value if self.is_share else value
+
+    @property
+    def shown_digits(self) -> int:
+        """Decimal places of a value as it is shown."""
+        return max(self.digits - 2, 0) if self.is_share else self.digits
+
+    @property
+    def shown_change_digits(self) -> int:
+        """Decimal places of a change as it is shown."""
+        return self.shown_digits if self.is_share else self.change_digits
+
+    def value_text(self, value: float | None) -> str:
+        """Return a value as text: `1.8730`, or `81.20` of a share."""
+        return numbers.fixed(self._shown(value), self.shown_digits)
+
+    def mean_text(self, mean: float | None, sd: float | None, digits: int | None = None) -> str:
+        """Return a mean over seeds with its SD: `1.8730 (0.0174)`."""
+        places = self.shown_digits if digits is None else digits
+        return numbers.mean_sd(self._shown(mean), self._shown(sd), places)
+
+    def change_text(self, change: float | None) -> str:
+        """Return a change: `+0.0123`, or `+1.23` of a share, in percentage points."""
+        return numbers.signed(self._shown(change), self.shown_change_digits)
+
+    def size_text(self, size: float | None) -> str:
+        """Return the size of a change, or its error: `0.0200`, or `2.00` of a share."""
+        return numbers.fixed(self._shown(size), self.shown_change_digits)
+
+    def span_text(self, low: float, high: float) -> str:
+        """Return an interval of changes: `[-0.0010, +0.0256]`."""
+        return numbers.interval(self.shown(low), self.shown(high), self.shown_change_digits)
+
+    def ends_text(self, low: float, high: float) -> str:
+        """Return an interval of changes as in a sentence: `-0.0010 to +0.0256`."""
+        return numbers.span(self.shown(low), self.shown(high), self.shown_change_digits)
+
+    def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
+        """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
+        places = self.shown_change_digits if digits is None else digits
+        return numbers.delta(*map(self.shown, (mean, low, high)), places)
+
+    def stated_text(self, stated: float) -> str:
+        """Return a change as a study states it, such as a margin: `0.02`, `2 percentage points`,
+        `5%` of what is compared as ratios."""
+        if self.scale == "log":
+            return f"{100 * stated:.3g}%"
+        unit = f" {self.change_unit}" if self.is_share else ""
+        return f"{self.shown(stated):.3g}{unit}"
+
+    def _shown(self, value: float | None) -> float | None:
+        return None if value is None else self.shown(value)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is shown as per cent."""
+        return self.unit == SHARE and self.scale == "linear"
 
     @property
     def ratio(self) -> str:
@@ -153,8 +217,19 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """`validation loss (nats/token)`."""
-        return self.label if self.unit in ("", "1") else f"{self.label} ({self.unit})"
+        """`validation loss (nats/token)`, `accuracy (%)`."""
+        unit = "%" if self.is_share else self.unit
+        return self.label if unit in ("", "1") else f"{self.label} ({unit})"
+
+    @property
+    def change_title(self) -> str:
+        """The title of a change: `validation loss (nats/token)`, `accuracy (percentage points)`."""
+        return f"{self.label} ({self.change_unit})" if self.is_share else self.title
+
+    @property
+    def short_title(self) -> str:
+        """`validation loss`, `accuracy (%)`: for the head of a narrow column."""
+        return self.title if self.is_share else self.label
 
     @property
     def about(self) -> dict[str, Any]:

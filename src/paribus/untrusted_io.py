@@ -35,6 +35,7 @@ TABLE_ROWS = 100_000_000
 TABLE_COLUMNS = 1_000_000
 TABLE_MEMORY = 16 * 1024 * MIB
 WEIGHTS_BYTES = 1024 * 1024 * MIB
+LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 # Tables and lists inside one another; a study has five.
@@ -134,12 +135,16 @@ def decode(
         raise ParibusError(f"{path} is not UTF-8 text (byte {error.start}); {way_out}") from None
 
 
-def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
+def parse_json(
+    text: str | bytes, where: str, way_out: str = "correct it", *, finite: bool = True
+) -> Any:
     """Return the value of a JSON text; `where` is what errors call it.
 
+    Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
-    return _parsed(_json, text, f"{where} is not valid JSON", where, way_out)
+    parse = _json if finite else json.loads
+    return _parsed(parse, text, f"{where} is not valid JSON", where, way_out)
 
 
 def _json(text: str | bytes) -> Any:

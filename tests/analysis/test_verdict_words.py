@@ -190,7 +190,7 @@ def test_a_budget_is_judged_on_the_bound_of_its_interval(
 
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
-    cost = _share_lost(small_study(), [(1000.0, 100.0), (1000.0, 900.0)], 0.05, None)
+    cost = _share_lost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None)
     assert cost is not None
     assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
     assert cost.interval.high <= 1

@@ -150,7 +150,7 @@ def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path) -
 def test_an_idea_that_diverges_is_not_kept(campaign) -> None:
     found = try_idea(campaign, "wild", {"set": {"toy.gain": 0.1, "toy.diverges": True}})
     assert found.state == "not kept"
-    assert "diverged at 1 of 6 seeds" in found.why
+    assert "1 of 6 pairs" in found.why and "wild diverged" in found.why
 
 
 def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
@@ -163,6 +163,10 @@ def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
     assert not found["opened"]  # this trainer seals no text
     assert trained(campaign.path) == before
     assert end(campaign) == found
+    told = json.loads((campaign.path / "final/verdict.json").read_text())["verdicts"]
+    assert [(one["arm"], one["word"]) for one in told] == [("good", "BETTER")]
+    with pytest.raises(ParibusError, match="is a campaign"):
+        load_results(campaign.path)
     assert [one["event"] for one in campaign.events].count("ended") == 1
     with pytest.raises(ParibusError, match="has ended"):
         try_idea(campaign, "late", GOOD)
@@ -193,8 +197,20 @@ def test_a_line_that_was_changed_is_noticed(campaign) -> None:
     try_idea(campaign, "bad", BAD)
     path = campaign.path / "ideas.jsonl"
     path.write_text(path.read_text().replace("toy.gain", "toy.gaiN", 1))
-    with pytest.raises(ParibusError, match="line 1"):
+    with pytest.raises(ParibusError, match="line 2"):
         _ = campaign.ideas
+    path.write_text(path.read_text().replace("toy.gaiN", "toy.gain", 1))
+    rule = campaign.path / "campaign.json"
+    before = rule.read_text()
+    rule.write_text(before.replace('"alpha": 0.05', '"alpha": 0.9'))
+    with pytest.raises(ParibusError, match=r"campaign\.json was changed"):
+        open_campaign(campaign.path)
+    rule.write_text(before)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0])
+    with pytest.raises(ParibusError, match="lacks lines: 'bad'"):
+        open_campaign(campaign.path)
+    path.write_text("".join(lines))
     study = campaign.path / "study.json"
     study.write_text(study.read_text().replace('"noise": 0.01', '"noise": 0.02'))
     with pytest.raises(ParibusError, match="changed"):

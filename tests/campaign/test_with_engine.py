@@ -46,7 +46,8 @@ def test_a_typing_error_is_refused_and_not_counted(
         "training.optimizer.name=none.py:optimizer",
     ):
         assert verb("try", "night", "x", "--set", slip) == (2, ""), slip
-    assert not Path("night/ideas.jsonl").exists() and not Path("night/ideas/x").exists()
+    lines = Path("night/ideas.jsonl").read_text().splitlines()
+    assert len(lines) == 1 and not Path("night/ideas/x").exists()  # the rule alone
 
 
 @pytest.mark.slow
@@ -66,6 +67,10 @@ def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (stopped["trained"], stopped["shared"]) == (14, 0)
     code, out = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
     assert code == 10
+    assert not list(Path("night").rglob("test_part.json"))
+    # A stage that is run by itself opens nothing, though all of it is finished.
+    confirm = Path("night/ideas/hot/confirm")
+    assert main(["run", str(confirm / "study.json"), "--results", str(confirm)]) == 2
     assert not list(Path("night").rglob("test_part.json"))
     told = json.loads(verb("end", "night", "--json")[1])
     assert told["ended"]["opened"]

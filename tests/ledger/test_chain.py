@@ -196,6 +196,21 @@ def test_merging_is_a_union(a: list[Any], b: list[Any], c: list[Any]) -> None:
     assert merged([both, c]) == merged([a, merged([b, c])])
 
 
+def test_of_one_second_what_follows_comes_later() -> None:
+    """A study is registered, opens its texts and decides: also where all has one time."""
+    second = {"time": "2026-01-01T00:00:00+00:00"}
+    kinds: list[dict[str, Any]] = [
+        {"kind": "registration"},
+        {"kind": "opening", "text": {"role": "validation"}},
+        {"kind": "look"},
+        {"kind": "opening", "text": {"role": "test"}},
+        {"kind": "verdict"},
+    ]
+    for number in range(20):
+        mine = [second | one | {"study": str(number)} for one in kinds]
+        assert merged([mine[::-1]]) == merged([mine[:2], mine]) == mine
+
+
 @given(a=ENTRIES, b=ENTRIES)
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -153,6 +153,18 @@ def test_reuse_can_be_forbidden(
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and "'fresh'" in err
     run(make("other", f"TestText('{'d' * 64}', reuse='forbid')"))
+    # A ledger that lacks lines, or cannot be written, vouches for nothing; no trial is trained.
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    broken = ledger.with_name("broken.jsonl")
+    broken.write_bytes(b"".join(line for line in lines if b'"kind":"opening"' not in line))
+    missing = ledger.parent / "missing" / "ledger.jsonl"
+    for path, why in {broken: "does not follow", missing: "no such folder"}.items():
+        monkeypatch.setenv("PARIBUS_LEDGER", str(path))
+        with pytest.raises(ParibusError, match=f"'forbid'.*{why}"):
+            run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
+        assert not (ledger.parent / "unsure" / "r").exists()
+    assert main(["ledger", "verify"]) == 2
+    capsys.readouterr()
     # Where nothing can be asked, nothing can be forbidden.
     monkeypatch.setenv("PARIBUS_LEDGER", "")
     with pytest.raises(ParibusError, match="no ledger to ask"):

@@ -226,3 +226,37 @@ def test_every_page_is_in_the_navigation() -> None:
 
     there = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert sorted(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])) == sorted(there)
+
+
+def test_the_commands_of_the_judge_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first command of how-to/judge.md, its study, and the arguments of the workflow."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options.console, "stderr", False)
+    page = (DOCS / "how-to" / "judge.md").read_text(encoding="utf-8")
+    found = [(kind, text) for kind, text in FENCE.findall(page) if kind in ("sh", "toml")]
+    lines = (ROOT / "examples" / "github-action" / "runs.csv").read_text().splitlines()
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    assert main(shlex.split(found[0][1])[1:]) == 0
+    told = capsys.readouterr().out
+    (shown,) = [text for kind, text in FENCE.findall(page) if not kind]
+    assert told.split() == shown.split()
+    (tmp_path / "study.toml").write_text(dict(reversed(found))["toml"])
+    register, judge = commands(found[-1][1])[-2:]
+    assert main(shlex.split(register)[1:]) == 0
+    (tmp_path / "runs").mkdir()
+    kept = [line for line in lines if not re.match(r"deep|\w+,6,", line)]
+    table = "\n".join(kept).replace("loss", "val_loss").replace("base", "old")
+    (tmp_path / "runs" / "all.csv").write_text(table + "\n")
+    assert main(shlex.split(judge)[1:]) in (0, 11, 12, 13)
+    assert "xploratory" not in capsys.readouterr().out
+    flow = yaml.safe_load((ROOT / "examples" / "github-action" / "verdict.yml").read_text())
+    steps = flow["jobs"]["judge"]["steps"]
+    (script,) = [one["run"] for one in steps if "paribus judge" in one.get("run", "")]
+    env = flow["env"]
+    line = next(one for one in script.replace("\\\n", " ").splitlines() if "judge" in one)
+    words = shlex.split(line.partition(" > ")[0])
+    filled = [env[word[1:]] if word.startswith("$") else word for word in words]
+    assert main(filled[1:]) in (0, 11, 12, 13)
+    assert capsys.readouterr().out.startswith("### ")

@@ -1,4 +1,5 @@
-"""The page in a real browser: no errors, no requests, and toggling an arm hides its lines."""
+"""The page in a real browser: no errors, no requests, toggling an arm hides its lines, and the
+values of each figure are a table."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ from paribus.report import render
 from paribus.results import Results
 from paribus.study import Study
 
+JUDGED = ("validation_loss", "validation_accuracy")
+STEPS = ("step", "train_loss")
 BLUE = "rgb(0, 114, 178)"  # of the first arm that is no baseline
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -38,9 +41,18 @@ PROBE = """<script>
 (async () => {
   await report.ready;
   const opened = Object.keys(report.views).length;
-  for (const folded of document.querySelectorAll("details")) folded.open = true;
-  await new Promise((done) => setTimeout(done, 50));
-  await report.done;
+  const forests = [...document.querySelectorAll(".endpoint .chart svg")].length;
+  const unfold = async () => {
+    for (const folded of document.querySelectorAll("details")) folded.open = true;
+    await new Promise((done) => setTimeout(done, 50));
+    await report.done;
+  };
+  await unfold();
+  const valuesOf = (name) => {
+    const lines = document.querySelectorAll(`[data-figure="${name}"] tr`);
+    return [...lines].map((line) => [...line.cells].map((cell) => cell.textContent));
+  };
+  const empty = figures.map((figure) => figure.name).filter((name) => valuesOf(name).length < 2);
   const lines = () => figures.map((figure) => {
     const marks = document.querySelectorAll(`#figure-${figure.name} .mark-line path,
       #figure-${figure.name} .mark-symbol path, #figure-${figure.name} .mark-area path`);
@@ -52,9 +64,12 @@ PROBE = """<script>
     document.querySelector(selector).click();
     await report.done;
   };
-  const seen = { opened, before: lines(), drawn: Object.keys(report.views).length };
+  const seen = { opened, forests, empty, before: lines(), drawn: Object.keys(report.views).length };
+  seen.values = valuesOf("train_loss");
+  seen.pairs = valuesOf("pairs-validation_loss");
   await click('input[name="arm"][value="LayerNorm"]');
   seen.hidden = lines();
+  seen.without = valuesOf("train_loss")[0];
   await click('input[name="arm"][value="LayerNorm"]');
   seen.back = lines();
   const whole = document.querySelectorAll("#figure-train_loss path").length;
@@ -105,7 +120,10 @@ def test_toggles_work_and_nothing_else_happens(
         "layernorm": {"title": "LayerNorm", "set": {"model.embedding.norm": "layernorm"}},
         "evil": {"title": "<i class=evil>x</i>", "set": {"model.embedding.norm": "rmsnorm"}},
     }
-    study = small_study(arms=arms, seeds=[1, 2, 3, 4, 5], title="<i class=evil>title</i>")
+    judged = [{"metric": metric, "primary": True, "margin": 0.02} for metric in JUDGED]
+    study = small_study(
+        arms=arms, seeds=[1, 2, 3, 4, 5], title="<i class=evil>title</i>", endpoints=judged
+    )
     results = fabricate(study, lambda arm, seed: 2.5 + seed / 100 + len(arm) % 7 * seed**2 / 90)
     analysis = analyse(results)
     seen = in_browser(render(results, analysis, decide(analysis)), tmp_path, BLUE)
@@ -114,9 +132,30 @@ def test_toggles_work_and_nothing_else_happens(
     assert 2 < seen["opened"] < seen["drawn"]  # what is folded is drawn when it is opened
     assert seen["drawn"] > 20
     assert sum(seen["before"]) > 50
+    assert seen["forests"] == len(study.judged) == 2
     assert sum(seen["hidden"]) == 0
     assert seen["back"] == seen["before"]
     assert seen["seeds"][1] < seen["seeds"][0]
     assert "train_loss" in seen["log"]
     assert seen["bold"] == 0
+    _has_values(seen, results)
+
+
+def _has_values(seen: dict[str, Any], results: Results) -> None:
+    """Check tables of values against the records: training loss by step and seed, every pair."""
+    assert seen["empty"] == []
+    head, *lines = seen["values"]
+    assert head == ["training step", "seed", "baseline", "LayerNorm", "<i class=evil>x</i>"]
+    assert seen["without"] == [one for one in head if one != "LayerNorm"]
+    shown = {(int(line[0]), int(line[1])): float(line[3]) for line in lines}
+    for seed in results.study.seeds:
+        steps = results.trial_steps["layernorm", seed]
+        for step, loss in zip(*(steps[name].to_pylist() for name in STEPS), strict=True):
+            assert shown[step, seed] == pytest.approx(loss, rel=1e-4)
+    found = {(line[1], line[2]): float(line[3]) for line in seen["pairs"][1:]}
+    scores = {
+        (row["arm"], row["seed"]): row["validation_loss"] for row in results.scores.to_pylist()
+    }
+    for seed in results.study.seeds:
+        assert found["LayerNorm", str(seed)] == pytest.approx(scores["layernorm", seed], abs=1e-5)
     assert seen["wide"] <= 0

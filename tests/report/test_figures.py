@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ import vl_convert
 
 from paribus.analysis import analyse
 from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
+from paribus.report.figures.figure_rows import finding, last_means
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
@@ -59,6 +61,7 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
+        assert re.search(r"\d", figure.caption), figure.name  # it is the alternative text, too
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])
@@ -123,8 +126,8 @@ def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricat
     object.__setattr__(results, "tasks", table)
     shown = task_table(results)
     assert shown is not None
-    assert shown.rows[0] == ("typo", "0", "baseline", "0.500", "1", "0.250")
-    assert shown.rows[1] == ("", "", "layernorm", "0.750", "1", "0.250")
+    assert shown.rows[0] == ("typo", "0", "baseline", "50.0", "1", "25.0")
+    assert shown.rows[1] == ("", "", "layernorm", "75.0", "1", "25.0")
     figure = drawn(results)["tasks"]
     assert [row["value"] for row in figure.rows] == [0.5, 0.75]
     assert "typo" in vl_convert.vegalite_to_svg(figure.printed(700))
@@ -139,3 +142,29 @@ def test_forty_arms_have_colours(small_study: Maker) -> None:
     }
     found = colours(small_study(arms=arms))
     assert len(set(found.values())) == len(arms)
+
+
+def test_a_title_says_what_the_rows_end_with() -> None:
+    """By hand: means over seeds of the last rows, of which each arm has its own."""
+    rows = [
+        {"arm": arm, "seed": seed, "step": step, "value": value + step}
+        for arm, value in (("a", 1.0), ("b", 2.0))
+        for seed, value in ((1, value), (2, value + 0.5))
+        for step in ((1, 2) if arm == "a" else (1, 3))
+    ]
+    means = last_means(rows)
+    assert means == {"": {"a": 3.25, "b": 5.25}}
+    assert finding("Loss", means) == ("Loss: 3.25 (a), 5.25 (b)", "3.25 (a), 5.25 (b).")
+    many = {"": {f"arm {i}": 0.1 * i for i in range(1, 6)}}
+    title, said = finding("Loss", many)
+    assert title == "Loss: 0.1 (arm 1) to 0.5 (arm 5)" and "0.3 (arm 3)" in said
+    assert finding("Loss", {"": {"a": 0.25, "b": 0.25}}, share=True)[0] == "Loss: 25% in every arm"
+
+
+def test_of_several_parts_a_title_names_the_one_that_differs_most() -> None:
+    means = {"0": {"a": 1.0, "b": 1.1}, "7": {"a": -2.0, "b": 2.0}, "8": {"b": 9.0}}
+    title, said = finding("Norm", means, "block ")
+    assert title == "Norm: arms differ most at block 7, -2 (a), 2 (b)"
+    assert said == "block 0: 1 (a), 1.1 (b); block 7: -2 (a), 2 (b); block 8: 9 (b)."
+    assert finding("Norm", {"0": {"a": 0.0, "b": 0.0}})[0] == "Norm: the same in every arm"
+    assert finding("Norm", {}) == ("Norm", "")

@@ -13,6 +13,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts
 from paribus.report import render, write_paper, write_report
+from paribus.report.card import chips
 from paribus.report.figures import ARM_COLOURS, colours, draw
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
@@ -210,3 +211,31 @@ def test_a_cache_that_cannot_be_written_stops_no_report(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
     assert scripts.javascript() == scripts.javascript() and len(bundled) == 2
+
+
+def test_each_primary_endpoint_has_its_forest_beside_its_words(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    judged = [
+        {"metric": "validation_loss", "primary": True, "margin": 0.02},
+        {"metric": "validation_accuracy", "primary": True, "margin": 0.01},
+    ]
+    page = page_of(fabricate(small_study(endpoints=judged, seeds=[1, 2, 3, 4, 5]), loss))
+    opening, rest = page.split('<div class="card">', 1)
+    for name in ("figure-forest", "figure-forest-validation_accuracy"):
+        assert f'id="{name}"' in opening and f'id="{name}"' not in rest
+    assert opening.count("compared with") == len(judged)
+    assert "within \N{PLUS-MINUS SIGN}1 percentage points" in page  # a share is shown as per cent
+
+
+def test_chips_are_of_what_was_looked_at(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study(seeds=[1, 2])
+    results = fabricate(study, loss, diverged=[("rmsnorm", 1)])
+    found = {chip.section: chip for chip in chips(analyse(results))}
+    assert found["trials"].text == "6 of 6 trials"
+    assert found["stability"].text == "stable: 5 of 6 trials"
+    assert found["stability"].style == "open"
+    held = sum(c.state in ("held", "declared") for c in analyse(results).controls)
+    assert f"{held} of " in found["controls"].text
+    alone = fabricate(small_study(arms={"baseline": {}}, seeds=[1]), loss, folder="alone")
+    assert {chip.section for chip in chips(analyse(alone))} == {"trials", "stability"}

@@ -39,11 +39,11 @@ def test_five_pairs_are_tested_and_fewer_described(
         assert table is not None
         rows += table.rows
     assert rows[0][0] == "typo"
-    assert rows[0][2:4] == ("0.500", "0.450")
-    assert rows[0][4].startswith("-0.050 [-0.0")
+    assert rows[0][2:4] == ("50.0", "45.0")
+    assert rows[0][4].startswith("-5.0 [-6.2, -3.")
     assert rows[0][6] == "0.012"
     assert rows[1][5:] == rows[2][5:] == ("–", "–")  # noqa: RUF001
-    assert rows[2][4] == "-0.050"
+    assert rows[2][4] == "-5.0"
 
 
 INTERVAL = "+0.0120 [-0.0034, +0.0275]"

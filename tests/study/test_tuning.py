@@ -83,6 +83,13 @@ def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_stu
     assert "\n" not in str(refused.value)
 
 
+def test_a_study_that_is_tuned_once_is_recorded_as_it_was(small_study: Maker) -> None:
+    study = small_study(tuning=plan())
+    values = {arm: {RATE: 1e-3} for arm in study.arms}
+    assert "chosen_by_seed" not in with_choice(study, values).as_written["tuning"]
+    assert with_choice(study, values).digest == study.digest
+
+
 def test_only_a_stability_gate_needs_tuning_trials_that_show_spikes(small_study: Maker) -> None:
     assert small_study(tuning=plan(iterations=2)).tuning is not None
     with pytest.raises(ParibusError, match="too few to judge stability"):

@@ -57,7 +57,7 @@ def analyse(results: Results) -> Analysis:
         own_rule=registered_rule(folder),
     )
     both = both_texts(results, found.contrasts, results.study.inference.alpha)
-    return replace(found, reuse=read_reuse(folder), both_texts=tuple(both))
+    return replace(found, reuse=read_reuse(folder), both_texts=tuple(both), runs=folder.read_runs())
 
 
 def analyse_table(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from paribus.metric import Metric
+from paribus.metric import SHARE, Metric
 from paribus.results import Results
 from paribus.statistics import granularity
 from paribus.study.sections import Claim
 
-SHARE = "share"
 FITS = 0.05  # a model is of the size that was reported where it differs by at most so much of it
 
 

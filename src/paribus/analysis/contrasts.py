@@ -31,6 +31,8 @@ from paribus.statistics import (
     LEAST_IN_BLOCK,
     MacroContrast,
     PairedContrast,
+    UnpairedContrast,
+    UnpairedMacro,
     contiguous_blocks,
     crossed_components,
     holm,
@@ -38,10 +40,14 @@ from paribus.statistics import (
     joined,
     macro_contrast,
     paired_contrast,
+    unpaired_contrast,
+    unpaired_macro,
 )
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import RUNS, STACKED
+
+LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 
 
 def block_scores(
@@ -71,14 +77,16 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
     return R + (y - R * x) / x.mean(axis=1, keepdims=True)
 
 
-def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
-    """Return why two arms share no blocks of text; empty where they do."""
-    kinds = {table.results.trials[name, seed]["blocks"]["kind"] for name in (arm, reference)}
+def why_other_blocks(table: Table, arm: str, reference: str, seed: int, other: int) -> str:
+    """Return why two arms share no blocks of text, by a trial of each: that of `arm` at `seed`, of
+    `reference` at `other`; empty where they do."""
+    trials = ((arm, seed), (reference, other))
+    kinds = {table.results.trials[trial]["blocks"]["kind"] for trial in trials}
     # The same text has the same characters in each of its blocks, whatever its tokens are; but the
     # first token of the text, which no token predicts, is longer in one tokenizer than in another.
     first = 1 if kinds == {"document"} else 0
     column = records_of(table.results.study).aligned_by
-    lengths = [_column(table, name, seed, column)[first:] for name in (arm, reference)]
+    lengths = [_column(table, *trial, column)[first:] for trial in trials]
     if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
         return ""
     return "the arms read the validation text in windows of other lengths"
@@ -211,26 +219,35 @@ def contrast_of(
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
     if table.results.metrics[metric].of_pair:
         theirs = dict.fromkeys(theirs, 1.0)
-    seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+    paired = table.results.study.is_paired
+    if paired:
+        seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+        why_not = sampled.why_not(seeds)
+    else:
+        seeds = tuple(seed for seed in sampled.seeds if seed in ours or seed in theirs)
+        why_not = _too_few(arm, ours) or _too_few(reference, theirs)
     left_out = [
         LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
         for seed in sampled.seeds
-        if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
+        if any(why := _why_left_out(table, arm, reference, seed, metric))
     ]
     broken = table.broken(arm)
-    why_not = sampled.why_not(seeds)
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
     elif incomparable := _why_incomparable(table, arm, reference, metric):
         why_not, left_out = incomparable, []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
+    elif not why_not:
+        why_not = _all_equal(table, metric, {reference: theirs, arm: ours})
     compared = _to_target(table, arm, reference, metric, seeds)
     if compared:
         ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
         theirs = theirs | {seed: one.restricted[1] for seed, one in compared.items()}
     late_ours = sum(one.ours == math.inf for one in compared.values())
     late_theirs = sum(one.theirs == math.inf for one in compared.values())
+    if not compared:
+        late_ours, late_theirs = (_never(table, name, metric) for name in (arm, reference))
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
@@ -241,18 +258,24 @@ def contrast_of(
         censored=(late_ours, late_theirs),
         choice=None if why_not else choice_of(table, tried, arm, reference, metric),
     )
+    if not why_not and not paired:
+        contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
         about = _about(table, contrast, sum(items.crossed.n_items)) if items else ""
         contrast = replace(
             contrast,
-            paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error),
+            paired=_infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
+            if paired
+            else None,
             items=items,
             items_about=about,
             items_why_not=items_why_not,
             target=_target(table, contrast, about),
             other_text=_other_text(table, contrast),
         )
+    if not paired:
+        return contrast, left_out
     capped_ours, capped_theirs = (
         table.capped(name, metric, sampled.seeds) for name in (arm, reference)
     )
@@ -262,6 +285,57 @@ def contrast_of(
         capped = _infer(table, *about)
         contrast = replace(contrast, capped=capped)
     return contrast, left_out
+
+
+def _why_left_out(
+    table: Table, arm: str, reference: str, seed: int, metric: str
+) -> tuple[str, ...]:
+    """Return of both arms why a seed is left out; of runs that are no pairs, what an arm has no run
+    of is not missed."""
+    study = table.results.study
+    return tuple(
+        table.why_unusable(name, seed, metric)
+        if study.is_paired or seed not in study.format.absent(study, name)
+        else ""
+        for name in (reference, arm)
+    )
+
+
+def _too_few(arm: str, values: Mapping[int, float]) -> str:
+    """Return why so few runs of an arm cannot be tested; empty where they can."""
+    if len(values) >= 2:
+        return ""
+    return f"{arm} has {plural(len(values), 'comparable run')}; inference needs two of each arm"
+
+
+def _all_equal(table: Table, metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
+    """Return that all runs of an arm have one score, which no sample of a continuous one has; empty
+    where it may be so: of whole numbers, where a score says its resolution, and of our own trainer,
+    whose seeds are proven to matter."""
+    study = table.results.study
+    if study.trainer == STACKED or _resolution(table, metric):
+        return ""
+    for arm, of in values.items():
+        first = next(iter(of.values()))
+        if len(of) < LEAST_EQUAL or set(of.values()) != {first} or first == round(first):
+            continue
+        if any(_never(table, name, metric) for name in values):
+            continue  # all stand at the budget
+        return (
+            f"all {len(of)} runs of {arm} have {table.results.metrics[metric].label} {first:g}: "
+            "does the program ignore its seed?"
+        )
+    return ""
+
+
+def _never(table: Table, arm: str, metric: str) -> int:
+    """Return in how many runs of other programs `arm` never came to the target of the metric."""
+    trials = table.results.trials.items()
+    return sum(
+        metric in record.get("facts", {}).get("censored", ())
+        for (name, _), record in trials
+        if name == arm
+    )
 
 
 def _to_target(
@@ -305,7 +379,7 @@ def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | N
 
 def _items(
     table: Table, contrast: Contrast, endpoint: Endpoint
-) -> tuple[MacroContrast | None, str]:
+) -> tuple[MacroContrast | UnpairedMacro | None, str]:
     """Return the endpoint paired by seed and by item, where claims are about new items: it then
     decides.
 
@@ -319,19 +393,17 @@ def _items(
     scores = _item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
-    baseline, treatment = scores
-    items = macro_contrast(
-        baseline,
-        treatment,
-        crossed=study.inference.crossed,
-        **registered(study),
-        margin=contrast.margin,
-        family=_family_size(table, endpoint),
-        resolution=_resolution(table, contrast.metric),
-        design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
-        choice=contrast.choice_error,
-    )
-    return items, ""
+    about: dict[str, Any] = registered(study) | {
+        "margin": contrast.margin,
+        "family": _family_size(table, endpoint),
+        "resolution": _resolution(table, contrast.metric),
+        "choice": contrast.choice_error,
+    }
+    if not study.is_paired:
+        del about["test"]
+        return unpaired_macro(*scores, **about), ""
+    design = table.sampling(contrast.arm, contrast.metric).design(contrast.seeds)
+    return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
 
 
 def _item_scores(
@@ -344,12 +416,13 @@ def _item_scores(
         return f"{contrast.declared.label} is no ratio of sums over items"
     if isinstance(over, str):
         baseline, treatment = (
-            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            question_scores(table, arm, _seeds_of(table, contrast, arm), contrast.declared.task)
             for arm in (contrast.reference, contrast.arm)
         )
     else:
         arms = contrast.reference, contrast.arm
-        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+        first = [_seeds_of(table, contrast, arm)[0] for arm in arms]
+        if why := why_other_blocks(table, *arms, *first):
             return why
         n_blocks = _contiguous(table, contrast)
         if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
@@ -358,19 +431,29 @@ def _item_scores(
                 f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
             )
         baseline, treatment = (
-            [block_scores(table, over, arm, contrast.seeds, n_blocks)] for arm in arms
+            [block_scores(table, over, arm, _seeds_of(table, contrast, arm), n_blocks)]
+            for arm in arms
         )
-    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+    if [task.shape[1] for task in baseline] != [task.shape[1] for task in treatment]:
         return "the arms were not asked the same questions"
     if all(task.shape[1] < 2 for task in baseline):
         return "a single item says nothing of others"
     return baseline, treatment
 
 
+def _seeds_of(table: Table, contrast: Contrast, arm: str) -> tuple[int, ...]:
+    """Return the seeds at which `arm` is compared: where runs are no pairs, its own."""
+    if table.results.study.is_paired:
+        return contrast.seeds
+    return tuple(table.usable(arm, contrast.metric, contrast.seeds))
+
+
 def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     """Return what the choice of held-out text would add to the error of a primary endpoint whose
     claim is of this text; None where nothing is recorded by item."""
     metric = contrast.declared
+    if not table.results.study.is_paired:
+        return None
     of_text = metric.record in HELD_OUT and isinstance(metric.items, ItemSums)
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
@@ -384,12 +467,14 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
 
 def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
     """Return what is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
-    return table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    first = _seeds_of(table, contrast, contrast.arm)[0]
+    return table.results.trials[contrast.arm, first]["blocks"]
 
 
 def _recorded(table: Table, contrast: Contrast) -> int:
     """Return how many blocks there are sums of: fewer than of the text, where these were kept."""
-    return len(table.results.trial_blocks[contrast.arm, contrast.seeds[0]])
+    first = _seeds_of(table, contrast, contrast.arm)[0]
+    return len(table.results.trial_blocks[contrast.arm, first])
 
 
 def _contiguous(table: Table, contrast: Contrast) -> int | None:
@@ -423,6 +508,8 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
         return f"new questions of this kind ({n})" if about else "these questions"
     if metric.record not in HELD_OUT:
         return ""
+    if table.results.study.trainer == RUNS and not about:  # nobody says what scores are of
+        return ""
     if table.results.study.trainer != STACKED:  # which may hold out what is no text
         return f"new items of this kind ({about})" if about else "this held-out data"
     if not about:
@@ -435,13 +522,32 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
 def _resolution(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
-    declared = table.results.metrics[metric]
+    declared, study = table.results.metrics[metric], table.results.study
+    if (stated := study.format.resolution(study, metric)) is not None:
+        return stated
     if trial is None or not declared.items:
         return None
     if isinstance(declared.items, str):
         asked = questions_asked(table, *trial, declared.task)
         return 1 / asked if asked else None
     return resolution(table, declared.items, trial)
+
+
+def _infer_unpaired(
+    table: Table, endpoint: Endpoint, baseline: dict[int, float], treatment: dict[int, float]
+) -> UnpairedContrast:
+    """Return the registered inference over the runs of both arms, which are no pairs."""
+    study, metric = table.results.study, table.results.metrics[endpoint.metric]
+    about = registered(study)
+    del about["test"]
+    return unpaired_contrast(
+        [metric.compared(value) for value in baseline.values()],
+        [metric.compared(value) for value in treatment.values()],
+        **about,
+        margin=_stated(table, endpoint, endpoint.margin),
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, endpoint.metric),
+    )
 
 
 def _infer(

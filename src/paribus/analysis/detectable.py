@@ -77,7 +77,7 @@ class Sight:
 def sights(study: Study) -> list[Sight]:
     """Of every primary endpoint with a smallest effect, by the registered test in its family."""
     asked = [(e.metric, e.smallest_effect) for e in study.judged if e.smallest_effect is not None]
-    if not asked or not study.contrasts:
+    if not asked or not study.contrasts or not study.is_paired:  # these are SDs of differences
         return []
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
@@ -174,7 +174,7 @@ def _row(
         if choice:
             pairs = pairs_with_choice(margin, sd, choice, **about)
         else:
-            pairs = required_pairs(margin / sd, test=inference.test, **about)
+            pairs = required_pairs(margin / sd, test=inference.of_pairs, **about)
     except StatisticsError as error:
         raise ParibusError(f"{contrast}: {error}") from None
     return Detectable(

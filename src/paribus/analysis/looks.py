@@ -174,10 +174,10 @@ def _resolved(contrast: Contrast, alpha: float) -> str | None:
 def _events_open(events: Stabilities, alpha: float) -> bool:
     """Whether either arm had an event, and neither harm, nor a cure, nor a collapse is shown."""
     rates, diverged = events.any_event, events.diverged
-    if rates.neither == rates.n:
+    if not rates.baseline_events + rates.treatment_events:
         return False
     shown = events.holm_p is not None and events.holm_p <= alpha
-    return not shown and diverged.only_treatment < diverged.n
+    return not shown and diverged.treatment_rate - diverged.baseline_rate < 1
 
 
 def _stated(contrast: Contrast) -> Entry:
@@ -326,5 +326,5 @@ def least_effect(study: Study, alpha: float) -> float:
     power, looks = study.inference.power, plan_of(study)
     if looks is not None:
         return detectable_effect(looks, alpha=alpha, power=power)
-    test = study.inference.test
+    test = study.inference.of_pairs
     return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha, test=test)

@@ -16,7 +16,7 @@ from paribus.analysis.tuning import Tuned
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
-from paribus.results.records import Reuse
+from paribus.results.records import Reuse, RunsRecord
 from paribus.shown import Shown
 from paribus.statistics import (
     Decided,
@@ -27,6 +27,9 @@ from paribus.statistics import (
     PairedRates,
     Result,
     StabilityEvents,
+    UnpairedContrast,
+    UnpairedMacro,
+    UnpairedRates,
     widened,
 )
 from paribus.study import Study
@@ -65,18 +68,19 @@ BudgetState = Literal["within", "over", "not shown"]
 
 @dataclass(frozen=True)
 class Stabilities(Result):
-    """Events of an arm against its reference, over the seeds that both have finished.
+    """Events of an arm against its reference, over the seeds that both have finished; where runs
+    are no pairs, over all of either.
 
     Attributes:
-        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts; None
-            for fewer than five pairs.
+        holm_p: McNemar's p of `any_event` (Fisher's, where runs are no pairs), over looks and
+            stages, adjusted over the contrasts; None for fewer than five pairs or runs.
     """
 
     arm: str
     reference: str
-    diverged: PairedRates
-    spiked: PairedRates
-    any_event: PairedRates
+    diverged: PairedRates | UnpairedRates
+    spiked: PairedRates | UnpairedRates
+    any_event: PairedRates | UnpairedRates
     holm_p: float | None = None
 
 
@@ -165,8 +169,10 @@ class Contrast(Result):
     """One metric of an arm against its reference.
 
     Attributes:
-        seeds: those of the pairs, in the order of `paired.pairs`.
+        seeds: those of the pairs, in the order of `paired.pairs`; where runs are no pairs, those of
+            either arm.
         paired: the inference over seed pairs; None where it does not exist, and `why_not` says why.
+        unpaired: the same over runs that are no pairs: a contrast has one of the two.
         declared: the metric's label, unit, direction and digits.
         margin: within which a difference is too small to matter.
         counted: whether it is a hypothesis of its family; not where nobody measured the metric.
@@ -205,7 +211,7 @@ class Contrast(Result):
     equivalence_holm_p: float | None = None
     not_worse_holm_p: float | None = None
     checks: tuple[Check, ...] = ()
-    items: MacroContrast | None = None
+    items: MacroContrast | UnpairedMacro | None = None
     items_about: str = ""
     items_why_not: str = ""
     other_text: OtherText | None = None
@@ -214,13 +220,13 @@ class Contrast(Result):
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)
     choice: Choice | None = None
+    unpaired: UnpairedContrast | None = None
 
     def __repr__(self) -> str:
-        says, digits = self.decided, self.declared.change_digits
-        found = self.why_not
+        says, found = self.decided, self.why_not
         if says:
             low, high = says.interval.low, says.interval.high
-            found = f"{numbers.delta(says.mean, low, high, digits)}, n = {says.n}"
+            found = f"{self.declared.delta_text(says.mean, low, high)}, n = {says.n}"
             found += f", p {numbers.p_value(self.p)}" if self.tested else ""
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {found})"
 
@@ -249,21 +255,25 @@ class Contrast(Result):
     @property
     def decided(self) -> Decided | None:
         """What the registered test for the registered target says: all that readers state."""
-        if self.items is not None:
-            return self.items.decided
-        return self.paired.decided if self.paired else None
+        return self.deciding.decided if self.deciding else None
+
+    @property
+    def deciding(
+        self,
+    ) -> MacroContrast | UnpairedMacro | PairedContrast | UnpairedContrast | None:
+        """The inference that decides: over seeds and items, seed pairs, or runs that are no pairs;
+        None where there is none."""
+        return self.items or self.paired or self.unpaired
 
     @property
     def test(self) -> DecidingTest | None:
         """The test that decided, for what else is asked of it."""
-        deciding = self.items or self.paired
-        return deciding.test if deciding else None
+        return self.deciding.test if self.deciding else None
 
     @property
     def others(self) -> dict[str, float]:
         """p by the tests that did not decide."""
-        deciding = self.items or self.paired
-        return deciding.others if deciding else {}
+        return self.deciding.others if self.deciding else {}
 
     @property
     def tested(self) -> bool:
@@ -282,7 +292,8 @@ class Contrast(Result):
 
     def floor(self, test: str) -> float:
         """Return the least p that `test` could have given with so many pairs."""
-        return self.paired.least.get(test, 0.0) if self.paired else 0.0
+        by_run = self.paired or self.unpaired
+        return by_run.least.get(test, 0.0) if by_run else 0.0
 
     def significant(self, alpha: float) -> bool:
         """Return whether the deciding test finds a difference, in its family."""
@@ -318,10 +329,11 @@ class Contrast(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        return super().to_dict() | {
+        found = super().to_dict() | {
             "family": "primary" if self.primary else "secondary",
             "decided": self.decided.to_dict() if self.decided else None,
         }
+        return found if self.unpaired else {k: v for k, v in found.items() if k != "unpaired"}
 
 
 @dataclass(frozen=True)
@@ -410,6 +422,7 @@ class Analysis(Shown, Result):
         along: contrasts along training, where a held-out curve was measured.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         both_texts: primary contrasts on validation and test text beside each other.
+        runs: of runs that other programs made: which files they are of; None of any other.
     """
 
     study: Study = field(repr=False)
@@ -436,6 +449,7 @@ class Analysis(Shown, Result):
     along: tuple[Along, ...] = ()
     reuse: Reuse | None = field(default=None, repr=False)
     both_texts: tuple[BothTexts, ...] = ()
+    runs: RunsRecord | None = field(default=None, repr=False)
 
     @property
     def n_trials(self) -> int:
@@ -496,14 +510,19 @@ class Analysis(Shown, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        return super().to_dict() | {
-            "study": self.study.digest,
-            "metrics": {name: metric.about for name, metric in self.metrics.items()},
-            "controls": [asdict(control) for control in self.controls],
-            "events": [
-                {"arm": arm, "seed": seed} | events.to_dict()
-                for (arm, seed), events in self.events.items()
-            ],
-            "stability": [one.to_dict() for one in self.stabilities],
-            "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
-        }
+        read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
+        return (
+            super().to_dict()
+            | read
+            | {
+                "study": self.study.digest,
+                "metrics": {name: metric.about for name, metric in self.metrics.items()},
+                "controls": [asdict(control) for control in self.controls],
+                "events": [
+                    {"arm": arm, "seed": seed} | events.to_dict()
+                    for (arm, seed), events in self.events.items()
+                ],
+                "stability": [one.to_dict() for one in self.stabilities],
+                "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
+            }
+        )

@@ -18,6 +18,8 @@ from paribus.statistics import (
     holm,
     paired_contrast,
     paired_event_rates,
+    unpaired_contrast,
+    unpaired_event_rates,
 )
 from paribus.study import Study
 
@@ -36,6 +38,11 @@ def stabilities_of(table: Table) -> list[Stabilities]:
     found, p_values, events = [], [], table.events
     for arm, reference in table.results.study.contrasts:
         sampled = table.sampling(arm)
+        if not table.results.study.is_paired:
+            if one := _unpaired_stabilities(table, arm, reference):
+                found.append(one)
+                p_values.append(one.any_event.p_value)
+            continue
         seeds = [s for s in sampled.seeds if (arm, s) in events and (reference, s) in events]
         pairs = [(events[reference, seed], events[arm, seed]) for seed in seeds]
         if not pairs:
@@ -61,6 +68,21 @@ def stabilities_of(table: Table) -> list[Stabilities]:
         replace(s, holm_p=float(p)) if s.any_event.n >= DESCRIPTIVE_BELOW else s
         for s, p in zip(found, adjusted, strict=True)
     ]
+
+
+def _unpaired_stabilities(table: Table, arm: str, reference: str) -> Stabilities | None:
+    """Events of all runs of both arms; None where one has none."""
+    theirs, ours = (
+        [events for (name, _), events in table.events.items() if name == whose]
+        for whose in (reference, arm)
+    )
+    if not theirs or not ours:
+        return None
+    kinds: tuple[Kind, ...] = (lambda e: e.diverged, lambda e: e.spiked, any_event)
+    diverged, spiked, either = (
+        unpaired_event_rates(list(map(kind, theirs)), list(map(kind, ours))) for kind in kinds
+    )
+    return Stabilities(arm, reference, diverged, spiked, either)
 
 
 AS_TRAINED = "as trained"  # a kind of throughput
@@ -93,6 +115,17 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
         return speeds[kind, arm, seed] * size
 
     def lost(kind: str, budget: float | None = None) -> Cost | None:
+        if not study.is_paired:
+            theirs, ours = (
+                [
+                    speed(kind, name, seed)
+                    for seed in study.seeds
+                    if (kind, name, seed) in speeds and (name, seed) in table.results.trials
+                ]
+                for name in (reference, arm)
+            )
+            few = min(len(theirs), len(ours)) < 2
+            return None if few else _share_lost(study, theirs, ours, budget, None)
         # A trial that is gone has left its time in turn behind.
         both = [
             seed
@@ -102,12 +135,14 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
                 for name in (arm, reference)
             )
         ]
-        pairs = [(speed(kind, reference, seed), speed(kind, arm, seed)) for seed in both]
-        return None if sampled.why_not(both) else _share_lost(study, pairs, budget, design(both))
+        if sampled.why_not(both):
+            return None
+        theirs, ours = ([speed(kind, name, seed) for seed in both] for name in (reference, arm))
+        return _share_lost(study, theirs, ours, budget, design(both))
 
     in_turn = lost("training", study.decision.throughput_budget)
     rise = None
-    if not sampled.why_not(shared):
+    if study.is_paired and not sampled.why_not(shared):
         rise = _rise(study, [(theirs[seed], ours[seed]) for seed in shared], design(shared))
     return Costs(
         arm,
@@ -130,18 +165,27 @@ def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> 
 
 
 def _share_lost(
-    study: Study, pairs: list[tuple[float, float]], budget: float | None, design: SampledBy
+    study: Study,
+    theirs: list[float],
+    ours: list[float],
+    budget: float | None,
+    design: SampledBy,
 ) -> Cost:
     """Return the share of a speed that is lost, 1 - arm / reference, from the mean logarithm of
-    ratios."""
-    theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
-    says = paired_contrast(theirs, ours, design=design, **registered(study)).decided
+    ratios; where runs are no pairs, from the difference of mean logarithms."""
+    logs = [math.log(x) for x in theirs], [math.log(x) for x in ours]
+    about = registered(study)
+    if study.is_paired:
+        says = paired_contrast(*logs, design=design, **about).decided
+    else:
+        del about["test"]
+        says = unpaired_contrast(*logs, **about).decided
 
     def share(interval: Interval) -> Interval:
         return Interval(_lost(interval.high), _lost(interval.low), interval.level)
 
     interval, bounds = share(says.interval), share(says.equivalence_interval)
-    return _judged(len(pairs), _lost(says.mean), interval, bounds, budget)
+    return _judged(says.n, _lost(says.mean), interval, bounds, budget)
 
 
 def _lost(log_ratio: float) -> float:

@@ -44,7 +44,8 @@ class Table:
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
         for key, steps in results.trial_steps.items():
-            seen = events_in(steps["train_loss"].to_numpy(), results.study)
+            losses = steps["train_loss"].to_numpy() if len(steps) else np.empty(0)
+            seen = events_in(losses, results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             needed = results.must_be_finite
@@ -76,7 +77,9 @@ class Table:
     def why_diverged(self, arm: str, seed: int) -> str:
         """Return why a trial is not finished, or learned nothing; empty where neither is so."""
         if (arm, seed) not in self.events:
-            return f"{arm} is not finished"
+            study = self.results.study
+            absent = seed in study.format.absent(study, arm)
+            return f"{arm} has no run of it" if absent else f"{arm} is not finished"
         events = self.events[arm, seed]
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from paribus import numbers
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
 from paribus.comparison import Leniency, agree, compare
@@ -87,15 +86,20 @@ class Tried:
 
 
 def vertex_key(tried: Tried) -> str | None:
-    """Return the key along which parabolas are fitted: the learning rate, or the first that has
-    positive numbers alone; None without any, and of several keys that are no whole grid."""
+    """Return the key along which parabolas are fitted: the learning rate, or the first of
+    positive numbers that are not all whole; None without any, and of several keys that are no
+    whole grid."""
     keys = list(tried.candidates[0])
     sizes = [len({str(one[key]) for one in tried.candidates}) for key in keys]
     if len(keys) > 1 and math.prod(sizes) != len(tried.candidates):
         return None
     for key in sorted(keys, key=lambda key: key != LEARNING_RATE):
         values = [one[key] for one in tried.candidates]
-        if all(isinstance(value, float) and value > 0 for value in values):
+        # Between whole numbers alone, such as a depth, there may be nothing.
+        if any(isinstance(value, float) for value in values) and all(
+            isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            for value in values
+        ):
             return key
     return None
 
@@ -502,9 +506,9 @@ class Tuned(Result):
         extremes = self.extremes(arm)
         if extremes is None or extremes[0] is extremes[1]:
             return ""
-        digits, unit = self.metric.change_digits, self.metric.change_unit
+        unit = self.metric.change_unit
         low, high = (
-            f"{numbers.signed(one.mean, digits)} ({in_words(self.values_of(one))})"
+            f"{self.metric.change_text(one.mean)} ({in_words(self.values_of(one))})"
             for one in extremes
         )
         text = (

@@ -32,6 +32,7 @@ from paribus.migrations import upgraded
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_json, write_study
 from paribus.results.registration import keep_sources
+from paribus.results.store import CAMPAIGN, IDEAS
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
 from paribus.study import Study, load_study
 from paribus.study.base import Spec
@@ -41,7 +42,7 @@ from paribus.study.study import override
 from paribus.study.trust import require_trust
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_json, read_text
 
-FILE, IDEAS, LOCK = "campaign.json", "ideas.jsonl", ".lock"
+FILE, LINES, LOCK = CAMPAIGN, "ideas.jsonl", ".lock"
 ITERATIONS = "training.iterations"
 
 # The states of an idea.
@@ -65,6 +66,11 @@ class Registered(Spec):
     """Iterations of the screen's trials; None where they are as long as those that confirm."""
     confirm_seeds: tuple[int, ...]
     registered_at: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, which the first line of ideas.jsonl holds."""
+        return digest(self.model_dump(mode="json"))
 
 
 @dataclass
@@ -135,7 +141,7 @@ class Campaign:
 
     def home(self, idea: str) -> Path:
         """Return where the results folders of an idea are."""
-        return self.path / "ideas" / idea
+        return self.path / IDEAS / idea
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -144,6 +150,24 @@ class Campaign:
             raise ParibusError(f"{self._chain.path}: {found[0]}; restore it")
         return self._chain.entries()
 
+    def require_whole(self) -> None:
+        """Raise ParibusError where campaign.json was edited, or ideas.jsonl lacks lines."""
+        events = self.events
+        first = events[0] if events else {}
+        # Campaigns of before the rule was in the first line begin with an idea.
+        if first.get("event") == "registered" and first["digest"] != self.registered.digest:
+            raise ParibusError(
+                f"{self.path / FILE} was changed after it was registered; restore it"
+            )
+        ideas = self.ideas
+        for path in sorted(self.path.glob(f"{IDEAS}/*/*/trials/*/seed-*/manifest.json")):
+            name, stage = path.relative_to(self.path / IDEAS).parts[:2]
+            if name not in ideas or (stage == "confirm" and ideas[name].level is None):
+                raise ParibusError(
+                    f"{self._chain.path} lacks lines: '{name}' has trials in {stage}/, and no line "
+                    "is of them; restore it"
+                )
+
     def add(self, event: str, **about: Any) -> None:
         """Add a line to ideas.jsonl, on disk when this returns."""
         with self._chain.adding() as ideas:
@@ -151,7 +175,7 @@ class Campaign:
 
     @property
     def _chain(self) -> Chain:
-        return Chain(self.path / IDEAS, "campaign", "make its folder writable")
+        return Chain(self.path / LINES, "campaign", "make its folder writable")
 
     @property
     def ideas(self) -> dict[str, Idea]:
@@ -285,6 +309,7 @@ def begin(
     table, _ = upgraded("study.json", read_json(written), str(written))
     made.registered = registered.model_copy(update={"study": digest(table)})
     write_json(path / FILE, made.registered.model_dump(mode="json"))
+    made.add("registered", digest=made.registered.digest)
     return made
 
 
@@ -313,9 +338,11 @@ def open_campaign(path: Path) -> Campaign:
     if isinstance(table, dict):  # lists of JSON, where a specification has tuples
         table = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     try:
-        return Campaign(path, Registered.model_validate(table))
+        found = Campaign(path, Registered.model_validate(table))
     except ValidationError as error:
         raise ParibusError(f"{path / FILE}: {explain(error, Registered)}; restore it") from None
+    found.require_whole()
+    return found
 
 
 def digest_of(arm: Mapping[str, Any]) -> str:

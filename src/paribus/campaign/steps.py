@@ -13,10 +13,13 @@ from typing import Any
 
 from paribus.analysis import Analysis, analyse
 from paribus.campaign.record import Campaign, Idea, digest_of
-from paribus.decision import decide
+from paribus.decision import Verdicts, decide, verdict_record
 from paribus.errors import ParibusError, nearest
 from paribus.files import file_digest, whole_folder
 from paribus.results import Results, ResultsFolder, load_results
+from paribus.results.formats import write_json
+from paribus.results.opened_texts import note
+from paribus.results.store import answering
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
@@ -87,13 +90,23 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             work = _Work(campaign, run, register)
             analysis = work.analysed(study, campaign.path / "final", is_final=True)
             opened = bool(seals)
-            for one in decide(analysis):
+            found = decide(analysis)
+            _leave(campaign.path / "final", analysis, found)
+            for one in found:
                 about = {"word": one.word, "effect": one.effect, "low": one.low, "high": one.high}
                 verdicts[one.arm] = about | {"p": one.p, "adjusted_p": one.adjusted_p}
         campaign.add("ended", opened=opened, verdicts=verdicts)
     found = campaign.ended
     assert found is not None
     return found
+
+
+def _leave(final: Path, analysis: Analysis, verdicts: Verdicts) -> None:
+    """Write analysis.json and verdict.json of the end, and tell the ledger of the verdict."""
+    with answering(final):
+        write_json(final / "analysis.json", analysis.to_dict())
+        write_json(final / "verdict.json", verdict_record(analysis.study, verdicts))
+        note(ResultsFolder(final), is_known=True)
 
 
 def _known(campaign: Campaign, name: str) -> Idea:
@@ -208,7 +221,9 @@ def _measured(analysis: Analysis, arm: str) -> dict[str, Any]:
     broken = analysis.broken(arm)
     why = analysis.unregistered or (f"{missing[0]} is missing" if missing else "")
     why = why or (f"{broken[0].name}: {broken[0].detail}" if broken else "")
-    why = why or (f"a pair diverged at {lost} of {n_seeds} seeds" if lost else "")
+    if lost and not why:
+        reasons = [one.why for one in analysis.left_out if one.arm == arm]
+        why = f"{lost} of {n_seeds} pairs cannot be compared: {next(iter(reasons), 'diverged')}"
     why = why or (contrast.why_not if says is None else "")
     if says is None:
         return {"n": len(contrast.seeds), "better": False, "why": why, "effect": None, "p": None}

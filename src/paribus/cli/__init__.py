@@ -24,7 +24,7 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import campaign_verbs, commands, folder_verbs, ledger_verbs
+from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb, ledger_verbs
 from paribus.cli.limits import EXIT, Spent
 from paribus.cli.options import console
 from paribus.cli.plain_output import plain_output
@@ -68,6 +68,7 @@ VERBS = {
     "status": folder_verbs.status,
     "analyse": commands.analyse,
     "decide": commands.decide,
+    "judge": judge_verb.judge,
     "evaluate": folder_verbs.evaluate,
     "null": commands.null,
     "compare": folder_verbs.compare,

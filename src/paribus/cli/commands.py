@@ -255,11 +255,11 @@ def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
     from paribus.cli import printed
     from paribus.results import load_results
 
-    analysis, verdicts = _analyse(load_results(folder))
+    analysis, verdicts = analysed(load_results(folder))
     if answer.verbose:
         show(*printed.chosen(analysis), *printed.summary(analysis, verdicts))
         show(*printed.sampled(analysis), *printed.tasks(analysis), *printed.contrasts(analysis))
-    return _give(analysis, verdicts, answer)
+    return give(analysis, verdicts, answer)
 
 
 def decide(
@@ -282,12 +282,12 @@ def decide(
             raise ParibusError("decide takes a results folder, or --rows for the rules alone")
         show(printed.truth(), *map(printed.rows_alone, shipped_rules().values()))
         return 0
-    analysis, verdicts = _analyse(load_results(folder))
+    analysis, verdicts = analysed(load_results(folder))
     if answer.verbose:
         show(*printed.verdicts(analysis.study, verdicts))
     if rows:
         show(printed.truth(), printed.rows_of(analysis, verdicts))
-    return _give(analysis, verdicts, answer)
+    return give(analysis, verdicts, answer)
 
 
 def null(
@@ -506,7 +506,7 @@ def _load(
     return loaded
 
 
-def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
+def analysed(results: Results) -> tuple[Analysis, list[Verdict]]:
     """Analyse and decide; leaves analysis.json and verdict.json."""
     from paribus.results.store import answering
 
@@ -563,19 +563,22 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
         show(*printed.chosen(analysis), *printed.comparison(analysis))
         show(*printed.not_compared(results))
         show(*printed.verdicts(analysis.study, verdicts))
-    return _give(analysis, verdicts, answer, written)
+    return give(analysis, verdicts, answer, written)
 
 
-def _give(
+def give(
     analysis: Analysis, verdicts: list[Verdict], answer: Answer, written: Sequence[str] = ()
 ) -> int:
     """Print the card, or verdict.json; returns the exit code."""
     from paribus.cli import printed
     from paribus.decision import WORDS, exit_code, verdict_record
     from paribus.migrations import stamped
+    from paribus.report.card import card, markdown
 
     if answer.json:
         print_json(stamped(verdict_record(analysis.study, verdicts)))
+    elif answer.markdown:
+        print(markdown(card(analysis, verdicts)), end="")
     else:
         show(*printed.card(analysis, verdicts))
     for line in written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,13 +62,13 @@ def verify_ledger(
     json: Json = False,
 ) -> int:
     """Check that no line of a ledger was edited, added or deleted."""
-    from paribus.ledger import Chain, entry_digest
+    from paribus.ledger import VARIABLE, Chain, entry_digest
     from paribus.results import ResultsFolder
     from paribus.results.opened_texts import read_reuse
 
     where = _where(path)
-    if path is not None and not path.exists():
-        raise ParibusError(f"{path} is not there; name a ledger")
+    if (path is not None or os.environ.get(VARIABLE)) and not where.exists():
+        raise ParibusError(f"{where} is not there; name a ledger")
     findings = Chain(where).verify()
     there = {entry_digest(one) for one in Chain(where).entries()} if not findings else set()
     for folder in results or ():

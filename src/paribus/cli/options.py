@@ -181,6 +181,12 @@ class Answer:
             negative=(), help="Print verdict.json in place of the card; all else goes to stderr."
         ),
     ] = False
+    markdown: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Print the card as Markdown, for a pull request; the rest to stderr."
+        ),
+    ] = False
     exit_verdict: Annotated[
         bool,
         Parameter(
@@ -192,7 +198,9 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Leave standard output to what a program reads."""
-        if self.json:
+        if self.json and self.markdown:
+            raise ParibusError("--markdown and --json both say what is printed; keep one")
+        if self.json or self.markdown:
             console.stderr = True
 
 

@@ -34,7 +34,6 @@ from paribus.decision import (
     unreachable,
 )
 from paribus.digests import flatten
-from paribus.engine.setting import is_open
 from paribus.metric import Metric
 from paribus.report import tables
 from paribus.report.card import card as report_card
@@ -401,11 +400,11 @@ def smallest_change(
             unknown.append(metric.label)
             continue
         largest = max(mine, key=lambda row: row.effect)
-        unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1", "share") else ""
+        unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1") else ""
         upto = "up to " if study.plan else ""
         yield (
             f"[bold]With {upto}{n} seeds you will see a change of "
-            f"{numbers.fixed(largest.effect, metric.change_digits)}{escape(unit)} or more in "
+            f"{metric.size_text(largest.effect)}{escape(unit)} or more in "
             f"{escape(metric.label)}[/], at {inference.power:.0%} power."
         )
         yield dim(_source(largest, metric))
@@ -433,12 +432,11 @@ def smallest_change(
 
 def _source(row: Detectable, metric: Metric) -> str:
     """Say which SD a plan goes by, and where it is from."""
-    digits = metric.change_digits
-    sd = numbers.fixed(row.sd, digits)
+    sd = metric.size_text(row.sd)
     if row.kept is None:
         of = {"stated": "as stated", "pilot": f"of {row.contrast} in the pilot"}
         return f"SD of paired differences {sd}, {of.get(row.source, 'the largest of the pilot')}."
-    low, high = (numbers.fixed(value, digits) for value in row.kept.middle_half)
+    low, high = (metric.size_text(value) for value in row.kept.middle_half)
     contrasts, n = numbers.plural(len(row.kept.sds), "contrast"), len(row.kept.studies)
     studies = "1 kept study" if n == 1 else f"{n} kept studies"
     half = f"; the middle half has {low} to {high}" if len(row.kept.sds) > 3 else ""
@@ -456,7 +454,7 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
         yield "One seed: nothing can be tested."
         return
     alpha = inference.alpha / study.family  # the first step of Holm
-    error = power_error(inference.test, inference.power)
+    error = power_error(inference.of_pairs, inference.power)
     simulated = f", simulated to {100 * error:.1f} points" if error else ""
     family = numbers.plural(max(len(study.contrasts), 1), "contrast")
     if len(study.judged) > 1:
@@ -472,14 +470,13 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
 
 
 def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
-    digits = metric.change_digits
     unit = f" ({metric.change_unit})" if metric.change_unit else ""
     cells = [
         (
             row.contrast,
-            f"{numbers.fixed(row.sd, digits)} ({row.source})",
-            numbers.fixed(row.effect, digits),
-            numbers.fixed(row.margin, digits),
+            f"{metric.size_text(row.sd)} ({row.source})",
+            metric.size_text(row.effect),
+            metric.size_text(row.margin),
             str(row.pairs_for_margin or "none"),
         )
         for row in rows
@@ -489,13 +486,13 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
     told: dict[str, list[str]] = {}
     for row in rows:
         if row.one_more:
-            seed, tuning_seed = (numbers.fixed(x, digits) for x in row.one_more)
+            seed, tuning_seed = (metric.size_text(x) for x in row.one_more)
             yield escape(
                 f"{row.contrast}: the choice of tuned values adds an SD of "
-                f"{numbers.fixed(row.choice, digits)}. One more seed detects {seed}, one more "
+                f"{metric.size_text(row.choice)}. One more seed detects {seed}, one more "
                 f"tuning seed {tuning_seed}."
             )
-        least = f"the smallest detectable effect, {numbers.fixed(row.effect, digits)}, exceeds"
+        least = f"the smallest detectable effect, {metric.size_text(row.effect)}, exceeds"
         if row.exceeds_margin:
             way_out = (
                 f"{row.pairs_for_margin} seeds would resolve it"
@@ -504,7 +501,8 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
             )
             told.setdefault(f"{least} the margin; {way_out}", []).append(row.contrast)
         if row.could_miss:
-            missed = f"{least} the smallest effect worth detecting, {row.smallest_effect:g}"
+            worth = metric.size_text(row.smallest_effect)
+            missed = f"{least} the smallest effect worth detecting, {worth}"
             told.setdefault(missed, []).append(row.contrast)
     for words, contrasts in told.items():
         yield warning(f"{listed(contrasts)}: {words}")
@@ -519,8 +517,10 @@ def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = Fals
     unseen: dict[str, list[str]] = {}
     for sight in sights(study):
         metric = metrics.get(sight.metric)
-        label, unit = (metric.label, metric.change_unit) if metric else (sight.metric, "")
-        effect = f"{label}: an effect of {sight.smallest_effect:g}{f' {unit}' if unit else ''}"
+        effect = f"{sight.metric}: an effect of {sight.smallest_effect:g}"
+        if metric:
+            size = f"{metric.shown(sight.smallest_effect):g}"
+            effect = f"{metric.label}: an effect of {size} {metric.change_unit}".rstrip()
         if sight.why_not:
             unseen.setdefault(sight.why_not, []).append(effect)
         elif sight.sd is not None and not warnings:
@@ -619,6 +619,8 @@ def cost(study: Study, estimated: Estimate) -> Table:
     if len(set(estimated.bytes_per_token.values())) > 1:
         told = {f"trial of {arm}": _budget(estimated, arm) for arm in study.arms}
     side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
+    from paribus.engine.setting import is_open  # of our own trainer, which others do without
+
     precision = "precision (auto: kept once registered)" if is_open(study) else "precision"
     where = f"{numbers.plural(estimated.workers, 'worker')} on {estimated.device}"
     told |= {

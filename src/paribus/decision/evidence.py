@@ -70,7 +70,8 @@ class Evidence:
 
     Attributes:
         invalid: why the study cannot be judged; empty where it can.
-        n: seed pairs that both arms have finished, diverged ones included.
+        n: seed pairs that both arms have finished, diverged ones included; where runs are no pairs,
+            those of the arm that has fewer.
         state: what alone rules may read.
     """
 
@@ -84,14 +85,15 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     alpha = analysis.study.inference.alpha
     stability = analysis.stability(contrast.arm)
     diverged = stability.diverged if stability else None
-    more = diverged.only_treatment - diverged.only_baseline if diverged else 0
+    more = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
     state = State(
         quality=_quality(analysis, contrast),
         not_worse=contrast.not_worse(alpha),
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=_fix(stability, alpha),
-        collapse=diverged is not None and diverged.only_treatment == diverged.n,
+        collapse=diverged is not None
+        and (diverged.baseline_events, diverged.treatment_events) == (0, diverged.n_treatment),
         budget=_budget(analysis, cost_of(analysis, contrast.arm)),
         benefit=_benefit(analysis, contrast.arm),
         divergence="more" if more > 0 else "fewer" if more < 0 else "equal",

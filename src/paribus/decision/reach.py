@@ -12,7 +12,15 @@ from paribus.decision.evidence import State
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
 from paribus.errors import ParibusError
-from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, combined_mcnemar, mcnemar, stage_weights
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    OneLook,
+    UnpairedRates,
+    combined_mcnemar,
+    mcnemar,
+    stage_weights,
+)
+from paribus.statistics.distributions import fisher_exact
 from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
@@ -36,7 +44,7 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         rows = tuple(row.id for row in rule.rows)
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [OutOfReach(rows, f"{numbers.plural(n, 'seed')}: {why}")]
-    plan, least = plan_of(study), mcnemar(0, n)
+    plan, least = plan_of(study), _least_p(study, n)
     if study.stages:  # which no further seeds follow
         least = combined_mcnemar(
             [(0, stage) for stage in study.stages],
@@ -46,18 +54,24 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         least = OneLook(plan, len(plan.pairs) - 1).of_other(least)
     if least * contrasts <= alpha:
         return []
-    needed = next(k for k in range(n, MOST_PAIRS) if mcnemar(0, k) * contrasts <= alpha)
+    needed = next(k for k in range(n, MOST_PAIRS) if _least_p(study, k) * contrasts <= alpha)
     way_out = "" if study.stages else f"; {max(needed, n + 1)} seeds can"
     combined = " of both stages" if study.stages else ""
     family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
     looked = " over all looks" if plan else ""
+    exact = "McNemar's" if study.is_paired else "Fisher's"
     why = (
-        f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p"
+        f"{n} seeds cannot show that an arm cures or causes instability: {exact} exact p"
         f"{combined} is at least {least:.3g}{looked}{family}{way_out}"
     )
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)
     return [OutOfReach(rows, why)] if rows else []
+
+
+def _least_p(study: Study, n: int) -> float:
+    """Return the least p of n runs of each arm, of which all and none had an event."""
+    return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
 
 
 def unreachable(study: Study) -> list[str]:
@@ -139,7 +153,8 @@ def _dead_rows(study: Study, rule: Rule) -> dict[str, str]:
 
 
 def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
-    """Return the seed pairs that would resolve an inconclusive verdict; None where none is known.
+    """Return the seed pairs, or runs of each arm, that would resolve an inconclusive verdict; None
+    where none is known.
 
     They would detect or exclude a difference of the margin's size with the registered power (or
     exclude a loss of that size, where an arm has to be no worse), by the test that decided, at the
@@ -182,12 +197,17 @@ def _pairs_to_show_events(analysis: Analysis, arm: str, *, harm: bool) -> int | 
     if stability is None:
         return None
     rates = stability.any_event
-    if rates.only_baseline == rates.only_treatment:
+    if rates.baseline_rate == rates.treatment_rate:
         return None
-    if (rates.only_treatment > rates.only_baseline) != harm:
+    if (rates.treatment_rate > rates.baseline_rate) != harm:
         return None
     alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
     for n in range(rates.n + 1, MOST_PAIRS + 1):
+        if isinstance(rates, UnpairedRates):
+            events = round(n * rates.baseline_rate), round(n * rates.treatment_rate)
+            if fisher_exact(*events, n, n) <= alpha:
+                return n
+            continue
         cured, caused = (
             round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
         )

@@ -156,7 +156,7 @@ CANNOT, TOO_FEW = (
     Row(
         "1",
         "DESCRIPTIVE ONLY",
-        when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
+        when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
         claims=False,
     ),
 )

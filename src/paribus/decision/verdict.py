@@ -15,8 +15,9 @@ from paribus.decision.reach import pairs_needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
+from paribus.results.records import RunsRecord
 from paribus.shown import Shown
-from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, Decided
+from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, Decided
 from paribus.statistics.outliers import outlier
 from paribus.study import Study, at_rates
 from paribus.study.tuning_study import TASKS
@@ -24,6 +25,8 @@ from paribus.study.tuning_study import TASKS
 # What `Decided.test` is called in a sentence.
 TESTS = {
     "paired_t": "paired t",
+    "welch_t": "Welch's t",
+    "crossed_welch": "t with the errors of runs and items",
     "gate": "gate (the larger p of paired t and studentized bootstrap)",
     "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
@@ -271,7 +274,8 @@ def _answer(
     action = OUTCOMES[row.outcome].action.format(**names)
     parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast, evidence)}")
     if needed is not None:
-        parts.append(_way_out(row, contrast, needed))
+        runs = "seed pairs" if analysis.study.is_paired else "runs of each arm"
+        parts.append(_way_out(row, contrast, f"{needed} {runs}"))
     return " ".join(f"{part}." for part in parts)
 
 
@@ -298,19 +302,21 @@ def untested(contrast: Contrast) -> str:
         return f"quality cannot be compared ({contrast.why_not})"
     if says.descriptive_only:
         pairs = "pair" if says.n == 1 else "pairs"
+        if contrast.unpaired:
+            return f"an arm has only {says.n} comparable runs: quality is described, not tested"
         return f"only {says.n} comparable seed {pairs}: quality is described, not tested"
     return ""
 
 
-def _way_out(row: Row, contrast: Contrast, needed: int) -> str:
-    """Say how many pairs would resolve an inconclusive verdict."""
+def _way_out(row: Row, contrast: Contrast, needed: str) -> str:
+    """Say how many pairs or runs, `18 seed pairs`, would resolve an inconclusive verdict."""
     if row.open == "cure":
-        return f"At these rates of events, about {needed} seed pairs would show a cure"
+        return f"At these rates of events, about {needed} would show a cure"
     if row.open == "harm" or not contrast.tested:
-        return f"At these rates of events, about {needed} seed pairs would show harm"
+        return f"At these rates of events, about {needed} would show harm"
     if row.open == "not worse":
-        return f"About {needed} seed pairs would exclude a loss of the margin's size"
-    return f"About {needed} seed pairs would detect or exclude a change of the margin's size"
+        return f"About {needed} would exclude a loss of the margin's size"
+    return f"About {needed} would detect or exclude a change of the margin's size"
 
 
 def _benefit(analysis: Analysis, arm: str) -> list[str]:
@@ -336,7 +342,7 @@ def change_in_words(contrast: Contrast) -> str:
     low, high = says.interval.low, says.interval.high
     if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
         return IDENTICAL
-    return numbers.delta(says.mean, low, high, digits)
+    return contrast.declared.delta_text(says.mean, low, high)
 
 
 def effect_in_words(contrast: Contrast) -> str:
@@ -349,7 +355,8 @@ def effect_in_words(contrast: Contrast) -> str:
     if metric.ratio:
         text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
-    text += f", n = {says.n}"
+    both = contrast.unpaired
+    text += f", n = {both.n_treatment} and {both.n_baseline}" if both else f", n = {says.n}"
     if contrast.items_about:
         text += f" seeds and {contrast.items_about}"
     if contrast.sampling and contrast.sampling.in_words:
@@ -370,8 +377,10 @@ def events_in_words(analysis: Analysis, arm: str) -> str:
     told = []
     kinds = {"diverged": stability.diverged, "diverged or spiked": stability.any_event}
     for name, rates in kinds.items():
-        ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
-        told.append(f"{name} in {ours} of {rates.n} seeds against {theirs} of {rates.n}")
+        ours, theirs = rates.treatment_events, rates.baseline_events
+        seeds = "seeds" if analysis.study.is_paired else "runs"
+        of = f"{rates.n_treatment} {seeds} against {theirs} of {rates.n_baseline}"
+        told.append(f"{name} in {ours} of {of}")
         if ours + theirs == 0:
             told.pop()
     if not told:
@@ -412,6 +421,11 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
+    if analysis.runs:
+        found["described"] = _described(analysis, contrast, evidence)
+        found["exploratory"] = _exploratory(analysis.runs)
+        found["pairs_assumed"] = _assumed(analysis.study)
+        found["runs"] = _of_runs(analysis.runs)
     if late:
         found["late_seeds"] = [
             f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
@@ -426,6 +440,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         for control in analysis.controls
         if (control.arm, control.state) == (contrast.arm, "not proven")
         and control.name in NOT_PROVEN
+        and not (analysis.runs and control.detail.startswith("not recorded"))  # as all of them
     ]
     if is_judged:
         found["reused"] = _reused(analysis, contrast)
@@ -446,6 +461,52 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     if is_judged and analysis.text and _is_of_text(contrast):
         found["text"] = [analysis.text]
     return [Caution(code, text) for code, texts in found.items() for text in texts]
+
+
+def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[str]:
+    """Say first that so few runs are described, and how they differ where no interval can be."""
+    if evidence.n >= DESCRIPTIVE_BELOW:
+        return []
+    ours, theirs = (
+        list(analysis.summary(arm, contrast.metric).values.values())
+        for arm in (contrast.arm, contrast.reference)
+    )
+    told = f"{contrast.arm} has {numbers.plural(len(ours), 'run')} and {contrast.reference} "
+    told += f"{len(theirs)}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
+    if contrast.decided is None and ours and theirs:
+        change, digits = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs), 4
+        told += (
+            f" The means differ by {numbers.signed(change, max(digits, contrast.declared.digits))}."
+        )
+    return [told]
+
+
+def _exploratory(runs: RunsRecord) -> list[str]:
+    return [f"Exploratory: {runs.exploratory}."] if runs.exploratory else []
+
+
+def _assumed(study: Study) -> list[str]:
+    """Say what pairs of runs that other programs made rest on."""
+    if not study.is_paired:
+        return []
+    return ["That runs of one seed share data and initial values is assumed, and not recorded."]
+
+
+def _of_runs(runs: RunsRecord) -> list[str]:
+    """Say which runs are not among those that are judged, and what is odd about the others."""
+    found = list(runs.notes)
+    if runs.excluded:
+        counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
+        found.append(f"Crashed runs were left out: {counts}.")
+    for what, files in (
+        ("could not be read", runs.refused),
+        ("are of no known form", runs.skipped),
+    ):
+        if files:
+            path, why = files[0]
+            of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
+            found.append(f"{of} {what}, such as {path}: {why}.")
+    return found
 
 
 def _is_of_text(contrast: Contrast) -> bool:
@@ -494,7 +555,7 @@ def _one_seed(contrast: Contrast) -> list[str]:
         beyond = max(others[0] - values[place], values[place] - others[-1])
         told.append((beyond, arm, values[place], others[0], others[-1]))
     _, arm, here, low, high = max(told)
-    shown = [numbers.fixed(value, contrast.declared.digits) for value in (here, low, high)]
+    shown = [contrast.declared.value_text(value) for value in (here, low, high)]
     return [
         f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
         f"{shown[1]} to {shown[2]} at the other seeds."
@@ -506,6 +567,8 @@ def _at_the_resolution(says: Decided | None) -> list[str]:
     if says is None or not says.constant or says.mean == 0:
         return []
     equal = f"All {says.n} differences are equal"
+    if says.test == WELCH:
+        equal = "All runs of each arm are equal"
     if says.test in CROSSED:
         equal = "Every item differs by the same amount at every seed"
     return [
@@ -562,8 +625,8 @@ def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
     metric, power = contrast.declared, analysis.study.inference.power
     return [
         f"With {power:.0%} power this study detects a change of "
-        f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
-        f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
+        f"{metric.size_text(says.detectable)}; the registered smallest effect worth detecting is "
+        f"{metric.size_text(contrast.smallest_effect)}, and can have been missed."
     ]
 
 
@@ -604,7 +667,7 @@ def _other_text(analysis: Analysis, contrast: Contrast) -> list[str]:
     if wider.inside(contrast.margin or 0) if is_same else 0 not in wider:
         return []
     level = numbers.level(1 - wider.level)
-    ends = numbers.interval(wider.low, wider.high, contrast.declared.change_digits)
+    ends = contrast.declared.span_text(wider.low, wider.high)
     return [
         f"Other text may not show this: with the error of {contrast.other_text.about} in it, the "
         f"{level} interval would be about {ends}."

@@ -54,7 +54,7 @@ TRUTH = (
     ),
     Line(
         "DESCRIPTIVE",
-        f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
+        f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
         lambda e: e.n < DESCRIPTIVE_BELOW,
     ),
     Line(

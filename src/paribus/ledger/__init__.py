@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
-from paribus.chain import Chain, Entry, entry_digest, merged
+from paribus.chain import Chain, Entry, entry_digest
+from paribus.chain import merged as merged_chains
 from paribus.files import data_folder
 from paribus.ledger.events import (
     Decided,
@@ -22,6 +23,7 @@ from paribus.ledger.events import (
     Registered,
     TextPart,
     plain,
+    rank,
     read,
 )
 from paribus.ledger.questions import OpenedText, Use, overlap, texts_of, uses
@@ -65,6 +67,12 @@ def events_in(path: Path) -> list[Event]:
 def as_events(entries: list[Entry], path: Path) -> list[Event]:
     """Return entries as what they record; `path` is what errors call their ledger."""
     return [read(one, f"{path}: line {number}") for number, one in enumerate(entries, start=1)]
+
+
+def merged(chains: Sequence[Sequence[Entry]]) -> list[Entry]:
+    """Return the entries of several ledgers, each once, by time; in one second a study is
+    registered before it opens a text, and opens it before it decides."""
+    return merged_chains(chains, rank)
 
 
 __all__ = [

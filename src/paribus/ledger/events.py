@@ -128,6 +128,17 @@ class Decided(Event):
     words: dict[Line, dict[Line, Line]] = {}
 
 
+CAUSES = ("registration", "opening", "look", "verdict")
+
+
+def rank(entry: dict[str, Any]) -> int:
+    """Return the place of an entry among those of one study and second: what it follows from comes
+    before it, and a test part is opened after the looks."""
+    is_test = entry.get("kind") == "opening" and entry.get("text", {}).get("role") == "test"
+    kind = entry.get("kind")
+    return 2 * CAUSES.index(kind if kind in CAUSES else "verdict") + 3 * is_test
+
+
 _Any = Registered | Opened | Looked | Decided
 _ANY: TypeAdapter[_Any] = TypeAdapter(Annotated[_Any, Field(discriminator="kind")])
 

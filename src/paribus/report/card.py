@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import Analysis
+from paribus.analysis import Analysis, Cost
 from paribus.decision import Verdict, Word, change_in_words
-from paribus.report.words import divergence_in_words, listed, missing_in_words, names
+from paribus.metric import Metric
+from paribus.report.words import (
+    at_the_same_seed,
+    divergence_in_words,
+    listed,
+    margin_in_words,
+    missing_in_words,
+    names,
+)
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 
@@ -33,26 +42,50 @@ class CardRow:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What arms are compared with, on one endpoint: its mean over seeds, and what it is."""
+
+    arm: str
+    mean: str
+    seeds: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A fact beside the answer in a few words, the section that has more, and its style: of how
+    good it is, or empty."""
+
+    text: str
+    section: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
 class Card:
     """What a study found.
 
     Attributes:
         question: what it asked.
         blocks: by the endpoint and what its claims are about, its arms: the best change first.
+        compared: by the same, what they are compared with.
         reading: how to read the numbers, a line.
         caution: the most important thing that the answer depends on; empty for nothing.
         more: how many cautions there are besides.
+        cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
     """
 
     question: str
     blocks: dict[str, list[CardRow]]
+    compared: dict[str, list[Compared]]
     reading: str
     caution: str
     more: int
     action: str
     facts: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
@@ -60,6 +93,8 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     study = analysis.study
     called = names(study) if titles else {arm: arm for arm in study.arms}
     blocks: dict[str, list[CardRow]] = {}
+    compared: dict[str, list[Compared]] = {}
+    references = dict.fromkeys(reference for _, reference in study.contrasts)
     for endpoint in study.judged:
         metric = analysis.metrics[endpoint.metric]
         mine = [verdict for verdict in verdicts if verdict.metric == metric.name]
@@ -67,7 +102,9 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         mine.sort(key=lambda v: (v.effect is None, sign * (v.effect or 0.0)))
         targets = {one.target for one in mine if one.target}
         on = f", on {targets.pop()}" if len(targets) == 1 else ""
-        blocks[f"{metric.title}{on}"] = [
+        title = f"{metric.change_title}{on}"
+        compared[title] = [_compared(analysis, one, metric, called) for one in references]
+        blocks[title] = [
             _row(analysis, one, called[one.arm], "" if on else one.target) for one in mine
         ]
     cautions = list(dict.fromkeys(c.text for v in verdicts for c in v.cautions))
@@ -77,18 +114,94 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     cautions = [*invalid, *cautions]
     states = Counter(control.state for control in analysis.controls)
     held = states["held"] + states["declared"]
+    proven = f"{held} of {sum(states.values())} controls hold"
+    question = study.question or study.title or study.name
+    if analysis.runs:
+        proven = "controls: not recorded"
+        question = f"Exploratory: {question}" if analysis.runs.exploratory else question
     return Card(
-        study.question or study.title or study.name,
+        question,
         blocks,
+        compared,
         _reading(analysis, called),
         cautions[0] if cautions else "",
         max(len(cautions) - 1, 0),
         _action(study, verdicts, called),
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
-            f"{held} of {sum(states.values())} controls hold",
+            proven,
         ),
+        tuple(cautions),
     )
+
+
+def markdown(shown: Card) -> str:
+    """Return a card as Markdown, for the comment of a pull request."""
+    lines = [f"### {_plain(shown.question)}", ""]
+    for metric, rows in shown.blocks.items():
+        lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
+        for row in rows:
+            note = f" ({row.note})" if row.note else ""
+            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+        lines.append("")
+    lines.append(_plain(shown.reading))
+    lines += [_plain(line) for line in (shown.action, *shown.cautions) if line]
+    lines += ["", f"<sub>{_plain('; '.join(shown.facts))}.</sub>"]
+    return "\n".join(lines) + "\n"
+
+
+# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
+MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+
+
+def _plain(text: str) -> str:
+    return MARKED.sub(r"\\\1", text.replace("\n", " "))
+
+
+def chips(analysis: Analysis) -> list[Chip]:
+    """Return what was looked at besides quality, as far as it was: trials, controls, stability,
+    speed and calibration."""
+    total, missing = analysis.n_trials, len(analysis.missing)
+    found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
+    if states := Counter(control.state for control in analysis.controls):
+        held = states["held"] + states["declared"]
+        style = "bad" if states["broken"] else "good" if held == states.total() else "open"
+        text = f"all else equal: {held} of {states.total()} controls hold"
+        found.append(Chip(text, "controls", style))
+    if events := analysis.events.values():
+        stable = sum(not (one.diverged or one.spiked) for one in events)
+        style = "good" if stable == len(events) else "open"
+        found.append(Chip(f"stable: {stable} of {len(events)} trials", "stability", style))
+    in_turn = [costs.throughput for costs in analysis.costs if costs.in_turn]
+    calibration = [costs.calibration for costs in analysis.costs]
+    found += _cost_chip("speed", "%", 1, -100, in_turn)
+    found += _cost_chip("calibration error", " points", 2, 100, calibration)
+    return found
+
+
+def _cost_chip(
+    what: str, unit: str, digits: int, scale: int, costs: list[Cost | None]
+) -> list[Chip]:
+    """Return a cost as it was measured: of one arm with its interval, of several their range."""
+    there = [cost for cost in costs if cost is not None]
+    if not there:
+        return []
+    means = sorted(scale * cost.mean for cost in there)
+    if len(there) == 1:
+        low, high = sorted((scale * there[0].interval.low, scale * there[0].interval.high))
+        said = f"{numbers.signed(means[0], digits)}{unit} {numbers.interval(low, high, digits)}"
+    else:
+        said = f"{numbers.signed(means[0], digits)} to {numbers.signed(means[-1], digits)}{unit}"
+    style = "bad" if any(cost.state == "over" for cost in there) else ""
+    return [Chip(f"{what} {said}", "evaluation", style)]
+
+
+def _compared(analysis: Analysis, arm: str, metric: Metric, called: dict[str, str]) -> Compared:
+    summary, about = analysis.summary(arm, metric.name), analysis.study.arms[arm].description
+    what = about if about != called[arm] else ""
+    mean = f"{metric.value_text(summary.mean)}{'%' if metric.is_share else ''}"
+    return Compared(called[arm], mean, summary.n, what)
 
 
 def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> CardRow:
@@ -97,7 +210,7 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
     lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
     on = f"on {target}" if target else ""
     same = verdict.word == "SAME" and verdict.margin is not None
-    inside = f"inside ±{verdict.margin:g}" if same else ""
+    inside = f"inside {margin_in_words(analysis.study, contrast)}" if same else ""
     note = "; ".join(filter(None, (inside, verdict.cost, lost, on)))
     few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
     return CardRow(verdict.word, note, called, change, f"p {p}" if p else few)
@@ -112,7 +225,7 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     direction = f"; {better.pop()} is better" if len(better) == 1 else ""
     family = ", p by Holm's method" if study.family > 1 else ""
     return (
-        f"Change against {against} at the same seed, "
+        f"Change against {against}{at_the_same_seed(study)}, "
         f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
     )
 

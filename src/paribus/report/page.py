@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +22,8 @@ from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
-from paribus.report.card import card
-from paribus.report.figures import Figure, colours, draw, pairs_name
+from paribus.report.card import card, chips
+from paribus.report.figures import Figure, colours, draw, forest_name, pairs_name
 from paribus.report.section_tables import (
     along_table,
     data_tables,
@@ -43,6 +43,8 @@ from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
+MOST_OPEN_ROWS = 12  # more rows than this are folded away, in a section that is open
+AGAINST = "against"  # the column of references
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def render(
     drawn = draw(results, analysis) if drawn is None else drawn
     study, called = results.study, names(results.study)
     palette = colours(study)
+    forests = {figure.name: figure for figure in drawn}
     return page(
         "page.html",
         drawn,
@@ -104,8 +107,9 @@ def render(
         plural=numbers.plural,
         names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
-        lead=next((figure for figure in drawn if figure.name == "forest"), None),
-        summaries=[*tables.primary(analysis), *tables.both_texts(analysis)],
+        chips=chips(analysis),
+        forests=[forests.get(forest_name(study, endpoint)) for endpoint in study.judged],
+        summaries=[_lean(t) for t in (*tables.primary(analysis), *tables.both_texts(analysis))],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
         styles={word: says.style for word, says in WORDS.items()},
@@ -117,6 +121,7 @@ def render(
         environment=_environment(results),
         root=results.root,
         tokens=results.study.format.tokens(results.study, results.study.baseline),
+        open_rows=MOST_OPEN_ROWS,
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
 
@@ -150,6 +155,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     Tuning, curves and seeds are what a reader asks for next. All else is folded.
     """
     seeds = {pairs_name(endpoint.metric) for endpoint in results.study.judged}
+    opening = {forest_name(results.study, endpoint) for endpoint in results.study.judged}
 
     def section(
         id_: str, *shown: Table | None, note: str = "", title: str = "", **more: Any
@@ -158,9 +164,9 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             figure
             for figure in drawn
             if id_ == ("seeds" if figure.name in seeds else figure.section)
-            and figure.name != "forest"
+            and figure.name not in opening
         ]
-        there = [table for table in shown if table is not None]
+        there = [_lean(table) for table in shown if table is not None]
         return Section(id_, title or id_.capitalize(), note, there, figures, **more)
 
     no_controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
@@ -199,6 +205,18 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
 
 
+def _lean(table: Table) -> Table:
+    """Return a table without the reference of each row, where all have the same one."""
+    if AGAINST not in table.head:
+        return table
+    at = table.head.index(AGAINST)
+    said = {row[at] for row in table.rows} - {""}
+    if len(said) != 1:
+        return table
+    kept = table.only(*(label for label in table.head if label != AGAINST))
+    return replace(kept, caption=f"{table.caption} Compared with {said.pop()}.")
+
+
 def _environment(results: Results) -> dict[str, Any]:
     """Return what the first trial recorded of software and machine; empty where nothing was."""
     first = next(iter(results.finished), None)
@@ -226,6 +244,7 @@ def _packed(figure: Figure) -> dict[str, Any]:
         "log": figure.log,
         "panel": figure.panel,
         "room": figure.room,
+        "stretch": figure.stretch,
     }
 
 

@@ -22,7 +22,8 @@ AT_BEST = "each at its best (verdict)"
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
 MOST_CROSSINGS = 3  # that are told of one contrast
-RATIO_DIGITS = ACCURACY_DIGITS = 3
+RATIO_DIGITS = 3
+ACCURACY_DIGITS = 1  # of per cent
 FEWEST_TESTED = 5  # seed pairs; fewer are described
 TIMES_SEEN = 3  # training tokens seen so often or more are counted together
 SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
@@ -47,20 +48,20 @@ def tuning_table(analysis: Analysis) -> Table | None:
         return _over_seeds(analysis)
     if tuned is None:
         return None
-    called, digits = names(analysis.study), tuned.metric.digits
+    called, metric = names(analysis.study), tuned.metric
     rows = []
     best_of = {arm: tuned.best(arm) for arm in analysis.study.arms}
     beside = any(tuned.chosen[arm] != tuned.values_of(best) for arm, best in best_of.items())
     judged = ["judged at"] if beside else []
     for arm, best in best_of.items():
         values = [value for value in best.values.values() if math.isfinite(value)]
-        ends = [numbers.fixed(of(values), digits) for of in (min, max)] if values else []
+        ends = [metric.value_text(of(values)) for of in (min, max)] if values else []
         rows.append(
             (
                 called[arm],
                 in_words(tuned.values_of(best)),
                 *([in_words(tuned.chosen[arm])] if beside else []),
-                numbers.fixed(best.mean, digits),
+                metric.value_text(best.mean),
                 " to ".join(ends),
                 str(sum(point.n_diverged for point in tuned.of(arm))),
                 "; ".join(tuned.caveats.get(arm, [])),
@@ -94,13 +95,13 @@ def _over_seeds(analysis: Analysis) -> Table:
     for arm in analysis.study.arms:
         mine = [one for one in every if arm in one.chosen]
         means = [m for one in mine if math.isfinite(m := one.best(arm).mean)]
-        ends = [numbers.fixed(of(means), metric.digits) for of in (min, max)] if means else []
+        ends = [metric.value_text(of(means)) for of in (min, max)] if means else []
         chosen = [one.chosen[arm] for one in mine]
         rows.append(
             (
                 called[arm],
                 "; ".join(f"{_last(key)} {_over([of[key] for of in chosen])}" for key in chosen[0]),
-                numbers.fixed(sum(means) / len(means) if means else None, metric.digits),
+                metric.value_text(sum(means) / len(means) if means else None),
                 " to ".join(ends),
                 str(sum(point.n_diverged for one in mine for point in one.of(arm))),
                 _open_at(mine, arm),
@@ -164,7 +165,7 @@ def shared_table(analysis: Analysis) -> Table | None:
     tuned = analysis.tuned
     if tuned is None or not tuned.shared:
         return None
-    called, digits = names(analysis.study), tuned.metric.change_digits
+    called, metric = names(analysis.study), tuned.metric
     rows = []
     for arm, reference in analysis.study.contrasts:
         who = (called[arm], called[reference])
@@ -172,13 +173,13 @@ def shared_table(analysis: Analysis) -> Table | None:
             there, at = list(one.differences.values()), in_words(tuned.values_of(one))
             cells = ("", "diverged")
             if there:
-                ends = numbers.span(min(there), max(there), digits)
-                cells = (numbers.signed(one.mean, digits), ends)
+                ends = metric.ends_text(min(there), max(there))
+                cells = (metric.change_text(one.mean), ends)
             rows.append((*who, f"both at {at}", str(len(there)), *cells))
         says = at_best(analysis, arm)
         if says is not None:
-            span = numbers.span(says.interval.low, says.interval.high, digits)
-            rows.append((*who, AT_BEST, str(says.n), numbers.signed(says.mean, digits), span))
+            span = metric.ends_text(says.interval.low, says.interval.high)
+            rows.append((*who, AT_BEST, str(says.n), metric.change_text(says.mean), span))
     level = numbers.level(analysis.study.inference.alpha)
     return Table(
         "tuning-shared",
@@ -301,11 +302,10 @@ def _depends(analysis: Analysis, tuned: Tuned, arm: str) -> str:
     if extremes is None:
         return ""
     low, high = extremes
-    digits = tuned.metric.change_digits
     unit = f" {tuned.metric.change_unit}" if tuned.metric.change_unit not in ("", "1") else ""
 
     def at(one: SharedContrast) -> str:
-        return f"{numbers.signed(one.mean, digits)} ({in_words(tuned.values_of(one))})"
+        return f"{tuned.metric.change_text(one.mean)} ({in_words(tuned.values_of(one))})"
 
     text = f"over values that both share, the change of {tuned.metric.label} lies between "
     text += f"{at(low)} and {at(high)}{unit}"
@@ -313,7 +313,7 @@ def _depends(analysis: Analysis, tuned: Tuned, arm: str) -> str:
         text += ", so that its sign depends on the value"
     says = at_best(analysis, arm)
     if says is not None:
-        bounds = numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
+        bounds = tuned.metric.delta_text(says.mean, says.interval.low, says.interval.high)
         text += f"; of {judged_label(analysis)}, each at its best, it is {bounds} on the verdict's "
         text += "seeds"
     return f"{text}."
@@ -513,13 +513,13 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table | None
     for (task, shots), by_arm in values.items():
         for i, (arm, accuracies) in enumerate(by_arm.items()):
             about = ("", "") if i else (task, str(shots))
-            chance = numbers.fixed(chances[task, shots], ACCURACY_DIGITS)
+            chance = numbers.fixed(100 * chances[task, shots], ACCURACY_DIGITS)
             rows.append((*about, called[arm], *_mean_sd(accuracies), chance))
     if not rows:
         return None
     return Table(
         "tasks",
-        "Accuracy on every task: mean and SD over seeds, and what guessing gives.",
+        "Accuracy on every task, per cent: mean and SD over seeds, and what guessing gives.",
         ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
         tuple(rows),
         frozenset({"task", "arm"}),
@@ -539,32 +539,36 @@ def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
         means = ([float(np.mean(a)) for a in by_seed.get((arm, n), {}).values()] for n in shots)
         rows.append((names(study)[arm], *(_mean_sd(of)[0] for of in means)))
     head = ("arm", *(f"{n} shots" for n in shots))
-    return Table("macro", "Macro accuracy (SD).", head, tuple(rows), title="macro accuracy (SD)")
+    return Table(
+        "macro", "Macro accuracy, per cent (SD).", head, tuple(rows), title="macro accuracy, % (SD)"
+    )
 
 
 def _mean_sd(values: list[float]) -> tuple[str, str]:
     if not values:
         return numbers.NONE, "0"
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return numbers.mean_sd(float(np.mean(values)), sd, ACCURACY_DIGITS), str(len(values))
+    mean = 100 * float(np.mean(values))
+    return numbers.mean_sd(mean, sd if sd is None else 100 * sd, ACCURACY_DIGITS), str(len(values))
 
 
 def task_contrast_table(analysis: Analysis) -> Table | None:
     """Return every task of every contrast, with Holm over the family of tasks x contrasts."""
     called, rows = names(analysis.study), []
     for c in analysis.tasks:
-        change = numbers.signed(c.treatment - c.baseline, ACCURACY_DIGITS)
+        change = numbers.signed(100 * (c.treatment - c.baseline), ACCURACY_DIGITS)
         says = c.decided
         if says is not None:
             ends = says.interval
-            change = numbers.delta(says.mean, ends.low, ends.high, ACCURACY_DIGITS)
+            values = (100 * value for value in (says.mean, ends.low, ends.high))
+            change = numbers.delta(*values, ACCURACY_DIGITS)
         tested = says is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(
             (
                 c.task,
                 called[c.arm],
-                numbers.fixed(c.baseline, ACCURACY_DIGITS),
-                numbers.fixed(c.treatment, ACCURACY_DIGITS),
+                numbers.fixed(100 * c.baseline, ACCURACY_DIGITS),
+                numbers.fixed(100 * c.treatment, ACCURACY_DIGITS),
                 change,
                 numbers.p_value(says.p_value if says and tested else None),
                 numbers.p_value(c.holm_p if tested else None),
@@ -581,13 +585,13 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     )
     return Table(
         "task-contrasts",
-        f"Accuracy on every task against the reference: {about} "
+        f"Accuracy on every task against the reference, per cent: {about} "
         "Holm's adjustment is over all tasks and contrasts.",
         ("task", "arm", "reference", "accuracy", change_head(analysis.study), "p", "Holm p"),
         tuple(rows),
         frozenset({"task", "arm"}),
         wide=True,
-        title=f"accuracy on tasks, {'for new questions' if new else 'on these questions'}",
+        title=f"accuracy on tasks (%), {'for new questions' if new else 'on these questions'}",
     )
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
+from paribus.metric import Metric
 from paribus.report.table_model import Table
-from paribus.report.words import is_large, listed, names, state_of
+from paribus.report.words import at_the_same_seed, is_large, listed, names, state_of
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates
+from paribus.statistics import Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
@@ -30,10 +31,10 @@ def change_head(study: Study) -> str:
 
 def change_of(contrast: Contrast) -> str:
     """Return the change with its interval by the test that decides, or why there is none."""
-    says, digits = contrast.decided, contrast.declared.change_digits
+    says = contrast.decided
     if says is None:
         return contrast.why_not
-    return numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
+    return contrast.declared.delta_text(says.mean, says.interval.low, says.interval.high)
 
 
 def primary(analysis: Analysis, verdicts: list[Verdict] | None = None) -> list[Table]:
@@ -63,9 +64,14 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
     table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
         f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
-        f"and the change at the same seed with its {numbers.level(study.inference.alpha)} interval "
-        f"by the test that decides. The registered margin is ±{endpoint.margin:g}"
-        + (f", the smallest effect worth detecting {worth:g}." if worth is not None else ".")
+        f"and the change{at_the_same_seed(study)} with its "
+        f"{numbers.level(study.inference.alpha)} interval by the test that decides. "
+        + _margin_in_words(metric, endpoint)
+        + (
+            f", the smallest effect worth detecting {metric.stated_text(worth)}."
+            if worth is not None
+            else "."
+        )
         + (
             f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
             if several
@@ -80,11 +86,16 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
     return table if verdicts else table.only(*head)
 
 
+def _margin_in_words(metric: Metric, endpoint: Endpoint) -> str:
+    if endpoint.margin is None:
+        return "No margin was stated, so that nothing can be shown to be too small to matter"
+    return f"The registered margin is ±{metric.stated_text(endpoint.margin)}"
+
+
 def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
     """Return mean and SD over seeds, and how many there are."""
     summary = analysis.summary(arm, metric)
-    mean = numbers.mean_sd(summary.mean, summary.sd, analysis.metrics[metric].digits)
-    return mean, str(summary.n)
+    return analysis.metrics[metric].mean_text(summary.mean, summary.sd), str(summary.n)
 
 
 def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
@@ -125,18 +136,17 @@ def endpoints(analysis: Analysis) -> Table:
         if endpoint.metric in analysis.unmeasured:
             continue
         metric = analysis.metrics[endpoint.metric]
-        label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
         for i, arm in enumerate(study.arms):
             change = ""
             if study.reference(arm):
                 change = change_of(analysis.contrast(arm, metric.name))
-            whose = ("" if i else label, called[arm])
+            whose = ("" if i else metric.title, called[arm])
             rows.append((*whose, *_summary(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
-        f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
-        f"decides. {not_measured(analysis)}".strip(),
+        "Every endpoint: mean and SD over seeds, and the change to the arm's reference"
+        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by "
+        f"the test that decides. {not_measured(analysis)}".strip(),
         ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
@@ -158,7 +168,7 @@ def contrasts(analysis: Analysis) -> Table:
     for contrast in analysis.contrasts:
         cells = _in_full(contrast, alpha)
         head += [label for label in cells if label not in head]
-        whose = (contrast.declared.label, called[contrast.arm], called[contrast.reference])
+        whose = (contrast.declared.short_title, called[contrast.arm], called[contrast.reference])
         rows.append(dict(zip(WHOSE, whose, strict=True)) | cells)
     return Table(
         "contrasts",
@@ -173,19 +183,20 @@ def contrasts(analysis: Analysis) -> Table:
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     """Return the cells of a contrast by column; no p where it is not tested."""
     paired, says, metric = contrast.paired, contrast.decided, contrast.declared
+    if contrast.unpaired:
+        return _unpaired_in_full(contrast, contrast.unpaired, alpha)
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     head = ("n", "mean (SD)", level, "simultaneous", wider)
     if paired is None or says is None:
         cells = (str(len(contrast.seeds)), contrast.why_not, "", "", "")
         return dict(zip(head, cells, strict=True))
-    digits = metric.change_digits
 
     def p(value: float | None) -> str:
         return numbers.p_or_blank(value if contrast.tested else None)
 
     intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
-    spans = [_span(interval, digits) for interval in intervals]
-    mean = numbers.mean_sd(says.mean, paired.sd, digits)
+    spans = [_of(metric, interval) for interval in intervals]
+    mean = f"{metric.change_text(says.mean)} ({metric.size_text(paired.sd)})"
     flip = f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if contrast.tested else ""
     others = (
         f"{check.test} p {p(check.p_value)}, Holm {p(check.holm_p)}"
@@ -204,13 +215,13 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "TOST p": p(contrast.equivalence_holm_p),
         "g_z": f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
         "r": numbers.signed(paired.correlation, 2),
-        "detectable": numbers.fixed(says.detectable, digits),
-        "error of the text": numbers.fixed(contrast.other_text.error, digits)
+        "detectable": metric.size_text(says.detectable),
+        "error of the text": metric.size_text(contrast.other_text.error)
         if contrast.other_text
         else "",
         "other tests": "; ".join(others) if contrast.tested else "",
         "percentile, BCa (descriptive)": " ".join(
-            _span(interval, digits)
+            _of(metric, interval)
             for interval in (
                 paired.percentile_interval_descriptive,
                 paired.bca_interval_descriptive,
@@ -220,16 +231,58 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     }
     if paired.margin is not None:
         inside = "inside" if says.equivalent else "not inside"
-        cells["margin"] = f"{wider} interval {inside} ±{paired.margin:g}"
+        cells["margin"] = f"{wider} interval {inside} ±{metric.size_text(paired.margin)}"
     if metric.ratio:
         between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
         cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {between}"
     if contrast.capped is not None:
         capped = contrast.capped
-        bounds = _span(capped.decided.interval, digits)
-        change = f"{numbers.signed(capped.mean, digits)} {bounds}"
+        change = f"{metric.change_text(capped.mean)} {_of(metric, capped.decided.interval)}"
         cells["diverged trials capped"] = f"{change}, n = {capped.n}"
     return cells
+
+
+def _unpaired_in_full(
+    contrast: Contrast, unpaired: UnpairedContrast, alpha: float
+) -> dict[str, str]:
+    """Return the same of runs that are no pairs."""
+    says, metric = contrast.decided or unpaired.decided, contrast.declared
+    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
+
+    def p(value: float | None) -> str:
+        return numbers.p_or_blank(value if contrast.tested else None)
+
+    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
+    spans = dict(
+        zip((level, "simultaneous", wider), (_of(metric, one) for one in intervals), strict=True)
+    )
+    cells = {
+        "decided by": TESTS[says.test],
+        "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
+        "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
+        "mean (SD)": f"{metric.change_text(says.mean)} ({metric.size_text(unpaired.sd)})",
+        **spans,
+        "p": p(says.p_value),
+        "Holm p": p(contrast.holm_p),
+        "df": numbers.fixed(unpaired.df, 1),
+        "permutation": f"{p(unpaired.permutation_p)} ({p(unpaired.permutation_floor)})"
+        if contrast.tested
+        else "",
+        "TOST p": p(contrast.equivalence_holm_p),
+        "Hedges g": f"{numbers.signed(unpaired.g, 2)} {_span(unpaired.g_interval, 2)}".strip(),
+        "SDs": f"{metric.size_text(unpaired.sd_treatment)} and "
+        f"{metric.size_text(unpaired.sd_baseline)}",
+        "detectable": metric.size_text(says.detectable),
+    }
+    if unpaired.margin is not None:
+        inside = "inside" if says.equivalent else "not inside"
+        cells["margin"] = f"{wider} interval {inside} ±{metric.size_text(unpaired.margin)}"
+    return cells
+
+
+def _of(metric: Metric, interval: Interval | None) -> str:
+    return "" if interval is None else metric.span_text(interval.low, interval.high)
 
 
 def _span(interval: Interval | None, digits: int) -> str:
@@ -237,13 +290,14 @@ def _span(interval: Interval | None, digits: int) -> str:
 
 
 def estimates(analysis: Analysis) -> Table:
-    """Return differences at the same seed, with the intervals of the test that decides."""
+    """Return differences at the same seed (or of means, where runs are no pairs), with the
+    intervals of the test that decides."""
     alpha = analysis.study.inference.alpha
     level, wider = numbers.level(alpha), numbers.level(2 * alpha)
     caption = (
-        "Every contrast: differences at the same seed, with the intervals of the test that "
-        f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, in "
-        "the family of the primary endpoint or of the secondary ones."
+        f"Every contrast: differences{at_the_same_seed(analysis.study)}, with the intervals of the "
+        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's "
+        "method, in the family of the primary endpoint or of the secondary ones."
     )
     head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
     return replace(contrasts(analysis).only(*head), caption=caption)
@@ -259,9 +313,18 @@ def tests(analysis: Analysis) -> Table:
         "registered power."
     )
     tests = ("p", "Holm p", "bootstrap", "sign flip", "TOST p", "g_z", "r", "detectable")
+    if not analysis.study.is_paired:
+        tests = ("p", "Holm p", "df", "permutation", "TOST p", "Hedges g", "SDs", "detectable")
+        caption = (
+            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
+            "with its degrees of freedom; beside it p of the permutation test with its least "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g "
+            "over the pooled SD with its interval, the SDs of the arm and its reference, and the "
+            "difference that is detected at the registered power."
+        )
     table = contrasts(analysis).only(*WHOSE, *tests)
     both = zip(table.rows, analysis.contrasts, strict=True)
-    rows = [row for row, contrast in both if contrast.paired and contrast.decided]
+    rows = [row for row, contrast in both if contrast.deciding]
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
 
 
@@ -274,11 +337,8 @@ def both_texts(analysis: Analysis) -> list[Table]:
     for one in analysis.both_texts:
         metric = analysis.metrics[one.metric]
         means = (one.validation, one.test, one.difference)
-        changes = [
-            numbers.delta(m.mean, m.interval.low, m.interval.high, metric.change_digits)
-            for m in means
-        ]
-        whose = (metric.label, called[one.arm], called[one.reference], str(len(one.seeds)))
+        changes = [metric.delta_text(m.mean, m.interval.low, m.interval.high) for m in means]
+        whose = (metric.short_title, called[one.arm], called[one.reference], str(len(one.seeds)))
         rows.append((*whose, *changes, numbers.p_or_blank(one.difference.p)))
     labels = list(dict.fromkeys(row[0] for row in rows))
     head = (*WHOSE, "n", "validation text", "test part", "difference", "p")
@@ -304,10 +364,10 @@ def claims(analysis: Analysis) -> Table | None:
     rows = []
     for claim in study.claims.values:
         metric = analysis.metrics[claim.metric]
-        claimed = numbers.mean_sd(claim.mean, claim.sd, metric.digits)
+        claimed = metric.mean_text(claim.mean, claim.sd)
         for arm in claim.arms:
             measured, _ = _summary(analysis, arm, claim.metric)
-            rows.append((metric.label, called[arm], claimed, measured))
+            rows.append((metric.short_title, called[arm], claimed, measured))
     checks = "".join(f" {check}" for check in analysis.claim_checks)
     caption = f"Claimed by {study.claims.source}, and measured here: mean (SD).{checks}"
     head = ("metric", "arm", "claimed", "measured")
@@ -326,12 +386,12 @@ def claims_by_arm(analysis: Analysis) -> Table | None:
         cells = []
         for metric in metrics:
             mine = [c for c in study.claims.values if c.metric == metric and arm in c.arms]
-            digits, (measured, _) = analysis.metrics[metric].digits, _summary(analysis, arm, metric)
-            claimed = [numbers.mean_sd(c.mean, c.sd, digits) for c in mine]
+            measured, _ = _summary(analysis, arm, metric)
+            claimed = [analysis.metrics[metric].mean_text(c.mean, c.sd) for c in mine]
             cells.append(f"{claimed[0]} → {measured}" if claimed else "")
         if any(cells):
             rows.append((called[arm], *cells))
-    head = ("arm", *(analysis.metrics[metric].label for metric in metrics))
+    head = ("arm", *(analysis.metrics[metric].short_title for metric in metrics))
     caption = f"Claimed by {study.claims.source} → measured here: mean (SD) over seeds."
     return Table("claims-by-arm", caption, head, tuple(rows), wide=True) if rows else None
 
@@ -365,7 +425,8 @@ def controls_in_words(analysis: Analysis) -> str:
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called = names(analysis.study)
+    called, paired = names(analysis.study), analysis.study.is_paired
+    exact = "McNemar's" if paired else "Fisher's"
     rows = tuple(
         (
             called[s.arm],
@@ -377,11 +438,12 @@ def stability(analysis: Analysis) -> Table:
     )
     return Table(
         "stability",
-        "Trials that diverged or spiked: of the reference → of the arm, of all pairs; McNemar's "
-        "exact p of either, adjusted by Holm's method." + _without_spikes(analysis),
+        "Trials that diverged or spiked: of the reference → of the arm, of all "
+        f"{'pairs' if paired else 'runs'}; {exact} exact p of either, adjusted by Holm's method."
+        + _without_spikes(analysis),
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
-        title="stability (McNemar)",
+        title=f"stability ({'McNemar' if paired else 'Fisher'})",
     )
 
 
@@ -393,9 +455,10 @@ def _without_spikes(analysis: Analysis) -> str:
     return f" No spike can be seen in fewer than {needed} steps." if short else ""
 
 
-def _rates(rates: PairedRates) -> str:
-    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
-    return f"{base} → {arm} of {rates.n}"
+def _rates(rates: PairedRates | UnpairedRates) -> str:
+    of = {rates.n_baseline: "", rates.n_treatment: ""}
+    sizes = " and ".join(map(str, of))
+    return f"{rates.baseline_events} → {rates.treatment_events} of {sizes}"
 
 
 def costs(analysis: Analysis) -> Table:
@@ -414,7 +477,7 @@ def costs(analysis: Analysis) -> Table:
         (
             called[c.arm],
             called[c.reference],
-            change(c.calibration, 4),
+            change(c.calibration, 2, 100),
             *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
             _budget(c),
         )
@@ -423,12 +486,21 @@ def costs(analysis: Analysis) -> Table:
     counted = any(analysis.study.format.tokens(analysis.study, c.arm) for c in analysis.costs)
     return Table(
         "costs",
-        "Change of the expected calibration error (share), and of "
+        "Change of the expected calibration error (percentage points), and of "
         f"{'tokens per second' if counted else 'speed'} (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"training, reading and writing (from ratios), with {level} intervals over "
+        f"{'seed pairs' if analysis.study.is_paired else 'runs'}."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
-        ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),
+        (
+            "arm",
+            "against",
+            "calibration, points",
+            "training, %",
+            "reading, %",
+            "writing, %",
+            "budget",
+        ),
         rows,
         wide=True,
     )
@@ -447,13 +519,13 @@ def sampling_table(analysis: Analysis) -> Table | None:
         return None
     rows = []
     for c in (one for one in analysis.contrasts if one.primary):
-        says, paired, digits = c.decided, c.paired, c.declared.digits
-        who = (c.declared.label, called[c.arm], called[c.reference])
+        says, paired = c.decided, c.paired
+        who = (c.declared.short_title, called[c.arm], called[c.reference])
         cells = (str(len(c.seeds)), c.why_not, "", "", "")
         if says is not None and paired is not None:
             p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.tested_p))
-            plain = numbers.delta(paired.mean, *_ends(paired.t_interval), digits)
-            holds = numbers.delta(says.mean, *_ends(says.interval), digits)
+            plain = c.declared.delta_text(paired.mean, *_ends(paired.t_interval))
+            holds = c.declared.delta_text(says.mean, *_ends(says.interval))
             cells = (str(says.n), holds, plain, *p)
         rows.append((*who, c.sampling.in_words if c.sampling else "", *cells))
     level = numbers.level(study.inference.alpha)
@@ -482,9 +554,9 @@ def looks_table(analysis: Analysis) -> Table | None:
             str(entry["look"]),
             str(entry["seeds"]),
             called[arm],
-            analysis.metrics[metric].label,
+            analysis.metrics[metric].short_title,
             str(one["pairs"]),
-            _look_change(one, analysis.metrics[metric].digits),
+            _look_change(one, analysis.metrics[metric]),
             numbers.p_or_blank(one.get("holm_p")),
             numbers.p_or_blank(one.get("equivalence_holm_p")),
             numbers.fixed(one["predictive_power"], 2),
@@ -510,12 +582,12 @@ def looks_table(analysis: Analysis) -> Table | None:
     )
 
 
-def _look_change(said: dict[str, Any], digits: int) -> str:
+def _look_change(said: dict[str, Any], metric: Metric) -> str:
     if "mean" not in said:
         return said["why_not"]
     low, high = said["interval"]
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    return numbers.delta(said["mean"], low, high, digits)
+    return metric.delta_text(said["mean"], low, high)
 
 
 def arms(study: Study) -> Table:
@@ -541,7 +613,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
         events = analysis.events[row["arm"], row["seed"]]
         outcome = "diverged" if row["diverged"] or events.diverged else "finished"
         outcome += ", spiked" if events.spiked else ""
-        values = [numbers.fixed(row[metric.name], metric.digits) for metric in metrics]
+        values = [metric.value_text(row[metric.name]) for metric in metrics]
         rows.append((called[row["arm"]], str(row["seed"]), *values, outcome))
     for folder in results.unfinished:
         blank = [""] * len(metrics)
@@ -549,7 +621,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
     return Table(
         "trials",
         "Every trial.",
-        ("arm", "seed", *(metric.label for metric in metrics), "outcome"),
+        ("arm", "seed", *(metric.short_title for metric in metrics), "outcome"),
         tuple(rows),
         frozenset({"arm", "outcome"}),
         wide=True,
@@ -582,13 +654,13 @@ def _trials_by_arm(results: Results, analysis: Analysis) -> Table:
         for metric in metrics:
             values = list(analysis.summary(arm, metric.name).values.values())
             least, middle, most = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
-            cells.append(" / ".join(numbers.fixed(v, metric.digits) for v in (least, middle, most)))
+            cells.append(" / ".join(metric.value_text(v) for v in (least, middle, most)))
         rows.append(tuple(cells))
     return Table(
         "trials-by-arm",
         "The trials of every arm: how many finished, diverged and spiked, and of every endpoint "
         "the least, the median and the greatest value. Each trial is in trials.csv.",
-        ("arm", "finished", "diverged", "spiked", *(metric.label for metric in metrics)),
+        ("arm", "finished", "diverged", "spiked", *(metric.short_title for metric in metrics)),
         tuple(rows),
         wide=True,
     )

@@ -11,7 +11,7 @@ from paribus.decision import WORDS, Verdict, change_in_words
 from paribus.digests import flatten
 from paribus.results import Results
 from paribus.study import Study
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import RUNS, STACKED
 
 MOST_SENTENCES = 8  # contrasts that are told one by one
 MOST_LINES = 150  # trials that have a mark each
@@ -87,15 +87,21 @@ def divergence_in_words(analysis: Analysis, arm: str) -> str:
     if stability is None:
         return ""
     of = stability.diverged
-    ours, theirs = of.both + of.only_treatment, of.both + of.only_baseline
-    return f"diverged in {ours} of {of.n} seeds against {theirs} of {of.n}" if ours + theirs else ""
+    ours, theirs = of.treatment_events, of.baseline_events
+    seeds = "seeds" if analysis.study.is_paired else "runs"
+    told = f"diverged in {ours} of {of.n_treatment} {seeds} against {theirs} of {of.n_baseline}"
+    return told if ours + theirs else ""
+
+
+def at_the_same_seed(study: Study) -> str:
+    """Return ` at the same seed`, of changes between pairs; empty where runs are none."""
+    return " at the same seed" if study.is_paired else ""
 
 
 def margin_in_words(study: Study, contrast: Contrast) -> str:
     """Return `±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
-    margin = endpoint.margin or 0
-    return f"±{margin:.3g}" if contrast.declared.scale == "linear" else f"±{100 * margin:.3g}%"
+    return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"
 
 
 def p_in_words(p: float | None) -> str:
@@ -114,6 +120,7 @@ def missing_in_words(analysis: Analysis) -> str:
 
 # What says in words how the trainers that ship train.
 FACTS = {STACKED: "paribus.engine.facts:facts_of"}
+MOST_FILES = 3  # that are named
 
 
 def trainer_facts(results: Results) -> dict[str, str]:
@@ -122,6 +129,22 @@ def trainer_facts(results: Results) -> dict[str, str]:
     if study.trainer in FACTS:
         module, _, name = FACTS[study.trainer].partition(":")
         return getattr(importlib.import_module(module), name)(results)
+    if study.trainer == RUNS:
+        return {"Trainer": "none: runs that were finished, as their files tell", **_files(results)}
     shared = flatten(study.format.shared(study))
     told = ", ".join(f"{key} = {value}" for key, value in shared.items())
     return {"Trainer": f"{study.trainer}, which is the user's own", "Settings": told}
+
+
+def _files(results: Results) -> dict[str, str]:
+    """Return of each arm which files its runs are of."""
+    found: dict[str, list[str]] = {}
+    for (arm, _), trial in results.trials.items():
+        found.setdefault(arm, []).append(str(trial.get("facts", {}).get("source", "")))
+    told = {}
+    for arm, sources in found.items():
+        files = list(dict.fromkeys(source.partition("#")[0] for source in sources if source))
+        more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+        of = f" of {', '.join(files[:MOST_FILES])}{more}" if files else ""
+        told[f"Runs of {arm}"] = f"{len(sources)}{of}"
+    return told

@@ -221,6 +221,21 @@ def evidence(name: str, keys: tuple[str, ...]) -> Check:
     return check
 
 
+def not_recorded(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+    """Return that nobody recorded whether two trials had this in common."""
+    return "not proven", "not recorded"
+
+
+def as_logged(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+    """Return how many steps two runs had, as their logs tell: it shows nothing, and is said."""
+    ours, theirs = (one.trial.get("facts", {}).get("steps") for one in (own, other))
+    if ours is None or theirs is None:
+        return "not proven", "not recorded"
+    if ours == theirs:
+        return "not proven", f"not recorded, but {ours:,g} steps were logged of each"
+    return "not proven", f"{ours:,g} steps against {theirs:,g}, as logged"
+
+
 def declared_by(declared: Declared, *prefixes: str) -> State:
     """Return the state of a difference: declared where the arm sets such a key, else broken."""
     is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)

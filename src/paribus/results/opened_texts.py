@@ -8,6 +8,7 @@ and is the same wherever it is made again.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +40,7 @@ from paribus.results.look_record import read_looks
 from paribus.results.record_format import records_of
 from paribus.results.records import FirstUse, Reuse
 from paribus.results.registration import FILE, read_registration
-from paribus.results.store import LEDGER, ResultsFolder
+from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
 from paribus.study import Study
 from paribus.study.tuning_study import TASKS
 from paribus.untrusted_io import is_regular
@@ -91,7 +92,9 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     first = _first(folder, registered)
     begun = first["registered_at"]
     parts, tests = parts_of(study, registered), primary_tests(study, registered)
-    has_test = any(part.role == "test" for part in parts)
+    # A campaign confirms on validation text, and seals its test part for the end.
+    confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
+    has_test = any(part.role == "test" for part in parts) and not confirms
     found: list[Event] = [
         Registered(
             time=begun,
@@ -176,7 +179,10 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
         own = registration_id(folder) if read_registration(folder) else ""
         try:
             path = _required()
+            _require_sound(path)
             _refuse_reuse(uses(events_in(path), parts, own), parts)
+            with Chain(path).adding():  # what cannot be written is refused before any trial
+                pass
         except ParibusError as error:
             raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
 
@@ -190,9 +196,16 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
     registered = read_registration(folder) or {"data": {}, "metrics": {}}
     parts = parts_of(study, registered, "test")
     forbids = records_of(study).forbids_reuse(study, registered)
+    if (campaign := campaign_of(folder)) is not None:
+        raise ParibusError(
+            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
+            f"for the ideas that are kept: `paribus campaign end {campaign}`"
+        )
     tests, id_ = primary_tests(study, registered), registration_id(folder)
     try:
         path = _required()
+        if forbids:
+            _require_sound(path)
         with Chain(path).adding() as ledger:
             events = as_events(ledger.entries, path)
             keys = [event.key for event in events]
@@ -241,6 +254,21 @@ def read_reuse(folder: ResultsFolder) -> Reuse | None:
     if not folder.has_sealed(LEDGER):
         return None
     return Reuse.model_validate(read_json(folder.path / LEDGER))
+
+
+def campaign_of(folder: ResultsFolder) -> Path | None:
+    """Return the campaign of which a results folder is a stage of an idea; None where it is
+    none."""
+    ideas = folder.path.resolve().parent.parent
+    return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
+
+
+def _require_sound(path: Path) -> None:
+    """Raise ParibusError where a ledger that is asked whether a text is fresh may lack lines."""
+    if os.environ.get(VARIABLE) and not os.path.lexists(path.parent):
+        raise ParibusError(f"{VARIABLE} names {path}, and there is no such folder; make it")
+    if findings := Chain(path).verify(torn=False):
+        raise ParibusError(f"{path}: {findings[0]}; restore it (`paribus ledger verify`)")
 
 
 def _required() -> Path:

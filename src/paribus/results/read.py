@@ -28,6 +28,8 @@ from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
 from paribus.results.registration import read_registration
 from paribus.results.store import (
+    CAMPAIGN,
+    IDEAS,
     THROUGHPUT,
     ResultsFolder,
     digest_of,
@@ -309,7 +311,9 @@ class Results(Shown):
     @shared_property
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in self.finished]
+        form = records_of(self.study)
+        asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
+        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @shared_property
@@ -461,6 +465,11 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
     folder.require_unpacked()
+    if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
+        raise ParibusError(
+            f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
+            f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
+        )
     study = folder.read_study(trust=trust)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)

@@ -16,10 +16,17 @@ from pydantic import BaseModel
 
 from paribus.ledger import TextPart
 from paribus.metric import Metric
-from paribus.results.controls import Checks, Evidence, evidence, settings
+from paribus.results.controls import (
+    Checks,
+    Evidence,
+    as_logged,
+    evidence,
+    not_recorded,
+    settings,
+)
 from paribus.results.records import RECORDS, TrialJson
 from paribus.study import Study
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import RUNS, STACKED
 
 if TYPE_CHECKING:
     from paribus.results.trial_folder import TrialFolder
@@ -99,7 +106,21 @@ class RecordFormat:
 
 
 DECLARED = RecordFormat()
-SHIPPED = {STACKED: "paribus.engine.records:RECORDS"}
+
+
+class RunsRecords(RecordFormat):
+    """How the records are read of runs that other programs made: nothing shows what they share."""
+
+    def checks(self, registered: Mapping[str, Any]) -> Checks:
+        """Return what would have to be equal, of which nothing is recorded but what logs tell."""
+        return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
+
+
+SHIPPED = {
+    STACKED: "paribus.engine.records:RECORDS",
+    RUNS: "paribus.results.record_format:RUNS_RECORDS",
+}
+RUNS_RECORDS = RunsRecords()
 
 
 def records_of(study: Study) -> RecordFormat:

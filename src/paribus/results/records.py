@@ -149,6 +149,27 @@ class Reuse(Record):
         return self.first is not None
 
 
+class RunsRecord(Record):
+    """runs.json: what became of the files that other programs left of their runs.
+
+    Attributes:
+        exploratory: why nothing was registered before the runs were there; empty where it was.
+        files: files that were looked at.
+        excluded: by arm, how many runs crashed and were left out.
+        refused, skipped: files that could not be read, and that are of no known form, and why.
+        copies: runs that two files tell.
+        notes: what else a reader must know, a sentence each.
+    """
+
+    exploratory: str = ""
+    files: Count = 0
+    excluded: dict[str, Count] = {}
+    refused: list[list[str]] = []
+    skipped: list[list[str]] = []
+    copies: Count = 0
+    notes: list[str] = []
+
+
 class Tested(Record):
     """test.json: digests of what every trial gave on the test part, by trial and file."""
 
@@ -336,6 +357,7 @@ RECORDS: dict[str, type[BaseModel]] = {
     "looks.json": Looks,
     "manifest.json": Manifest,
     "registration.json": Registration,
+    "runs.json": RunsRecord,
     "repeated.json": RootModel[dict[str, RepeatedTrial]],
     "study.json": Record,
     "test.json": Tested,

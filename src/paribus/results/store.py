@@ -17,7 +17,8 @@
   test.json                     seals what every trial gave on it: what the verdict is of
   test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
-  manifest.json                 SHA-256 of the seven files above
+  runs.json                     of runs that other programs made: what became of their files
+  manifest.json                 SHA-256 of the files above
   checkpoints/                  only while trials are unfinished
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -56,7 +57,7 @@ from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
-from paribus.results.records import Kept
+from paribus.results.records import Kept, RunsRecord
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
@@ -68,15 +69,17 @@ THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 TEST = "test.json"
+CAMPAIGN, IDEAS = "campaign.json", "ideas"  # in the folder of a campaign
 LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
+RUNS = "runs.json"
 # Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
 KEPT = "kept.json"
 PACKED_RECORDS = "records.tar.xz"  # of a kept study, as it lies
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
+OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -182,6 +185,15 @@ class ResultsFolder(Folder):
     def read_data(self) -> dict[str, Any]:
         """Return data.json; empty where nothing was sealed yet."""
         return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
+
+    def write_runs(self, record: RunsRecord) -> None:
+        """Write and seal runs.json: what became of the files of other programs' runs."""
+        with self.sealing(RUNS):
+            write_json(self.path / RUNS, record.model_dump(mode="json"))
+
+    def read_runs(self) -> RunsRecord | None:
+        """Return runs.json; None of a study whose trials are trained."""
+        return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""

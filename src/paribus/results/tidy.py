@@ -29,7 +29,7 @@ def of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
 
 def of_no_trial(*columns: str) -> pa.Table:
     """Return an empty table with arm, seed and these columns."""
-    return pa.table({name: [] for name in ("arm", "seed", *columns)})
+    return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
 
 
 def of_each(

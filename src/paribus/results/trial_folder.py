@@ -98,7 +98,7 @@ class TrialFolder(Folder):
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the table `name` has; all by default. Raises ParibusError."""
         if not is_regular(self.path / name) and (name in LATER or self._seals_none(name)):
-            return pa.table({column: pa.array([], pa.float64()) for column in COLUMNS[name]})
+            return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
     def _seals_none(self, name: str) -> bool:

@@ -1,12 +1,14 @@
-"""Paired inference for tables of scores: seeds in rows, two arms side by side.
+"""Inference for tables of scores of two arms, paired by seed or not.
 
 Needs numpy and scipy alone, and knows nothing of training: any scores measured on the same seeds
-(or folds, or subjects) under two conditions will do.
+(or folds, or subjects) under two conditions will do, and those of two independent samples.
 
 | question | function |
 | --- | --- |
 | what does a report say about one contrast? | `paired_contrast` |
+| ... of runs that are no pairs? | `unpaired_contrast`, by `welch` |
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_components` |
+| ... and unpaired? | `unpaired_macro`, from `crossed_welch` |
 | ... over windows of one text? | the same, of `joined` sums of `contiguous_blocks` |
 | ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
@@ -16,10 +18,11 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | which of several effects stand? | `holm` |
 | ... of ideas that arrive one after the other? | `Lord` |
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
+| ... unpaired? | `required_runs`, `welch_detectable` |
 | may one look at the data while they grow? | `Looks`, `AtLook`, `predictive_power` |
 | what does a plan of looks cost and find? | `characteristics`, `detectable_effect` |
 | ... and a stage that was not planned? | `InverseNormal`, `error_of_either` |
-| does one arm diverge more often? | `paired_event_rates`, `mcnemar` |
+| does one arm diverge more often? | `paired_event_rates`, `mcnemar`; `unpaired_event_rates` |
 | how sure is a rate? | `clopper_pearson` |
 | did this run diverge or spike? | `stability_events` |
 | where along training do arms differ? | `curve_contrast` |
@@ -84,15 +87,36 @@ from .training_curves import (
     stability_events,
     which_first,
 )
+from .unpaired import (
+    CROSSED_WELCH,
+    WELCH,
+    CrossedWelch,
+    UnpairedContrast,
+    UnpairedMacro,
+    UnpairedRates,
+    Welch,
+    crossed_welch,
+    permutation,
+    required_runs,
+    unpaired_contrast,
+    unpaired_event_rates,
+    unpaired_macro,
+    welch,
+    welch_detectable,
+    welch_power,
+)
 
 __all__ = [
     "CROSSED",
+    "CROSSED_WELCH",
     "DESCRIPTIVE_BELOW",
     "LEAST_IN_BLOCK",
     "LEAST_TUNING_SEEDS",
+    "WELCH",
     "AtLook",
     "Boundary",
     "Characteristics",
+    "CrossedWelch",
     "CurveContrast",
     "Decided",
     "DecidingTest",
@@ -112,6 +136,10 @@ __all__ = [
     "Stages",
     "StatisticsError",
     "TunedArm",
+    "UnpairedContrast",
+    "UnpairedMacro",
+    "UnpairedRates",
+    "Welch",
     "best_of",
     "characteristics",
     "clopper_pearson",
@@ -120,6 +148,7 @@ __all__ = [
     "correlation",
     "crossed_bootstrap",
     "crossed_components",
+    "crossed_welch",
     "curve_contrast",
     "decided",
     "detectable_effect",
@@ -143,10 +172,12 @@ __all__ = [
     "paired_t_power",
     "pairs_with_choice",
     "parabola",
+    "permutation",
     "power_error",
     "predictive_power",
     "redrawn_error",
     "required_pairs",
+    "required_runs",
     "seed_means",
     "seed_test",
     "sign_flip",
@@ -154,7 +185,13 @@ __all__ = [
     "stability_events",
     "stage_weights",
     "trend",
+    "unpaired_contrast",
+    "unpaired_event_rates",
+    "unpaired_macro",
     "vertex_error",
+    "welch",
+    "welch_detectable",
+    "welch_power",
     "which_first",
     "widened",
 ]

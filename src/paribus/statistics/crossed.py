@@ -145,7 +145,7 @@ def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
 
     Args: K tasks, each of shape (S, I_k) with the same seeds in the same order.
     """
-    return np.mean([task.mean(axis=1) for task in _checked_tasks(tasks)], axis=0)
+    return np.mean([task.mean(axis=1) for task in checked_tasks(tasks)], axis=0)
 
 
 def contiguous_blocks(n_items: int) -> int:
@@ -168,7 +168,7 @@ def joined(values: ArrayLike, n_blocks: int) -> Floats:
 
 def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -> list[Floats]:
     """Treatment minus baseline by task, seed and item; both K tasks of shape (S, I_k)."""
-    first, second = _checked_tasks(baseline), _checked_tasks(treatment)
+    first, second = checked_tasks(baseline), checked_tasks(treatment)
     if [task.shape for task in first] != [task.shape for task in second]:
         raise StatisticsError(
             "arms differ in the shapes of their tasks, pairs need the same seeds and items in both"
@@ -186,8 +186,8 @@ def crossed_components(deltas: Sequence[ArrayLike], *, resolution: float | None 
 
     Args and errors: as `crossed_bootstrap` has them.
     """
-    tasks = _checked_tasks(deltas)
-    _require_items(tasks)
+    tasks = checked_tasks(deltas)
+    require_items(tasks)
     means = seed_means(tasks)
     constant = all(_is_constant(task) for task in tasks)
     of_seeds = 0.0 if constant else mean_and_sd(means)[1] / math.sqrt(means.size)
@@ -228,9 +228,9 @@ def crossed_bootstrap(
     every item differs by one constant at every seed is it all that is known, and the rule in
     `paired` applies; any other spread is real, however small.
     """
-    tasks = _checked_tasks(deltas)
+    tasks = checked_tasks(deltas)
     resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
-    _require_items(tasks)
+    require_items(tasks)
     n_seeds = tasks[0].shape[0]
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
@@ -256,7 +256,8 @@ def crossed_bootstrap(
     )
 
 
-def _require_items(tasks: list[Floats]) -> None:
+def require_items(tasks: list[Floats]) -> None:
+    """Raise StatisticsError where no task has two items."""
     if all(task.shape[1] < 2 for task in tasks):
         raise StatisticsError(
             "every task has a single item, which says nothing of other items: give at least two, "
@@ -304,7 +305,8 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
     return total / (len(tasks) * n_seeds)
 
 
-def _checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
+def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
+    """Return K tasks of shape (S, I_k), finite and of the same seeds. Raises StatisticsError."""
     if not len(tasks):
         raise StatisticsError("no tasks: pass at least one array of shape (seeds, items)")
     checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]

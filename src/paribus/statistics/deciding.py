@@ -38,7 +38,7 @@ from .conventions import (
 from .paired import PairedT, paired_t
 from .power import TestName, minimum_detectable_effect, required_pairs
 
-CROSSED = ("crossed_components", "crossed_bootstrap")  # tests of seeds and items
+CROSSED = ("crossed_components", "crossed_bootstrap", "crossed_welch")  # of seeds and items
 
 
 class DecidingTest(Protocol):

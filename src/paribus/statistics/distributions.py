@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -38,7 +39,6 @@ class _Later:
 
 
 quad = _Later("scipy.integrate.quad")
-brentq = _Later("scipy.optimize.brentq")
 bdtr = _Later("scipy.special.bdtr")
 betaincinv = _Later("scipy.special.betaincinv")
 chdtrc = _Later("scipy.special.chdtrc")
@@ -52,6 +52,45 @@ stdtr = _Later("scipy.special.stdtr")
 stdtrit = _Later("scipy.special.stdtrit")
 
 
+def root(
+    function: Callable[[float], float], low: float, high: float, *, within: float = 1e-13
+) -> float:
+    """Return where a continuous function changes its sign between `low` and `high`.
+
+    By Chandrupatla's method (1997, Advances in Engineering Software 28, 145-149), to `within` and
+    the last bits of a double. SciPy has it, in a module that takes longer to import than a verdict.
+    Raises ValueError where both ends have one sign.
+    """
+    a, b, fa, fb = high, low, function(high), function(low)
+    if fa == 0 or fb == 0:
+        return a if fa == 0 else b
+    if (fa > 0) == (fb > 0):
+        raise ValueError(f"the function has one sign at {low:g} and {high:g}")
+    c, fc, t = a, fa, 0.5
+    for _ in range(MOST_STEPS):
+        x = a + t * (b - a)
+        fx = function(x)
+        if (fx > 0) == (fa > 0):
+            c, fc = a, fa
+        else:
+            c, b, fc, fb = b, a, fb, fa
+        a, fa = x, fx
+        best, least = (a, abs(fa)) if abs(fa) < abs(fb) else (b, abs(fb))
+        if least == 0 or a == b:
+            return best
+        limit = (ROUNDING * abs(best) + within / 2) / abs(b - a)
+        if limit > 0.5:
+            return best
+        xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+        t = 0.5
+        if phi**2 < xi and (1 - phi) ** 2 < 1 - xi:  # inverse quadratic interpolation is safe
+            t = fa / (fb - fa) * fc / (fb - fc)
+            t += (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+        t = min(1 - limit, max(limit, t))
+    return a
+
+
+MOST_STEPS, ROUNDING = 200, 4e-16  # of `root`
 NEGLIGIBLE = 1e-17  # probability below double precision
 NORMAL_REACH = 9.0  # |z| beyond which the normal has negligible mass
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -83,8 +122,7 @@ def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, fl
     tail = (1 - level) / 2
 
     def bound(probability: float) -> float:
-        root = brentq(lambda ncp: noncentral_t_cdf(t, df, ncp) - probability, low, high)
-        return float(root)  # type: ignore[arg-type]
+        return root(lambda ncp: noncentral_t_cdf(t, df, ncp) - probability, low, high)
 
     return bound(1 - tail), bound(tail)
 
@@ -95,3 +133,15 @@ def _chi_range(df: float) -> tuple[float, float]:
     least = 2 * gammaincinv(df / 2, NEGLIGIBLE)
     most = 2 * gammainccinv(df / 2, NEGLIGIBLE)
     return math.sqrt(float(least) / df), math.sqrt(float(most) / df)
+
+
+def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
+    """Two-sided p of Fisher's exact test for `first` of `n_first` against `second` of `n_second`.
+
+    The sum over all tables of these margins that are no likelier than the one seen.
+    """
+    struck = first + second
+    tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
+    ways = [math.comb(n_first, k) * math.comb(n_second, struck - k) for k in tables]
+    seen = ways[first - tables.start]
+    return sum(way for way in ways if way <= seen) / sum(ways)

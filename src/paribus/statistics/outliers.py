@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+
+from .distributions import stdtrit
 
 
 def outlier(values: Sequence[float], alpha: float = 0.01) -> int | None:
@@ -19,7 +20,7 @@ def outlier(values: Sequence[float], alpha: float = 0.01) -> int | None:
     if n < 3 or not sd > 0:
         return None
     distances = np.abs(x - x.mean()) / sd
-    t2 = float(stats.t.isf(alpha / (2 * n), n - 2)) ** 2
+    t2 = float(stdtrit(n - 2, alpha / (2 * n))) ** 2
     critical = (n - 1) / math.sqrt(n) * math.sqrt(t2 / (n - 2 + t2))
     place = int(distances.argmax())
     return place if distances[place] > critical else None

@@ -29,7 +29,7 @@ from .conventions import (
     checked_fraction,
     checked_positive,
 )
-from .distributions import brentq, noncentral_t_cdf, stdtrit
+from .distributions import noncentral_t_cdf, root, stdtrit
 
 TestName = Literal["paired_t", "gate"]
 
@@ -106,8 +106,7 @@ def minimum_detectable_effect(
     most = 1.0
     while paired_t_power(most, n, alpha=alpha) < power:
         most *= 2
-    found = brentq(lambda d_z: paired_t_power(d_z, n, alpha=alpha) - power, 0.0, most)
-    return float(found)  # type: ignore[arg-type]
+    return root(lambda d_z: paired_t_power(d_z, n, alpha=alpha) - power, 0.0, most)
 
 
 STUDIES = 2_000  # simulated: a power of 80% is known to 0.9 percentage points (one standard error)

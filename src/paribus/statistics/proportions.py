@@ -39,14 +39,34 @@ class PairedRates(Result):
     p_value: float
 
     @property
+    def n_baseline(self) -> int:
+        """Runs of the baseline: a pair has one of each arm."""
+        return self.n
+
+    @property
+    def n_treatment(self) -> int:
+        """Runs of the treatment."""
+        return self.n
+
+    @property
+    def baseline_events(self) -> int:
+        """Seeds at which the baseline had the event."""
+        return self.both + self.only_baseline
+
+    @property
+    def treatment_events(self) -> int:
+        """Seeds at which the treatment had the event."""
+        return self.both + self.only_treatment
+
+    @property
     def baseline_rate(self) -> float:
         """Share of the seeds at which the baseline had the event."""
-        return (self.both + self.only_baseline) / self.n
+        return self.baseline_events / self.n
 
     @property
     def treatment_rate(self) -> float:
         """Share of the seeds at which the treatment had the event."""
-        return (self.both + self.only_treatment) / self.n
+        return self.treatment_events / self.n
 
 
 def paired_event_rates(baseline: ArrayLike, treatment: ArrayLike) -> PairedRates:

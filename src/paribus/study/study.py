@@ -39,7 +39,7 @@ from paribus.study.sections import (
     Stability,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.trainer import STACKED, TrainerFormat, format_of
+from paribus.study.trainer import RUNS, STACKED, TrainerFormat, format_of
 from paribus.study.tuning import CHOICES, MOST_WHOLE, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
@@ -220,11 +220,11 @@ class Study(Shown, Spec):
         require_plain(table)
         if not isinstance(table, dict):
             return table
-        table = split_seeds(table)
+        of = format_of(table.get("trainer", STACKED))
+        table = of.as_study(split_seeds(table))
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
-        of = format_of(table.get("trainer", STACKED))
         judged = dict(of.defaults) | judged
         if not of.asks:
             judged["inference"] = _without_questions(judged.get("inference", {}))
@@ -250,6 +250,23 @@ class Study(Shown, Spec):
     def _plan_is_of_these_seeds(self) -> Self:
         if why := why_no_plan(self.plan, self.stages, self.seeds):
             raise ParibusError(why)
+        return self
+
+    @model_validator(mode="after")
+    def _test_is_of_these_trials(self) -> Self:
+        if self.is_paired:
+            return self
+        if self.trainer == STACKED:
+            raise ParibusError(
+                'inference.test = "welch_t" is of runs that share nothing; trials of one seed here '
+                'have the same batches and initial values: test = "paired_t" sees more'
+            )
+        if self.plan or self.stages or self.tuning:
+            what = "looks" if self.plan else "a second stage" if self.stages else "tuning"
+            raise ParibusError(
+                f'{what} need pairs, and inference.test = "welch_t" has none; state seeds as a '
+                'list, or test = "paired_t" where runs of one seed share data and initial values'
+            )
         return self
 
     @model_validator(mode="after")
@@ -280,7 +297,7 @@ class Study(Shown, Spec):
         if not primary:
             raise ParibusError("no endpoint is primary; mark what decides with primary = true")
         open_ = [endpoint.metric for endpoint in primary if endpoint.margin is None]
-        if open_:
+        if open_ and self.trainer != RUNS:  # of runs that are there, nobody may have thought of one
             raise ParibusError(
                 f"the primary endpoint '{open_[0]}' has no margin; state the smallest "
                 "difference that matters, such as margin = 0.02"
@@ -449,7 +466,13 @@ class Study(Shown, Spec):
     @property
     def trials(self) -> list[tuple[str, int]]:
         """Every (arm, seed), seed by seed, so that an interrupted study still has pairs."""
-        return [(arm, seed) for seed in self.seeds for arm in self.arms]
+        absent = {arm: frozenset(self.format.absent(self, arm)) for arm in self.arms}
+        return [(arm, seed) for seed in self.seeds for arm in self.arms if seed not in absent[arm]]
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether trials of one seed are compared with each other; else arms are, as wholes."""
+        return self.inference.test != "welch_t"
 
     @property
     def digest(self) -> str:
@@ -508,8 +531,8 @@ def override(
         if _is_free(path[:depth], (*FREE, *of.free)) and isinstance(node, dict):
             node[".".join(path[depth:])] = value
             return
-        left_out = of.left_out.get(".".join(path[: depth + 1]))
-        if left_out is not None and isinstance(node, dict):
+        if (upto := ".".join(path[: depth + 1])) in of.left_out and isinstance(node, dict):
+            left_out = of.left_out[upto]
             there = node.get(part, left_out)
             node[part] = left_out | there if isinstance(left_out, dict) else there
         if not isinstance(node, dict) or part not in node:

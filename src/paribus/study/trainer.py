@@ -23,9 +23,9 @@ from paribus.study.base import Part, TrialSetting
 if TYPE_CHECKING:
     from paribus.study.study import Study
 
-STACKED = "stacked"
+STACKED, RUNS = "stacked", "runs"
 # The trainers that ship, and where what the judge must know of each is written.
-SHIPPED = {STACKED: "paribus.engine.format:FORMAT"}
+SHIPPED = {STACKED: "paribus.engine.format:FORMAT", RUNS: "paribus.study.runs:FORMAT"}
 
 Trial = tuple[str, int]
 """(arm, seed)."""
@@ -84,6 +84,7 @@ class TrialRecord:
         diverged_at: the step, from 0, at which training stopped being finite; None of one that did
             not.
         seconds: of training.
+        facts: what else is known of it and kept, by name.
     """
 
     scores: Mapping[str, float]
@@ -92,6 +93,7 @@ class TrialRecord:
     controls: Mapping[str, str | int | float] = field(default_factory=dict)
     diverged_at: int | None = None
     seconds: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Trainer(Protocol):
@@ -133,6 +135,14 @@ class TrainerFormat:
     alternatives: Mapping[str, str] = MappingProxyType({})
     """Two ways to state one thing: an override of one takes the place of the other."""
 
+    def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Return a study file's table with what the trainer lets be written shortly written out."""
+        return table
+
+    def absent(self, study: Study, arm: str) -> tuple[int, ...]:
+        """Return the seeds of the study that `arm` has no trial of."""
+        return ()
+
     def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides in the order of setting, named defaults written out."""
         return list(overrides.items())
@@ -166,6 +176,10 @@ class TrainerFormat:
     def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
         """Return whether losses per token can be compared."""
         return True
+
+    def resolution(self, study: Study, metric: str) -> float | None:
+        """Return the smallest difference that a metric can show, where the study says it."""
+        return None
 
     def why_not_tuned(self, key: str) -> str:
         """Return why a key cannot be tuned; empty where it can."""

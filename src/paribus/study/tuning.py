@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,7 +26,7 @@ from paribus.metric import LONGEST
 from paribus.rng import key as key_of
 from paribus.rng import stream
 from paribus.study.allowed_text import Name
-from paribus.study.base import Spec
+from paribus.study.base import Grown, Spec
 from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEED, MOST_SEEDS, Seed, Steps
 
 Value = bool | int | float | str
@@ -87,8 +87,10 @@ class Range(Spec):
 RANGE_KEYS = frozenset(Range.model_fields)
 
 
-class Tuning(Spec):
+class Tuning(Grown):
     """A search over values of any keys of `training` and `model`, the same for every arm."""
+
+    later: ClassVar[tuple[str, ...]] = ("chosen_by_seed",)
 
     @model_validator(mode="before")
     @classmethod

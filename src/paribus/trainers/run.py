@@ -44,7 +44,7 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import STACKED, Declaration, TestText, Trainer, TrialRecord
+from paribus.study.trainer import RUNS, STACKED, Declaration, TestText, Trainer, TrialRecord
 from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
@@ -55,6 +55,8 @@ ITEMS, STEPS = "item_scores.parquet", "steps.parquet"
 COUNT = "count"
 # Trainers that ship write their own records.
 ADAPTERS = {STACKED: "paribus.engine.execution.run"}
+# Others that ship declare theirs, as the user's own do.
+TRAINERS = {RUNS: "paribus.trainers.runs:Runs"}
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -77,7 +79,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         return resolve_name(ADAPTERS[study.trainer]).run(study, results, **options)
     folder = results_folder(study, results)
     folder.require_home()
-    trainer = find_trainer(study)
+    trainer = find_trainer(study, **options)
 
     def train_round(round_: Study, there: ResultsFolder) -> None:
         """Train a round of tuning trials, in the folder of its own."""
@@ -88,6 +90,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         study = folder.adopt(extended(study, folder))
         declaration = _declaration(study, trainer)
         _require_fresh(study, folder, declaration)
+        earlier = read_registration(folder)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 _register(study, folder, declaration)
@@ -98,7 +101,16 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
                 study = tune(study, folder, train_round)
             if not _train(study, folder, trainer, declaration):
                 break
+        if study.trainer == RUNS:
+            _tell_files(trainer, folder, earlier)
     return load_results(folder.path)
+
+
+def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
+    """Record what became of the files that were read; `earlier` is the registration before."""
+    about = trainer.about(earlier.get("registered_at") if earlier else None)
+    if about is not None:
+        folder.write_runs(about)
 
 
 def register(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Path:
@@ -120,8 +132,11 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     return folder.path / FILE
 
 
-def find_trainer(study: Study) -> Trainer:
-    """Return the user's own trainer that `study` names; its code is run. Raises ParibusError."""
+def find_trainer(study: Study, **options: Any) -> Trainer:
+    """Return the trainer that `study` names: one that ships, made with `options`, or the user's
+    own, whose code is run. Raises ParibusError."""
+    if study.trainer in TRAINERS:
+        return resolve_name(TRAINERS[study.trainer])(**options)
     require_trust(study)
     where = f"trainer = '{study.trainer}'"
     found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
@@ -238,7 +253,9 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
     wanted[TRAINER] = {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
-        "sources": measuring_digests([study.trainer], "trainer", study.folder),
+        "sources": measuring_digests(
+            [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
+        ),
     } | _test_text(declaration)
     settle(folder, study, wanted)
 
@@ -406,7 +423,9 @@ def _write(
         "blocks": {"kind": "item", "items": n, "blocks": n},
         "diverged_at": record.diverged_at,
     }
-    if record.seconds is not None:
+    if record.facts:
+        about["facts"] = dict(record.facts)
+    if record.seconds:  # of none no speed can be told
         timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
         folder.write_json("timing.json", timing)
     folder.write_json("evaluation.json", scores)

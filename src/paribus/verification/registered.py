@@ -31,7 +31,7 @@ from paribus.study import (
     rule_record,
 )
 from paribus.study.custom_code import SOURCES, measuring_digests
-from paribus.study.trainer import SHIPPED
+from paribus.study.trainer import STACKED
 from paribus.untrusted_io import is_regular
 
 # What a registration says besides what follows from the study.
@@ -126,7 +126,7 @@ def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
 
 def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
     derived = from_study(results.study, {}, {}).keys()
-    derived |= set() if results.study.trainer in SHIPPED else {TRAINER}
+    derived |= set() if results.study.trainer == STACKED else {TRAINER}
     for one in chain:
         record = one.record
         later = OF_LATER if record.get("stages") else OF_LATER | {LATE}
@@ -195,7 +195,7 @@ def _late_results(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _machine(results: Results, registered: Record) -> Iterator[str]:
-    for trial in results.finished if results.study.trainer in SHIPPED else ():
+    for trial in results.finished if results.study.trainer == STACKED else ():
         there = trial.read_json("environment.json")
         # Other packages are told by the control 'software'; another source is never gone on with.
         if registered.get("code") != there.get("code"):
@@ -231,8 +231,10 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
         return
     pairs = [(name, registered[name], value) for name, value in expected.items()]
     pairs.append(("own_rule", registered["own_rule"]["sources"], rule))
-    if study.trainer not in SHIPPED:
-        made = measuring_digests([study.trainer], "trainer", study.folder)
+    if study.trainer != STACKED:
+        made = measuring_digests(
+            [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
+        )
         pairs.append((TRAINER, registered[TRAINER]["sources"], made))
     there = registered["own_modules"]
     if there.keys() != modules.keys():

@@ -39,7 +39,7 @@ from paribus.results.trial_folder import (
     weights_file,
 )
 from paribus.study import Study, changed_files, of_arms, require_trust
-from paribus.study.trainer import SHIPPED, require_stacked
+from paribus.study.trainer import STACKED, require_stacked
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
 from paribus.verification.registered import registration_findings
@@ -184,7 +184,7 @@ def _verify(
         return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), None
     checked.append("registration")
     findings += _told("registration", lambda: registration_findings(results))
-    ours = study.trainer in SHIPPED
+    ours = study.trainer == STACKED
     findings += _told("records", lambda: _complete(results, is_timed=ours and not is_tuning))
     findings += _told("tuning", lambda: tuning_findings(results))
     if not is_tuning:
@@ -210,7 +210,7 @@ def _verify(
 
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
-    if results.study.trainer not in SHIPPED:
+    if results.study.trainer != STACKED:
         findings = [line for one in results.finished for line in item_findings(one)]
         return findings, [f"means over items of {len(results.finished)} trials"]
     if has_engine():

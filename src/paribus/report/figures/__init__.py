@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 from paribus.analysis import Analysis
 from paribus.drawing import HELD_OUT
-from paribus.report.figures.contrasts import forest, forest_of_all, pairs_name, seed_pairs
+from paribus.report.figures.contrasts import (
+    forest,
+    forest_name,
+    forest_of_all,
+    pairs_name,
+    seed_pairs,
+)
 from paribus.report.figures.figure_rows import Curves
 from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
@@ -28,6 +34,7 @@ __all__ = [
     "colours",
     "draw",
     "forest",
+    "forest_name",
     "names",
     "pairs_name",
     "quantile_columns",

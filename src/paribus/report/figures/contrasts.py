@@ -13,6 +13,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.report.figures.style import (
     CHARACTER_PIXELS,
+    LABEL_CHARACTERS,
     LABEL_PIXELS,
     MOST_PANELS,
     PANEL,
@@ -22,14 +23,17 @@ from paribus.report.figures.style import (
     arm_colour,
     figure_name,
     hover,
+    in_lines,
     panels,
     rounded,
+    wrapped,
 )
-from paribus.report.words import STATES, names, state_of
+from paribus.report.words import STATES, at_the_same_seed, names, state_of
 from paribus.statistics import Interval
 from paribus.study import Endpoint, Study
 
-ROW_PIXELS = 26
+ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
+SIDE_CHARACTERS, SIDE_LINES = 12, 3  # of a name below a panel
 MOST_NAMED, MOST_TOLD = 2, 8  # contrasts in a title, and in a caption
 MOST_PAIRS = 60  # lines of one contrast
 LEAST_ROOM = 24  # of an axis, besides its labels
@@ -47,7 +51,8 @@ def forest_name(study: Study, endpoint: Endpoint) -> str:
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Return every seed as a line from its baseline to its arm, one panel per contrast."""
+    """Return every seed as a line from its baseline to its arm, one panel per contrast; where runs
+    are no pairs, every run as a point."""
     study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
     pairs, rows = _pair_rows(analysis, metric)
     if not rows:
@@ -58,11 +63,15 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
             "arm:N",
             title=None,
             sort=alt.EncodingSortField("side"),
-            axis=alt.Axis(labelAngle=0, labelLimit=PANEL // 2),
+            axis=alt.Axis(
+                labelAngle=0,
+                labelLimit=PANEL // 2,
+                labelExpr=in_lines(called.values(), SIDE_CHARACTERS, SIDE_LINES),
+            ),
         ),
         y=alt.Y(
             "value:Q",
-            title=declared.title,
+            title=wrapped(declared.title),
             scale=alt.Scale(zero=False),
             axis=alt.Axis(tickCount=5),
         ),
@@ -70,14 +79,18 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1).encode(
         detail=alt.Detail("seed:N")
     )
-    value = alt.Tooltip("value:Q", format=f".{declared.digits}f")
+    value = alt.Tooltip("value:Q", format=f".{declared.shown_digits}f")
     points = base.mark_circle(size=42, opacity=1).encode(
         color=arm_colour(study, legend=False), tooltip=hover("arm:N", "seed:N", value)
     )
     facet = alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs])
-    chart = panels(alt.layer(lines, points), facet, name, own="x")
+    above = {row["contrast"] for row in rows}
+    drawn = alt.layer(lines, points) if study.is_paired else points
+    chart = panels(drawn, facet, name, own="x", labels=above)
     label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
+    if not study.is_paired:
+        caption = f"{label[0].upper()}{label[1:]}: every run is a point."
     most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
     if most > MOST_PAIRS:
         caption += f" Of {most:,} pairs {MOST_PAIRS} are drawn, at even ranks by their change."
@@ -86,21 +99,32 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
         caption += f"{'is' if left == 1 else 'are'} not here, but in the tables."
     title, wide = f"{label[0].upper()}{label[1:]}", len(pairs) > 2
+    if not study.is_paired:
+        return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
     rises = [_rises(analysis, arm, metric) for arm, _ in pairs]
     caption += (
         f" It rises {', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
     )
     if len(pairs) <= MOST_NAMED:
         title += f" rises {', '.join(rises)}"
+    else:
+        counts = [_risen(analysis, arm, metric) for arm, _ in pairs]
+        least, most = min(counts), max(counts)
+        some = f"{least[0]}" if least[0] == most[0] else f"{least[0]} to {most[0]}"
+        title += f" rises at {some} of {numbers.plural(most[1], 'seed')}"
     return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
 def _rises(analysis: Analysis, arm: str, metric: str) -> str:
     """Return at how many seeds an arm is above its reference: `at 5 of 5 seeds in RMSNorm`."""
+    risen, n = _risen(analysis, arm, metric)
+    return f"at {risen} of {numbers.plural(n, 'seed')} in {names(analysis.study)[arm]}"
+
+
+def _risen(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
     paired = analysis.contrast(arm, metric).paired
     deltas = [pair.delta for pair in paired.pairs] if paired else []
-    seeds = numbers.plural(len(deltas), "seed")
-    return f"at {sum(delta > 0 for delta in deltas)} of {seeds} in {names(analysis.study)[arm]}"
+    return sum(delta > 0 for delta in deltas), len(deltas)
 
 
 def _pair_rows(
@@ -113,8 +137,10 @@ def _pair_rows(
         (arm, reference)
         for arm, reference in study.contrasts
         if values[arm].keys() & values[reference].keys()
+        or (not study.is_paired and values[arm] and values[reference])
     ][:MOST_PANELS]
-    digits, relative = analysis.metrics[metric].digits + 2, analysis.metrics[metric].of_pair
+    declared = analysis.metrics[metric]
+    digits, relative = declared.digits + 2, declared.of_pair
     shown = {pair: _shown(values[pair[0]], values[pair[1]], relative) for pair in pairs}
     rows = [
         {
@@ -125,11 +151,14 @@ def _pair_rows(
             "of": called[arm],
             "side": side,
             "seed": seed,
-            "value": 1.0 if relative and not side else round(values[name][seed], digits),
+            "value": 1.0
+            if relative and not side
+            else declared.shown(round(values[name][seed], digits)),
         }
         for arm, reference in pairs
-        for seed in shown[arm, reference]
+        for seed in (shown[arm, reference] if study.is_paired else study.seeds)
         for side, name in enumerate((reference, arm))
+        if seed in values[name] or (relative and not side)
     ]
     return pairs, rows
 
@@ -152,44 +181,59 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     if not rows:
         return None
     name = forest_name(study, endpoint)
-    margin = contrasts[0].margin or 0
-    change = f"change of {metric.label}" + (
-        f" ({metric.change_unit})" if metric.change_unit else ""
-    )
+    margin = metric.shown(contrasts[0].margin or 0)
     sides = ("better", "worse") if metric.better == "lower" else ("worse", "better")
+    change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
     title = f"\N{LEFTWARDS ARROW} {sides[0]} | {change} | {sides[1]} \N{RIGHTWARDS ARROW}"
     most = 1.05 * max([margin, *(abs(row[end]) for row in rows for end in ("low", "high"))])
     around_zero = alt.Scale(domain=[-most, most], nice=False)
-    band = (
-        alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-        .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
-        .encode(x=alt.X("from:Q", title=title, scale=around_zero), x2=alt.X2("to:Q"))
+    said = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
+    ends = alt.Chart(alt.InlineData(values=[{"from": -margin, "zero": 0, "to": margin}]))
+    band = ends.mark_rect(color=TEXT, opacity=0.1, tooltip=None).encode(
+        x=alt.X("from:Q", title=title, scale=around_zero), x2=alt.X2("to:Q")
     )
+    label = ends.mark_text(
+        text=f"within {said}: too small to matter",
+        color=TEXT,
+        opacity=0.75,
+        fontSize=10,
+        baseline="bottom",
+        tooltip=None,
+    ).encode(x=alt.X("zero:Q", title=title), y=alt.value(-3))
     chart = alt.layer(
         band,
+        *([label] if margin else []),
         *_by_arm(study, alt.Chart(alt.NamedData(name)), rows, title, around_zero),
-    ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
+    ).properties(width=WIDTH, height=_row_pixels(rows) * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
+    band_of = (
+        f"The grey band is the registered margin of {said}: changes within it are too small to "
+        "matter."
+        if margin
+        else "No margin was stated."
+    )
     caption = (
-        f"Change of {metric.label} at the same seed, each arm minus its reference, with its "
-        f"{level} interval by the test that decides. The band is the registered margin of "
-        f"±{margin:.3g}: "
-        "what lies within is too small to matter. Shapes say what the test found, adjusted by "
+        f"Change of {metric.label}{at_the_same_seed(study)}, each arm minus its reference, with "
+        f"its {level} interval by the test that decides. {band_of} Shapes say what the test "
+        "found, adjusted by "
         "Holm's method over the registered contrasts and primary endpoints."
     )
-    changes = [f"{row['arm']} {numbers.signed(row['mean'], metric.change_digits)}" for row in rows]
-    heading = f"Change of {metric.label}"
+    changes = [
+        f"{row['arm']} {numbers.signed(row['mean'], metric.shown_change_digits)}" for row in rows
+    ]
+    heading = f"Change of {metric.short_title}"
     heading += f": {', '.join(changes)}" if len(rows) <= MOST_NAMED else ""
-    caption += f" {'; '.join(changes[:MOST_TOLD])}{' ...' if len(rows) > MOST_TOLD else '.'}"
+    spans = [f"{one} ({row['interval']})" for one, row in zip(changes, rows, strict=True)]
+    caption += f" {'; '.join(spans[:MOST_TOLD])}{' ...' if len(rows) > MOST_TOLD else '.'}"
     return Figure(name, "endpoints", heading, caption, chart, rows, stretch=False)
 
 
 def forest_of_all(analysis: Analysis) -> Figure | None:
     """Return the other endpoints, each on its own axis."""
-    study = analysis.study
-    rows = _rows(analysis, [c for c in analysis.contrasts if not c.primary])
+    study, others = analysis.study, [c for c in analysis.contrasts if not c.primary]
+    rows = _rows(analysis, others)
     metrics = [e.metric for e in study.endpoints if not e.primary]
-    order = [analysis.metrics[metric].label for metric in metrics]
+    order = [analysis.metrics[metric].short_title for metric in metrics]
     if not rows:
         return None
     name = "forest-others"
@@ -198,15 +242,21 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
         alt.Facet("metric:N", title=None, sort=order),
         name,
         own="x",
+        labels=order,
         columns=2,
-        height=max(2, len(study.contrasts)) * ROW_PIXELS,
+        height=max(2, len(study.contrasts)) * _row_pixels(rows),
     )
     caption = (
         "Change of every other endpoint, each on its own axis, with "
         f"{numbers.level(study.inference.alpha)} intervals by the test that decides. They are a "
         "family of their own: p is adjusted in it, and the tables have simultaneous intervals."
     )
-    title = "The other endpoints"
+    there = {row["metric"] for row in rows}
+    found = [c for c in others if c.significant(study.inference.alpha)]
+    changed = list(dict.fromkeys(c.declared.short_title for c in found))
+    title = f"{len(changed)} of {numbers.plural(len(there), 'other endpoint')} changed in some arm"
+    if changed:
+        caption += f" Significant by Holm's method in this family: {', '.join(changed)}."
     labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
     return Figure(
         name,
@@ -218,7 +268,13 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
         panel=PANEL + 40,
         room=labels + LEAST_ROOM,
         wide=True,
+        stretch=False,
     )
+
+
+def _row_pixels(rows: list[dict[str, Any]]) -> int:
+    broken = any(len(row["arm"]) > LABEL_CHARACTERS for row in rows)
+    return BROKEN_ROW_PIXELS if broken else ROW_PIXELS
 
 
 def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
@@ -227,13 +283,13 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         says = c.decided
         if says is None:
             continue
-        ends = ends_of(says.interval, says.mean)
+        mean, *ends = map(c.declared.shown, (says.mean, *ends_of(says.interval, says.mean)))
         bounded = math.isfinite(says.interval.low) and math.isfinite(says.interval.high)
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],
-            "metric": c.declared.label,
-            "mean": rounded(says.mean),
+            "metric": c.declared.short_title,
+            "mean": rounded(mean),
             "low": rounded(ends[0]),
             "high": rounded(ends[1]),
             "interval": f"{ends[0]:+.4g} to {ends[1]:+.4g}" if bounded else "unbounded",
@@ -252,7 +308,9 @@ def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
         "state:N",
         title=None,
         scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
-        legend=alt.Legend(values=[s for s in STATES if s in there], symbolFillColor=TEXT),
+        legend=alt.Legend(
+            values=[s for s in STATES if s in there], symbolFillColor=TEXT, columns=len(there)
+        ),
     )
 
 
@@ -273,11 +331,12 @@ def _by_arm(
         "against:N",
         alt.Tooltip("mean:Q", format="+.4g"),
         "interval:N",
-        alt.Tooltip("n:Q", title="seed pairs"),
+        alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm"),
     )
     shape = state_shapes(rows) if "state" in rows[0] else None
+    axis = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     return intervals(
-        study, chart, alt.Y("arm:N", title=None, sort=order), told, title, shape, scale
+        study, chart, alt.Y("arm:N", title=None, sort=order, axis=axis), told, title, shape, scale
     )
 
 

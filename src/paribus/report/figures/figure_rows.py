@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paribus import numbers
 from paribus.report import words
 from paribus.report.figures.style import rounded
 from paribus.report.words import names
@@ -16,6 +17,9 @@ MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
 QUANTILES = (0.05, 0.95)  # of the seeds of an arm, where it has too many to draw each
+
+MOST_NAMED, MOST_TOLD = 3, 8  # arms of a title; parts of a caption
+ALIKE = 5e-4  # values that differ by less than so much of themselves read the same
 
 Series = tuple[str, int, str, np.ndarray, np.ndarray]
 
@@ -117,3 +121,81 @@ def over_seeds(rows: list[dict[str, Any]], *values: str) -> list[dict[str, Any]]
         means = {name: rounded(of.mean()) for name, of in numbers.items()}
         found.append(dict(key) | means | {"low": rounded(low), "high": rounded(high)})
     return found
+
+
+def last_means(
+    rows: list[dict[str, Any]], value: str = "value", part: str = "part"
+) -> dict[str, dict[str, float]]:
+    """Return the mean over seeds of each arm's last `value`, by part and arm; of rows in their
+    order. The part is empty where rows have none."""
+    last = {(row["arm"], row.get("seed"), _part(row.get(part, ""))): row for row in rows}
+    found: dict[str, dict[str, list[float]]] = {}
+    for (arm, _, of), row in last.items():
+        number = row.get(value, row.get("mean"))
+        if number is not None:
+            found.setdefault(of, {}).setdefault(arm, []).append(number)
+    return {
+        of: {arm: sum(values) / len(values) for arm, values in by_arm.items()}
+        for of, by_arm in found.items()
+    }
+
+
+def _part(part: str | float) -> str:
+    return part if isinstance(part, str) else f"{part:g}"
+
+
+def finding(
+    title: str,
+    means: dict[str, dict[str, float]],
+    at: str = "",
+    *,
+    share: bool = False,
+    sign: str = "",
+) -> tuple[str, str]:
+    """Return a title that says what was found, and the numbers in a sentence.
+
+    Args:
+        means: of each arm, by part, as `last_means` gives them.
+        at: before the name of a part: `position `.
+        share: whether numbers are shown as per cent.
+        sign: `+` where they are changes.
+    """
+
+    def text(value: float) -> str:
+        if share:
+            return f"{100 * value:.3g}%"
+        if abs(value) >= 1e4:
+            return numbers.short(value)
+        return f"{value:{sign}.{4 if abs(value) >= 1 else 3}g}"
+
+    def each(by_arm: dict[str, float]) -> str:
+        return ", ".join(f"{text(value)} ({arm})" for arm, value in by_arm.items())
+
+    def of_arms(by_arm: dict[str, float]) -> str:
+        low, high = (of(by_arm, key=by_arm.__getitem__) for of in (min, max))
+        if len(by_arm) > 1 and _apart(by_arm) < ALIKE:
+            return f"{text(by_arm[low])} in every arm"
+        if len(by_arm) <= MOST_NAMED:
+            return each(by_arm)
+        return f"{text(by_arm[low])} ({low}) to {text(by_arm[high])} ({high})"
+
+    if not means:
+        return title, ""
+    if list(means) == [""]:
+        return f"{title}: {of_arms(means[''])}", f"{each(means[''])}."
+    several = {part: by_arm for part, by_arm in means.items() if len(by_arm) > 1}
+    told = [f"{at}{part}: {of_arms(by_arm)}" for part, by_arm in means.items()]
+    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+    sentence = f"{'; '.join(told[:MOST_TOLD])}{more}."
+    if not several:
+        return title, sentence
+    part = max(several, key=lambda one: _apart(several[one]))
+    if _apart(several[part]) < ALIKE:
+        return f"{title}: the same in every arm", sentence
+    return f"{title}: arms differ most at {at}{part}, {of_arms(several[part])}", sentence
+
+
+def _apart(by_arm: dict[str, float]) -> float:
+    """Return by how much arms differ, as a share of the largest of them."""
+    size = max(map(abs, by_arm.values()))
+    return (max(by_arm.values()) - min(by_arm.values())) / size if size else 0.0

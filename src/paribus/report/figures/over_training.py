@@ -10,7 +10,14 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.drawing import PART, Drawing
-from paribus.report.figures.figure_rows import MOST_ROWS, MOST_STEPS, Curves, over_steps
+from paribus.report.figures.figure_rows import (
+    MOST_ROWS,
+    MOST_STEPS,
+    Curves,
+    finding,
+    last_means,
+    over_steps,
+)
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -23,11 +30,14 @@ from paribus.report.figures.style import (
     arm_dash,
     figure_name,
     hover,
+    is_share,
     mean_line,
     over,
     panels,
     rounded,
     seed_lines,
+    share_axis,
+    wrapped,
 )
 from paribus.report.words import is_large, names
 from paribus.results import Results
@@ -59,10 +69,11 @@ def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
     rows = over_steps(curves, drawing.columns)
     if not rows:
         return None
-    name, title = figure_name(drawing.column), drawing.title
+    name = figure_name(drawing.column)
+    title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
     chart = _lines(curves.results.study, name, rows, drawing.axis)
     chart = chart.properties(width=WIDTH, height=HEIGHT)
-    caption = f"{title} over training. {_about(rows)}"
+    caption = f"{drawing.title} over training. {_about(rows)} At the end: {ends}"
     log, in_text = _positive(rows), drawing.in_text
     return Figure(name, drawing.section, title, caption, chart, rows, log=log, in_text=in_text)
 
@@ -77,12 +88,15 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
         rows = [row | {"part": next(iter(first.values()))} for row in rows]
     there = [part for part in first.values() if any(row["part"] == part for row in rows)]
     before = drawing.column.split(PART)[0].strip(" /")
-    name, title = figure_name(before).replace("_", "-") + "-groups", drawing.title
+    name = figure_name(before).replace("_", "-") + "-groups"
+    title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
     chart = _lines(curves.results.study, None, rows, drawing.axis)
-    facet = panels(chart, alt.Facet("part:N", title=None, sort=there), name, own="y")
-    caption = f"{title} over training, one panel for each part. {_about(rows)}"
+    parts = alt.Facet("part:N", title=None, sort=there)
+    facet = panels(chart, parts, name, own="y", labels=there)
+    caption = f"{drawing.title} over training, one panel for each part. {_about(rows)}"
     if len(drawing.parts) > MOST_PANELS:
         caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
+    caption += f" At the end: {ends}"
     return Figure(
         name,
         drawing.section,
@@ -117,10 +131,13 @@ def _lines(study: Study, name: str | None, rows: list[dict[str, Any]], unit: str
     log = _positive(rows) and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
     small = max(map(abs, values)) < SMALL or 0 < min(values) < SMALL
-    axis = alt.Axis(tickCount=5, format=".0e") if small else alt.Axis(tickCount=5)
+    unit, format_ = share_axis(unit)
+    if small and not format_:
+        format_ = {"format": ".0e"}
+    axis = alt.Axis(tickCount=5, **format_)
 
     def y(field: str) -> alt.Y:
-        return alt.Y(field, title=unit, scale=scale, axis=axis)
+        return alt.Y(field, title=wrapped(unit), scale=scale, axis=axis)
 
     steps = alt.Axis(tickCount=5 if name else 3, labelOverlap="greedy", labelFlush=True)
     one_step = len({row["step"] for row in rows}) == 1  # a line of one point draws nothing
@@ -161,7 +178,9 @@ def loss_curves(results: Results) -> Figure | None:
         f"Loss of {read:,} held-out tokens along training. {said} the "
         f"means of loss and budget over seeds at the same step. {_how(results, rows)}"
     )
-    title, chart = "Held-out loss along training", alt.layer(thin, means)
+    ends = [row for row in rows if row["budget"] == rows[0]["budget"]]
+    title, said = finding("Held-out loss at the end", last_means(ends, "loss"))
+    chart, caption = alt.layer(thin, means), f"{caption} At the end: {said}"
     return _by_budget("loss-curves", title, caption, chart, rows)
 
 
@@ -204,7 +223,10 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     if any(one.left_out for one in analysis.along):
         caption += " Points where the loss of some seed is not finite are left out."
     chart = alt.layer(zero, band, lines)
-    name, title = "contrast-along-training", "The contrast along training"
+    name = "contrast-along-training"
+    ends = [row for row in rows if row["budget"] == rows[0]["budget"]]
+    title, said = finding("Change of held-out loss at the end", last_means(ends, "mean"), sign="+")
+    caption += f" At the end: {said}"
     return _by_budget(name, title, caption, chart, rows)
 
 
@@ -272,7 +294,7 @@ def _base() -> alt.Chart:
 
 
 def _y(value: str, title: str, *, zero: bool) -> alt.Y:
-    return over(f"{value}:Q", title, zero=zero, axis=alt.Axis(tickCount=5))
+    return over(f"{value}:Q", title, zero=zero, axis={"tickCount": 5})
 
 
 def _spent() -> alt.Tooltip:

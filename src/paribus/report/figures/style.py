@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -43,10 +45,15 @@ PANEL_ROOM = 66  # pixels that the axis of a panel takes
 WIDER = 1.4  # times its width is the most that a panel is stretched to
 ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
 MOST_PANELS = 30
-LABEL_PIXELS = 130
+LABEL_PIXELS = 150
+LABEL_CHARACTERS = 22  # of a line beside an axis; longer names are broken
+AXIS_CHARACTERS = 26  # of a line of a title beside a panel
 LABEL_SHARE = 0.6  # of the width of a print, at most, for the labels of an axis
 LEGEND_COLUMNS = 4
 CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
+
+SHARES = " (share)"  # the end of the title of an axis of shares
+PER_CENT = "format(100 * datum.value, '.4~g')"
 
 TEXT = "currentColor"
 PRINTED_TEXT = "#222222"
@@ -204,9 +211,47 @@ def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
     return [alt.Tooltip(field) if isinstance(field, str) else field for field in fields]
 
 
-def over(values: str, title: str, *, zero: bool = False, **more: Any) -> alt.Y:
+def wrapped(title: str, characters: int = AXIS_CHARACTERS) -> list[str]:
+    """Return a title in lines of at most so many characters: a longer one would be cut off."""
+    return textwrap.wrap(title, characters)
+
+
+def in_lines(labels: Iterable[str], characters: int, most: int = 2) -> Any:
+    """Return the expression that breaks long labels into at most so many lines; Undefined where
+    none is long."""
+    broken = {
+        label: textwrap.wrap(
+            label,
+            characters,
+            max_lines=most,
+            placeholder="\N{HORIZONTAL ELLIPSIS}",
+        )
+        for label in labels
+        if len(label) > characters
+    }
+    return f"({json.dumps(broken)})[datum.label] || (datum.label)" if broken else alt.Undefined
+
+
+def is_share(title: str) -> bool:
+    """Return whether the numbers of an axis are shares, which are shown as per cent."""
+    return title.endswith(SHARES)
+
+
+def share_axis(title: str) -> tuple[str, dict[str, Any]]:
+    """Return the title of an axis, and how its numbers are written: shares as per cent."""
+    if not is_share(title):
+        return title, {}
+    return f"{title.removesuffix(SHARES)} (%)", {"labelExpr": PER_CENT}
+
+
+def over(
+    values: str, title: str, *, zero: bool = False, axis: dict[str, Any] | None = None
+) -> alt.Y:
     """Return a vertical axis that need not begin at zero."""
-    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), **more)
+    title, format_ = share_axis(title)
+    looks = format_ | (axis or {})
+    shown = {"axis": alt.Axis(**looks)} if looks else {}
+    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), **shown)
 
 
 def mean_line(
@@ -229,15 +274,21 @@ def panels(
     name: str,
     *,
     own: str,
+    labels: Iterable[str] = (),
     columns: int = 3,
     width: int = PANEL,
     height: int = PANEL_HEIGHT,
 ) -> Any:
-    """Return a panel for each value of a field, each with its `own` axis, "x" or "y".
+    """Return a panel for each value of a field, each with its `own` axis, "x" or "y". Of `labels`,
+    which stand above the panels, long ones are broken.
 
     The facet has the data: a layer with data of its own would draw all of it in every panel.
     """
     one = chart.properties(width=width, height=height)
+    broken = in_lines(labels, width // CHARACTER_PIXELS)
+    if broken is not alt.Undefined:
+        facet = facet.copy()
+        facet.header = alt.Header(labelExpr=broken)
     faceted = one.facet(facet=facet, columns=columns, data=alt.NamedData(name))
     return faceted.resolve_scale(**{own: "independent"})
 

@@ -12,7 +12,7 @@ import altair as alt
 import pyarrow.compute as pc
 
 from paribus.drawing import HELD_OUT, PART, Drawing
-from paribus.report.figures.figure_rows import Curves, over_seeds
+from paribus.report.figures.figure_rows import Curves, finding, last_means, over_seeds
 from paribus.report.figures.style import (
     HEIGHT,
     PANEL,
@@ -22,11 +22,14 @@ from paribus.report.figures.style import (
     arm_colour,
     figure_name,
     hover,
+    in_lines,
+    is_share,
     mean_line,
     over,
     panels,
     rounded,
     seed_lines,
+    share_axis,
 )
 from paribus.report.words import is_large, names
 from paribus.results import Results
@@ -35,6 +38,7 @@ STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 0.001  # of all tokens; fuller parts are drawn against another measure
 MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
 MOST_TICKS = 6  # of a logarithmic axis
+BELOW_CHARACTERS = 12  # of a line of a name below a figure
 MOST_PARTS = 24  # beside each other
 KINDS = {"training": "training", "prefill": "reading (prefill)", "decoding": "writing (decoding)"}
 SUMMED_UP = "Bars are means over seeds, and lines reach from their 5th to their 95th percentile."
@@ -78,7 +82,7 @@ def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
     name = _before(drawing) + "-spread"
     classes = [part for part in wanted if any(row["class"] == part for row in rows)]
     base = alt.Chart(alt.NamedData(name)).encode(
-        x=alt.X("class:N", title=None, sort=classes, axis=alt.Axis(labelAngle=0, labelLimit=90)),
+        x=alt.X("class:N", title=None, sort=classes, axis=_below(classes)),
         xOffset=alt.XOffset("arm:N", sort=[called[arm] for arm in study.arms]),
         color=arm_colour(study, line=False),
     )
@@ -91,12 +95,14 @@ def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
     dots = base.mark_circle(size=40, opacity=1).encode(
         y=over("mean(mean):Q", drawing.axis), tooltip=hover("arm:N", "class:N", "mean(mean):Q")
     )
+    share = is_share(drawing.axis)
+    title, ends = finding(drawing.title, last_means(rows, "mean", "class"), share=share)
     caption = (
         f"{drawing.title}, at the last step that has it: dots are means, thick bars reach from the "
         "first to the third quartile, thin ones from the 5th to the 95th percentile, "
-        "each averaged over seeds."
+        f"each averaged over seeds. Means: {ends}"
     )
-    return _figure(drawing, name, caption, alt.layer(thin, thick, dots), rows)
+    return _figure(drawing, name, title, caption, alt.layer(thin, thick, dots), rows)
 
 
 def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
@@ -130,7 +136,16 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
     )
     told = hover("arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g"))
     chart, said = _lines(results, base, drawing.axis, told, point=alt.OverlayMarkDef(size=30))
-    return _figure(drawing, name, f"{drawing.title}, at the end of training. {said}", chart, rows)
+    means, at = last_means(rows, part="depth"), "block " if "block" in drawing.across else ""
+    share = is_share(drawing.axis)
+    title, ends = finding(drawing.title, means, at, share=share)
+    caption = f"{drawing.title}, at the end of training. {said} {ends}"
+    return _figure(drawing, name, title, caption, chart, rows)
+
+
+def _below(labels: list[str]) -> alt.Axis:
+    """Return an axis of names, long ones broken."""
+    return alt.Axis(labelAngle=0, labelLimit=90, labelExpr=in_lines(labels, BELOW_CHARACTERS, 3))
 
 
 def _before(drawing: Drawing) -> str:
@@ -154,11 +169,18 @@ def _lines(
 
 
 def _figure(
-    drawing: Drawing, name: str, caption: str, chart: Any, rows: list[Row], *, height: int = HEIGHT
+    drawing: Drawing,
+    name: str,
+    title: str,
+    caption: str,
+    chart: Any,
+    rows: list[Row],
+    *,
+    height: int = HEIGHT,
 ) -> Figure:
     drawn = chart.properties(width=WIDTH, height=height)
     section, in_text = drawing.section, drawing.in_text
-    return Figure(name, section, drawing.title, caption, drawn, rows, in_text=in_text)
+    return Figure(name, section, title, caption, drawn, rows, in_text=in_text)
 
 
 # On held-out text
@@ -195,8 +217,13 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     rows = [row | {"order": order[row["part"]]} for row in rows]
     shares = all(0 <= row[key] <= 1 for row in rows for key in ("value", "other"))
     scale = alt.Scale(domain=[0, 1]) if shares else alt.Scale(zero=False)
-    x = alt.X("other:Q", title=drawing.across, scale=scale)
-    y = alt.Y("value:Q", title=drawing.axis, scale=scale)
+    x, y = (
+        channel(field, title=title, scale=scale, axis=alt.Axis(**written))
+        for channel, field, (title, written) in (
+            (alt.X, "other:Q", share_axis(drawing.across)),
+            (alt.Y, "value:Q", share_axis(drawing.axis)),
+        )
+    )
     data, colour = alt.NamedData(_name(drawing)), arm_colour(results.study)
     thin = seed_lines(alt.Chart(data).encode(x=x, color=colour), y).encode(
         order=alt.Order("order:Q")
@@ -210,11 +237,20 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     chart = alt.layer(
         *([_diagonal()] if shares else []), *([] if is_large(results) else [thin]), thick
     )
+    gaps = [row | {"value": abs(row["value"] - row["other"])} for row in rows]
+    by_arm: dict[str, list[float]] = {}
+    for row in gaps:
+        by_arm.setdefault(row["arm"], []).append(row["value"])
+    means = {"": {arm: sum(of) / len(of) for arm, of in by_arm.items()}}
+    title, said = finding(f"{drawing.title}, mean distance from the diagonal", means, share=True)
     caption = (
         f"{_titled(drawing)} Thick lines are means over seeds. Parts of fewer than one token in a "
         "thousand are left out."
     )
-    return _figure(drawing, _name(drawing), caption, chart, rows, height=HEIGHT + 60)
+    if shares:
+        caption += f" Mean distance from the diagonal over parts: {said}"
+    title = title if shares else drawing.title
+    return _figure(drawing, _name(drawing), title, caption, chart, rows, height=HEIGHT + 60)
 
 
 def _diagonal() -> Any:
@@ -244,7 +280,17 @@ def _curve(results: Results, drawing: Drawing) -> Figure | None:
     told = hover("arm:N", "place:Q", alt.Tooltip("mean(value):Q", format=".4g"))
     chart, said = _lines(results, base, drawing.axis, told, point=len(places) == 1)
     also = f" Each point is the mean of {step} neighbours." if step > 1 else ""
-    return _figure(drawing, _name(drawing), f"{_titled(drawing)} {said}{also}", chart, rows)
+    share = is_share(drawing.axis)
+    title, ends = finding(
+        drawing.title, last_means(rows, part="place"), _place(drawing), share=share
+    )
+    caption = f"{_titled(drawing)} {said}{also} {ends}"
+    return _figure(drawing, _name(drawing), title, caption, chart, rows)
+
+
+def _place(drawing: Drawing) -> str:
+    """Return what stands before a number of a curve: `position `."""
+    return f"{drawing.across.partition(' (')[0]} ".lstrip()
 
 
 def _by_place(results: Results, drawing: Drawing) -> tuple[list[Row], int]:
@@ -288,17 +334,20 @@ def _parts(results: Results, drawing: Drawing) -> Figure | None:
         return None
     called, rows = names(results.study), _few(results, rows, "value")
     base = alt.Chart(alt.NamedData(_name(drawing))).encode(
-        x=alt.X("part:N", title=None, sort=shown, axis=alt.Axis(labelAngle=0, labelLimit=90)),
+        x=alt.X("part:N", title=None, sort=shown, axis=_below(shown)),
         xOffset=alt.XOffset("arm:N", sort=[*called.values()]),
         color=arm_colour(results.study, line=False),
     )
     told = hover("arm:N", "seed:N", "part:N", "value:Q")
-    y = {"title": drawing.axis, "scale": alt.Scale(zero=False)}
+    axis, written = share_axis(drawing.axis)
+    y = {"title": axis, "scale": alt.Scale(zero=False), "axis": alt.Axis(**written)}
     marks, said = _marks(results, base, y, told, size=26, width=14)
+    title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
     caption = f"{_titled(drawing)} {said}"
     if len(there) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(there)} parts are drawn."
-    return _figure(drawing, _name(drawing), caption, alt.layer(*marks), rows)
+    caption += f" {ends}"
+    return _figure(drawing, _name(drawing), title, caption, alt.layer(*marks), rows)
 
 
 DRAWN = {"curve": _curve, "parts": _parts, "against": _against}
@@ -366,16 +415,20 @@ def tasks(results: Results) -> Figure | None:
         if row["accuracy"] is not None
     ]
     rows = _few(results, rows, "value")
-    y = {"title": "accuracy (share)", "scale": alt.Scale(zero=False)}
+    axis, written = share_axis("accuracy (share)")
+    y = {"title": axis, "scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=5, **written)}
     base = alt.Chart().encode(x=alt.X("arm:N", title=None, sort=[*called.values()], axis=None))
     chance = base.mark_tick(color=TEXT, opacity=0.6, width=PANEL, tooltip=None).encode(
         y=alt.Y("mean(chance):Q", **y)
     )
     coloured = base.encode(color=arm_colour(results.study, line=False))
     marks, said = _marks(results, coloured, y, hover("arm:N", "seed:N"), size=26, width=18)
-    chart = panels(alt.layer(chance, *marks), alt.Facet("task:N", title=None), "tasks", own="y")
-    caption = f"Accuracy on every task. {said} The long line across is what guessing gives."
-    title, shown = "Accuracy by task", {"panel": PANEL, "wide": True}
+    asked = {row["task"] for row in rows}
+    facet = alt.Facet("task:N", title=None)
+    chart = panels(alt.layer(chance, *marks), facet, "tasks", own="y", labels=asked)
+    title, ends = finding("Accuracy by task", last_means(rows, part="task"), share=True)
+    caption = f"Accuracy on every task. {said} The long line across is what guessing gives. {ends}"
+    shown = {"panel": PANEL, "wide": True}
     return Figure("tasks", "evaluation", title, caption, chart, rows, **shown)
 
 
@@ -418,8 +471,10 @@ def throughput(results: Results) -> Figure | None:
     marks, said = _marks(results, base, y, told, size=34, width=20)
     facet = alt.Facet("kind:N", title=None, sort=[*KINDS.values()])
     chart = panels(alt.layer(*marks), facet, "throughput", own="y")
-    caption, shown = f"Tokens per second. {said} {how}", {"panel": PANEL, "wide": True}
-    return Figure("throughput", "evaluation", "Throughput", caption, chart, rows, **shown)
+    means = last_means(rows, part="kind")
+    title, ends = finding("Tokens per second", means)
+    caption, shown = f"Tokens per second. {said} {how} {ends}", {"panel": PANEL, "wide": True}
+    return Figure("throughput", "evaluation", title, caption, chart, rows, **shown)
 
 
 def _marks(

@@ -10,6 +10,7 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis, Point, Tuned, choose
+from paribus.report.figures.figure_rows import finding, last_means
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -26,11 +27,12 @@ from paribus.report.figures.style import (
     rounded,
 )
 from paribus.report.section_tables import at_best, judged_label
-from paribus.report.words import names
+from paribus.report.words import listed, names
 from paribus.study import LEARNING_RATE, Candidate, Tuning, in_words, open_edges
 from paribus.study.tuning import Range, Value
 
 PANEL, PANEL_HEIGHT = 250, 220
+FEW_PANELS = 4  # stand in half of a page
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
 # What was chosen, by where it stands among the values tried: inside, or at which edge.
@@ -81,7 +83,7 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
     name, (across, beside) = surface_name(other), map(_short, (key, other))
     listed, lost = {key, other} <= plan.grid.keys(), any(r["kind"] == "diverged" for r in rows)
     colour = _by([one[other] for one in tuned.candidates], beside, plan.ranges.get(other))
-    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
+    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
     told = hover("arm:N", alt.Tooltip("values:N", title="candidate"), shown)
     base = alt.Chart().encode(  # the facet has the data
         x=_axis([one[key] for one in tuned.candidates], across, key in plan.ranges),
@@ -110,7 +112,12 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
     called = list(names(analysis.study).values())
     facet = alt.Facet("arm:N", title=None, sort=called)
     chart = panels(
-        alt.layer(*layers), facet, name, own="x", columns=2, width=PANEL, height=PANEL_HEIGHT
+        *(alt.layer(*layers), facet, name),
+        own="x",
+        labels=called,
+        columns=2,
+        width=PANEL,
+        height=PANEL_HEIGHT,
     )
     more = len(tuned.candidates[0]) > 2
     whatever = ", the other keys at their best" if listed and more else ""
@@ -123,7 +130,7 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
     return Figure(
         name,
         "tuning",
-        f"Tuning: {across} and {beside}",
+        _chosen_in_words(analysis, tuned, (key, other)),
         caption,
         chart,
         rows,
@@ -146,7 +153,8 @@ def _surface_rows(
         row = {"arm": called, "at": at, "by": by, "values": in_words(tuned.values_of(best))}
         if math.isfinite(best.mean):
             kinds = ["mean", "chosen"] if best.chosen else ["mean"]
-            rows += [row | {"kind": kind, "value": rounded(best.mean)} for kind in kinds]
+            mean = rounded(tuned.metric.shown(best.mean))
+            rows += [row | {"kind": kind, "value": mean} for kind in kinds]
         if best.n_diverged:
             lost = f"{best.n_diverged} of {len(best.values)} diverged"
             rows.append(row | {"kind": "diverged", "lost": lost})
@@ -185,7 +193,7 @@ def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure |
     base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short, not listed))
     # One legend for all layers: one that a layer drops is lost for the others.
     colour, candidate = arm_colour(study), alt.Tooltip("values:N", title="candidate")
-    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
+    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
     seeds = base.mark_circle(size=26, opacity=0.55).encode(
         y=y,
         color=colour,
@@ -219,8 +227,23 @@ def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure |
         + ("; a triangle points beyond the edge." if _has_edge(rows) else ".")
         + (" A cross at the top is a candidate that diverged on some seed." if lost else "")
     )
-    title = f"Tuning: {short}"
+    title = _chosen_in_words(analysis, tuned, (key,))
+    _, means = finding("", last_means([row for row in rows if row["kind"] == "chosen"]))
+    caption += f" Best means: {means}" if means else ""
     return Figure(name, "tuning", title, caption, chart, rows, log=min(drawn) > 0)
+
+
+def _chosen_in_words(analysis: Analysis, tuned: Tuned, keys: tuple[str, ...]) -> str:
+    """Return `Best learning rate: 0.003 in every arm`, or of each arm."""
+    called = names(analysis.study)
+    best: dict[str, list[str]] = {}
+    for arm in analysis.study.arms:
+        values = tuned.values_of(tuned.best(arm))
+        best.setdefault(_values({key: values[key] for key in keys}), []).append(called[arm])
+    what = f"Best {' and '.join(map(_short, keys))} tried"
+    if len(best) == 1:
+        return f"{what}: {next(iter(best))} in every arm"
+    return f"{what}: {', '.join(f'{value} ({listed(arms)})' for value, arms in best.items())}"
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
@@ -243,7 +266,7 @@ def _curve_rows(
     for point in tuned.of(arm):
         by_value.setdefault(tuned.values_of(point)[key], []).append(point)
         rows += [
-            row(point, "seed", seed=seed, value=rounded(value))
+            row(point, "seed", seed=seed, value=rounded(tuned.metric.shown(value)))
             for seed, value in point.values.items()
             if math.isfinite(value)
         ]
@@ -252,12 +275,13 @@ def _curve_rows(
         if point.chosen and math.isfinite(point.mean):
             edges = dict(open_edges(plan, tuned.candidates, tuned.values_of(point)))
             state = STATES[edges.get(key, 0)]
-            rows.append(row(point, "chosen", value=rounded(point.mean), state=state))
+            mean = rounded(tuned.metric.shown(point.mean))
+            rows.append(row(point, "chosen", value=mean, state=state))
     for there in by_value.values():
         number = choose({one.candidate: one.values for one in there}, tuned.metric.better)
         best = next(one for one in there if one.candidate == number)
         if math.isfinite(best.mean):
-            rows.append(row(best, "mean", value=rounded(best.mean)))
+            rows.append(row(best, "mean", value=rounded(tuned.metric.shown(best.mean))))
     return rows
 
 
@@ -277,7 +301,9 @@ def _axis(values: Sequence[Value], title: str, drawn: bool = False) -> alt.X:
     return alt.X(
         "at:Q",
         title=title,
-        scale=alt.Scale(type=kind, zero=False, nice=False, padding=14),
+        scale=alt.Scale(
+            type=kind, nice=False, padding=14, **({} if kind == "log" else {"zero": False})
+        ),
         axis=axis,
     )
 
@@ -309,6 +335,7 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
     chart = panels(
         *(_shared_panel(analysis, tuned), facet, SHARED),
         own="y",
+        labels=order,
         columns=2,
         width=PANEL,
         height=PANEL_HEIGHT,
@@ -324,15 +351,27 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
             f" The band across is the contrast of the verdict, of {judged_label(analysis)} with "
             f"each arm at its best, on seeds of its own: its mean and {level} interval."
         )
+    means = [row for row in rows if row["kind"] == "mean"]
+    title = "The contrast at every shared value"
+    if means:
+        low, high = (of(means, key=lambda row: row["value"]) for of in (min, max))
+        told = (
+            f"{numbers.signed(row['value'], metric.shown_change_digits)} "
+            f"({row['arm']} at {row['values'].replace('_', ' ')})"
+            for row in (low, high)
+        )
+        between = " to ".join(told) if low["value"] < high["value"] else next(told)
+        title = f"At shared values, {metric.label} changes by {between}"
+        caption += f" The means lie from {between}."
     return Figure(
         SHARED,
         "tuning",
-        "The contrast at every shared value",
+        title,
         caption,
         chart,
         rows,
         panel=PANEL,
-        wide=len(order) > 1,
+        wide=len(order) > FEW_PANELS,
     )
 
 
@@ -361,7 +400,7 @@ def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
     y = {"title": f"change{unit}", "scale": alt.Scale(zero=True)}
     colour = arm_colour(analysis.study, legend=False)
     chart = alt.Chart()  # the facet has the data
-    value = alt.Tooltip("value:Q", format=f"+.{metric.change_digits}f")
+    value = alt.Tooltip("value:Q", format=f"+.{metric.shown_change_digits}f")
     candidate = alt.Tooltip("values:N", title="both at")
     seeds = chart.mark_circle(size=24, opacity=0.5).encode(
         x=x,
@@ -407,23 +446,24 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
         at = next(iter(candidate.values())) if single else _values(candidate)
         row = head | {"at": at, "values": words}
         rows += [
-            row | {"kind": "seed", "seed": seed, "value": rounded(value)}
+            row | {"kind": "seed", "seed": seed, "value": rounded(tuned.metric.shown(value))}
             for seed, value in shared.differences.items()
         ]
         if math.isfinite(shared.mean):
-            rows.append(row | {"kind": "mean", "value": rounded(shared.mean)})
+            mean = rounded(tuned.metric.shown(shared.mean))
+            rows.append(row | {"kind": "mean", "value": mean})
     says = at_best(analysis, arm)
     if rows and says is not None:
         low, high = says.interval.low, says.interval.high
         ends = {"low": says.mean, "high": says.mean}
         if math.isfinite(low) and math.isfinite(high):
             ends = {"low": low, "high": high}
-        digits = tuned.metric.change_digits
+        shown = tuned.metric.shown
         rows.append(
             head
-            | {"kind": "verdict", "value": rounded(says.mean)}
-            | {key: rounded(value) for key, value in ends.items()}
-            | {"verdict": numbers.delta(says.mean, low, high, digits)}
+            | {"kind": "verdict", "value": rounded(shown(says.mean))}
+            | {key: rounded(shown(value)) for key, value in ends.items()}
+            | {"verdict": tuned.metric.delta_text(says.mean, low, high)}
         )
     return rows
 

@@ -174,8 +174,9 @@ class Bound:
         if says is None:
             raise ParibusError(f"{study}: {arm} has no change: {contrast.why_not}")
         if not interval:
-            return numbers.signed(says.mean, places)
-        return numbers.delta(says.mean, says.interval.low, says.interval.high, places)
+            return numbers.signed(contrast.declared.shown(says.mean), places)
+        ends = says.interval
+        return contrast.declared.delta_text(says.mean, ends.low, ends.high, places)
 
     @_bound
     def ratio(self, study: str, arm: str, metric: str | None = None, *, digits: int = 3) -> str:
@@ -213,8 +214,7 @@ class Bound:
         one = self.material(study)
         declared = self._metric(study, metric)
         summary = one.analysis.summary(self._arm(study, arm), declared.name)
-        places = declared.digits if digits is None else digits
-        return numbers.mean_sd(summary.mean, summary.sd if sd else None, places)
+        return declared.mean_text(summary.mean, summary.sd if sd else None, digits)
 
     @_bound
     def margin(self, study: str, metric: str | None = None) -> str:
@@ -417,7 +417,8 @@ class Bound:
         return label
 
     def _digits(self, metric: Metric, digits: int | None = None) -> int:
-        return min(metric.change_digits, self.digits) if digits is None else digits
+        """Return how many decimal places a change has, as it is shown."""
+        return min(metric.shown_change_digits, self.digits) if digits is None else digits
 
     def _arm(self, study: str, arm: str) -> str:
         """Return an arm by its name or its title."""

@@ -5,7 +5,6 @@ Facts are read from the records (`paribus.report.words.trainer_facts`); nothing 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.report import tables
 from paribus.report.figures import Figure, draw
-from paribus.report.figures.contrasts import SHAPES, forest_name
+from paribus.report.figures.contrasts import SHAPES, ends_of, forest_name
 from paribus.report.figures.style import TEXT, rounded
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.section_tables import (
@@ -40,6 +39,7 @@ from paribus.report.table_model import Table
 from paribus.report.tables import looks_table, sampling_table
 from paribus.report.words import (
     STATES,
+    at_the_same_seed,
     headlines,
     listed,
     margin_in_words,
@@ -256,6 +256,7 @@ def _controls(analysis: Analysis) -> list[Block]:
 # What is said of the registered test.
 DECIDES = {
     "paired_t": "the paired t test",
+    "welch_t": "Welch's t test of runs that are no pairs",
     "gate": "the larger of the paired t and the studentized paired bootstrap",
 }
 
@@ -303,11 +304,15 @@ def _endpoints(material: Material) -> str:
     analysis, study, told = material.analysis, material.study, []
     for endpoint in study.judged:
         contrast = next((c for c in analysis.contrasts if c.metric == endpoint.metric), None)
+        declared, worth = analysis.metrics[endpoint.metric], endpoint.smallest_effect
         margin = margin_in_words(study, contrast) if contrast else f"±{endpoint.margin:g}"
-        worth = endpoint.smallest_effect
         told.append(
-            f"{analysis.metrics[endpoint.metric].label} with a margin of {margin}"
-            + (f" and a smallest effect worth detecting of {worth:g}" if worth else "")
+            f"{declared.label} with a margin of {margin}"
+            + (
+                f" and a smallest effect worth detecting of {declared.stated_text(worth)}"
+                if worth
+                else ""
+            )
         )
     others = [analysis.metrics[e.metric].label for e in study.endpoints if not e.primary]
     secondary = f" Secondary: {listed(others)}." if others else ""
@@ -330,13 +335,14 @@ def _targets(analysis: Analysis) -> str:
 def _inference(analysis: Analysis) -> str:
     study, inference = analysis.study, analysis.study.inference
     return (
-        f"Treatment minus reference at the same seed, by {DECIDES[inference.test]}; the interval "
-        f"inverts the test. {_targets(analysis)}Holm's method holds the family of the "
+        f"Treatment minus reference{at_the_same_seed(study)}, by {DECIDES[inference.test]}; the "
+        f"interval inverts the test. {_targets(analysis)}Holm's method holds the family of the "
         f"primary endpoint at {inference.alpha:g} ({plural(len(study.contrasts), 'contrast')}), "
         "that of the secondary ones by itself. A change is within the margin by two one-sided "
-        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than five "
-        "pairs are described and not tested; rates of events are compared by McNemar's exact test. "
-        "A diverged trial leaves the comparison of quality and counts as an event."
+        f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than "
+        f"five {'pairs' if study.is_paired else 'runs of an arm'} are described and not tested; "
+        f"rates of events are compared by {'McNemar' if study.is_paired else 'Fisher'}'s exact "
+        "test. A diverged trial leaves the comparison of quality and counts as an event."
     )
 
 
@@ -411,7 +417,9 @@ def changes_table(compared: Compared, digits: Callable[[Metric], int]) -> Table:
         cells = (contrast.why_not, "", "", "")
         if says is not None:
             cells = (
-                numbers.delta(says.mean, says.interval.low, says.interval.high, places),
+                contrast.declared.delta_text(
+                    says.mean, says.interval.low, says.interval.high, places
+                ),
                 str(says.n),
                 numbers.p_or_blank(contrast.tested_p),
                 state_of(contrast, one.study.inference.alpha),
@@ -434,12 +442,12 @@ def changes_figure(compared: Compared) -> Figure:
         says, declared = contrast.decided, declared or contrast.declared
         if says is None:
             continue
-        ends = (says.interval.low, says.interval.high)
-        low, high = ends if all(map(math.isfinite, ends)) else (says.mean, says.mean)
+        low, high = ends_of(says.interval, says.mean)
         row = {"study": name, "arm": one.called[contrast.arm], "place": place}
         row |= {"finding": state_of(contrast, one.study.inference.alpha)}
-        row |= {"mean": rounded(says.mean), "low": rounded(low), "high": rounded(high)}
-        rows.append(row | {"from": -(contrast.margin or 0), "to": contrast.margin or 0})
+        ends = {"mean": says.mean, "low": low, "high": high}
+        ends |= {"from": -(contrast.margin or 0), "to": contrast.margin or 0}
+        rows.append(row | {key: rounded(declared.shown(end)) for key, end in ends.items()})
     caption = (
         f"Change of {_with_unit(declared)} in every study, with the intervals of the tests that "
         "decide. Bands are the registered margins; shapes and colours say what was found."

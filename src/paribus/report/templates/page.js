@@ -1,7 +1,11 @@
 "use strict";
 // Each figure is a Vega-Lite definition and its rows. Toggling an arm or a seed replaces the rows
-// of every view; another width or axis draws a figure again.
-const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, WIDER = 1.4, LABEL = 130;
+// of every view; another width or axis draws a figure again. Below each is a table of its values, for
+// keyboards and for readers who cannot see it.
+const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, WIDER = 2.2, SYMBOL = 40, CHARACTER = 7;
+const HIGHEST_PANEL = 240, ASPECT = 0.8;
+const MOST_EACH = 200, MOST_VALUES = 400;  // rows with one for each seed, and at all
+const FILLED = 0.8;  // of the cells of a table with a column for each arm, at least
 const form = document.getElementById("toggles");
 const views = {};
 
@@ -57,23 +61,26 @@ function fitted(figure, room) {
     const n = figure.columns[definition.facet.field].words.length;
     const columns = Math.ceil(n / Math.ceil(n / fit));
     definition.columns = columns;
-    definition.spec.width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - figure.room));
+    const width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - figure.room));
+    definition.spec.width = width;
+    if (figure.stretch) definition.spec.height = Math.max(definition.spec.height, Math.min(HIGHEST_PANEL, ASPECT * width));
   } else {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
   }
-  const longest = Math.max(0, ...figure.columns.arm?.words.map((name) => name.length) ?? []);
-  const entry = Math.min(LABEL, longest * 7) + 40;
-  definition.config.legend.columns =
-    Math.max(1, Math.min(4, Math.floor((Math.min(room, WIDEST) - 66) / entry)));
+  const named = ["arm", "state"].flatMap((field) => figure.columns[field]?.words ?? []);
+  const longest = Math.max(0, ...named.map((name) => name?.length ?? 0));
+  const entry = longest * CHARACTER + SYMBOL, wide = figure.panel ? room : Math.min(room, WIDEST);
+  const entries = Math.max(1, Math.min(4, Math.floor((wide - 66) / entry)));
+  Object.assign(definition.config.legend, { columns: entries, labelLimit: Math.floor(wide / entries) - SYMBOL });
   return definition;
 }
 
 async function drawFigure(figure) {
   const place = document.getElementById(`figure-${figure.name}`);
   if (!place) return;
+  if (place.closest("details:not([open])")) return;  // folded: drawn when it is opened
   const room = place.clientWidth;
-  if (!room) return;  // folded: drawn when it is opened
   views[figure.name]?.view.finalize();
   views[figure.name] = await vegaEmbed(place, fitted(figure, room), { renderer: "svg", actions: false });
   // Its label says what is drawn; single marks would be read without it.
@@ -92,6 +99,122 @@ async function change(event) {
     const found = views[figure.name];
     if (found) await found.view.data(figure.name, shown(figure)).runAsync();
   }
+  document.querySelectorAll("details.values[open]").forEach(fillValues);
+}
+
+// The fields that a chart draws or tells of: those along its values, and those by which they are told
+// apart, each with the title that its axis has.
+function fieldsOf(figure) {
+  const keys = new Map(), values = new Map();
+  const note = (into, one) => {
+    const title = [one.title ?? one.field].flat().join(" ");
+    if (!into.has(one.field) || one.title) into.set(one.field, title);
+  };
+  const walk = (node) => {
+    if (node === null || typeof node !== "object") return;
+    if (Array.isArray(node)) return node.forEach(walk);
+    const channels = node.encoding ?? {};
+    const along = channels.y?.type === "quantitative" || channels.y2 ? "y" : "x";
+    for (const [channel, of] of Object.entries(channels)) {
+      const isValue = channel.startsWith(along) || (channels.order && channel === "x");
+      for (const one of [of].flat()) {
+        if (!one?.field || !(one.field in figure.columns)) continue;
+        if (isValue && channel !== "xOffset") note(values, one);
+        else if (["x", "y", "tooltip", "color"].includes(channel)) note(keys, one);
+      }
+    }
+    for (const [key, part] of Object.entries(node)) if (key !== "encoding") walk(part);
+  };
+  const { facet } = figure.definition;
+  if (facet?.field) note(keys, { field: facet.field });
+  walk(figure.definition);
+  for (const field of values.keys()) keys.delete(field);
+  const titles = [...values.values()];
+  if (new Set(titles).size < titles.length) for (const field of values.keys()) values.set(field, field);
+  return { keys, values };
+}
+
+function number(value) {
+  return typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "";
+}
+
+// Rows with equal keys as one, with the means of their values.
+function meanOf(rows, keys, values) {
+  const groups = new Map();
+  for (const row of rows) {
+    const key = JSON.stringify(keys.map((field) => row[field]));
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(row);
+  }
+  return [...groups.values()].map((group) => {
+    const one = Object.fromEntries(keys.map((field) => [field, group[0][field]]));
+    for (const field of values) {
+      const there = group.map((row) => row[field]).filter((value) => typeof value === "number");
+      if (there.length) one[field] = there.reduce((sum, value) => sum + value, 0) / there.length;
+    }
+    return one;
+  });
+}
+
+// {head, rows, said}: the values of a figure as text, as its arms and seeds are switched.
+function valuesOf(figure) {
+  const { keys, values } = fieldsOf(figure);
+  let rows = shown(figure), said = "";
+  const means = rows.some((row) => row.kind === "mean");
+  if (means) rows = rows.filter((row) => row.kind !== "seed");
+  if (new Set(rows.map((row) => row.kind)).size > 1) keys.set("kind", "what");
+  if (means || rows.length > MOST_EACH) keys.delete("seed");
+  const seeds = rows.some((row) => row.seed !== undefined);
+  let by = [...keys.keys()].filter((field) => rows.some((row) => row[field] !== undefined));
+  const numbers = [...values.keys()].filter((field) => rows.some((row) => row[field] !== undefined));
+  if (seeds && !keys.has("seed")) {
+    rows = meanOf(rows, by, numbers);
+    said = "Means over seeds. ";
+  }
+  let head = [...by.map((field) => keys.get(field)), ...numbers.map((field) => values.get(field))];
+  let lines = rows.map((row) => [...by, ...numbers].map((field) => number(row[field])));
+  const arms = [...new Set(rows.map((row) => row.arm))];
+  if (by.includes("arm") && numbers.length === 1 && arms.length > 1) {  // a column for each arm
+    const rest = by.filter((field) => field !== "arm"), found = new Map();
+    for (const row of rows) {
+      const key = JSON.stringify(rest.map((field) => row[field]));
+      if (!found.has(key)) found.set(key, { row, cells: {} });
+      found.get(key).cells[row.arm] = row[numbers[0]];
+    }
+    if (rows.length > FILLED * found.size * arms.length) {
+      head = [...rest.map((field) => keys.get(field)), ...arms];
+      lines = [...found.values()].map(({ row, cells }) =>
+        [...rest.map((field) => number(row[field])), ...arms.map((arm) => number(cells[arm]))]);
+      said = `${values.get(numbers[0])}. ${said}`;
+    }
+  }
+  const every = Math.ceil(lines.length / MOST_VALUES);
+  if (every > 1) {
+    lines = lines.filter((line, i) => i % every === 0 || i === lines.length - 1);
+    said += `One of ${every} rows. `;
+  }
+  return { head, lines, said };
+}
+
+function fillValues(place) {
+  const figure = figures.find((one) => one.name === place.dataset.figure);
+  const { head, lines, said } = valuesOf(figure);
+  const make = (name, of = {}, parts = []) => {
+    const made = Object.assign(document.createElement(name), of);
+    made.append(...parts);
+    return made;
+  };
+  const cells = (line, name, more = {}) => make("tr", {}, line.map((text) => make(name, { textContent: text, ...more })));
+  const table = make("table", {}, [
+    ...(said ? [make("caption", {}, [make("span", { textContent: said.trim() })])] : []),
+    make("thead", {}, [cells(head, "th", { scope: "col" })]),
+    make("tbody", {}, lines.map((line) => cells(line, "td"))),
+  ]);
+  const region = make("div", { className: "scroll", tabIndex: 0 }, [table]);
+  region.setAttribute("role", "region");
+  region.setAttribute("aria-label", `Values: ${place.parentElement.querySelector("h3").textContent}`);
+  place.querySelector(".scroll")?.remove();
+  place.append(region);
 }
 
 for (const figure of figures) figure.rows = rowsOf(figure.columns);
@@ -107,6 +230,7 @@ function open() {
 }
 document.addEventListener("toggle", (event) => {
   if (!event.target.open) return;
+  if (event.target.matches("details.values")) return fillValues(event.target);
   const inside = figures.filter((figure) => !views[figure.name] && event.target.contains(document.getElementById(`figure-${figure.name}`)));
   window.report.done = Promise.all([window.report.done, drawAll(inside)]);
 }, true);

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..conventions import ALPHA, POWER, Floats, Result, checked_fraction, finite_array
-from ..distributions import brentq, stdtr, stdtrit
+from ..distributions import root, stdtr, stdtrit
 from ..multiplicity import holm
 from .at_look import predictive_power
 from .boundaries import Looks, running_sums, t_statistics
@@ -129,7 +129,7 @@ def detectable_effect(
     most = 1.0
     while lacks(most) < 0:
         most *= 2
-    return float(brentq(lacks, 0.0, most, xtol=1e-4))  # type: ignore[arg-type]
+    return root(lacks, 0.0, most, within=1e-4)
 
 
 def _two_sided(looks: Looks, k: int, t: Floats) -> Floats:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from ..conventions import ALPHA, Interval, Result, StatisticsError, checked_fraction
 from ..deciding import DecidingTest, TestOf
-from ..distributions import bdtr, brentq, ndtr, ndtri, quad
+from ..distributions import bdtr, ndtr, ndtri, quad, root
 from ..paired import LEAST
 from .at_look import AtLook, OneLook
 
@@ -225,5 +225,4 @@ def _root(rising: Callable[[float], float], low: float, high: float, unit: float
             return math.inf
     if rising(low) == 0 or low == high:
         return low
-    found = brentq(rising, low, high, xtol=1e-13 * max(unit, abs(low), abs(high)))
-    return float(found)  # type: ignore[arg-type]
+    return root(rising, low, high, within=1e-13 * max(unit, abs(low), abs(high)))

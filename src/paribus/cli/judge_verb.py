@@ -1,0 +1,253 @@
+"""`paribus judge`: a verdict on runs that are there, whoever's program made them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from paribus.cli.options import PLAIN, Answer, show, show_path
+from paribus.errors import ParibusError
+
+if TYPE_CHECKING:
+    from paribus.decision.published import PublishedRule
+    from paribus.readers import Reading
+    from paribus.results import Results
+    from paribus.study import Study
+
+
+def judge(
+    paths: Annotated[
+        list[str] | None,
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="Files, folders and patterns; label=PATTERN names the arm of its runs.",
+        ),
+    ] = None,
+    /,
+    *,
+    score: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="The score that decides; more of them stand beside it."),
+    ] = None,
+    margin: Annotated[
+        float | None, Parameter(help="The smallest difference that matters, in the score's unit.")
+    ] = None,
+    better: Annotated[
+        Literal["lower", "higher"] | None,
+        Parameter(help="Which direction is better; by default what the score's name says."),
+    ] = None,
+    arm: Annotated[
+        str | None, Parameter(help="The column or fact that names the arm; by default arm.")
+    ] = None,
+    arm_from: Annotated[
+        str | None, Parameter(help="What else names it: folder or name of the file, or a fact.")
+    ] = None,
+    seed: Annotated[
+        str | None, Parameter(help="The column or fact that is the seed; by default seed.")
+    ] = None,
+    baseline: Annotated[
+        str | None, Parameter(help="The arm that others are compared with; by default baseline.")
+    ] = None,
+    pair: Annotated[
+        Literal["seed"] | None,
+        Parameter(help="Runs of one seed share data and initial values: compare them as pairs."),
+    ] = None,
+    reader: Annotated[
+        str | None, Parameter(help="How the files are read; by default each is recognised.")
+    ] = None,
+    step: Annotated[
+        str, Parameter(help="The column of steps, where a run has several rows of a table.")
+    ] = "",
+    item: Annotated[
+        str, Parameter(help="The column of items, where a run has a row for each question.")
+    ] = "",
+    new_items: Annotated[
+        bool, Parameter(negative=(), help="Claim it of new questions or documents, too.")
+    ] = False,
+    at_step: Annotated[
+        float | None, Parameter(help="The step at which scores are read; by default the last.")
+    ] = None,
+    target: Annotated[
+        float | None,
+        Parameter(help="Compare what runs need to come to this value of the score, too."),
+    ] = None,
+    crashed: Annotated[
+        Literal["data", "exclude"],
+        Parameter(help="Whether a run without a finite score is a result, or is left out."),
+    ] = "data",
+    resolution: Annotated[
+        float | None,
+        Parameter(help="The smallest difference that the score can show, where runs may be equal."),
+    ] = None,
+    alpha: Annotated[float, Parameter(help="The chance of a false claim, over all arms.")] = 0.05,
+    rule: Annotated[
+        str | None,
+        Parameter(help="Say what a published rule says of each arm, too; or a rule.toml."),
+    ] = None,
+    study: Annotated[
+        str | None,
+        Parameter(help="A registered [runs] study: its file or results folder says all of this."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        Parameter(help="A folder to keep the records in, for report, paper and verify."),
+    ] = None,
+    page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
+    answer: Answer = PLAIN,
+) -> int:
+    """Judge runs that are there: tables, logs, anybody's trainer."""
+    if arm and arm_from:
+        raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
+    if page is not None:
+        from paribus.report import prepare
+
+        prepare()
+    if ":" not in (reader or ""):
+        _without_pandas()
+    from paribus.trainers.judging import columns, exploratory, judged, read_runs
+
+    published = _published(rule)
+    scores = score or ([published.score] if published else [])
+    better = better or (published.better if published and not score else None)
+    if study is not None:
+        stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
+        stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
+        if given := [name for name, value in stated.items() if value]:
+            raise ParibusError(
+                f"{', '.join(given)} is what the study says; leave it out beside --study"
+            )
+        registered, home = _registered(study, results)
+        reading = _read(registered, paths, reader)
+        from paribus.trainers import run
+
+        found = run(registered, home, **({"reading": reading} if reading else {}))
+        return _give(found, page, answer, published)
+    if not paths:
+        raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+    meant = columns(scores, arm, seed, step, item, pair=pair is not None)
+    reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
+    made = exploratory(
+        reading,
+        scores=scores,
+        margin=margin,
+        baseline=baseline,
+        better=better,
+        arm=named,
+        seed=seed or "seed",
+        pair=pair is not None,
+        at_step=at_step,
+        target=target,
+        crashed=crashed,
+        resolution=resolution,
+        alpha=alpha,
+        new_items=new_items,
+        alone=published is not None,
+        step=step,
+        item=item,
+        name=results.name if results else "judged",
+    )
+    if answer.verbose:
+        _show_files(reading)
+    with judged(made, reading, results) as found:
+        return _give(found, page, answer, published)
+
+
+def _without_pandas() -> None:
+    """Let Arrow find that there is no pandas: of each list it asks whether it is pandas', and where
+    that is installed imports it first, which takes as long as a verdict. It looks once."""
+    import pyarrow
+
+    class NoPandas:
+        """Finds nothing, and lets nobody else find pandas."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(name=name)
+
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, NoPandas)  # type: ignore[arg-type]
+        try:
+            pyarrow.array([0.0])
+        finally:
+            sys.meta_path.remove(NoPandas)  # type: ignore[arg-type]
+
+
+def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:
+    """Return a study of runs, by its file or its results folder, and where its records are."""
+    from paribus.results import ResultsFolder
+    from paribus.study import load_study
+    from paribus.study.trainer import RUNS
+
+    home = Path(name)
+    if home.is_dir():
+        study, results = ResultsFolder(home).read_study(), home
+    else:
+        study = load_study(name)
+    if study.trainer != RUNS:
+        raise ParibusError(
+            f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
+            "decide` judges its results"
+        )
+    return study, results
+
+
+def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading | None:
+    """Return the runs in the files that are named; None where the study names its own."""
+    if not paths:
+        return None
+    from paribus.study.runs import section_of
+    from paribus.trainers.judging import read_runs
+    from paribus.trainers.runs import columns_of
+
+    section = section_of(study)
+    columns = columns_of(section, study.metrics)
+    return read_runs(paths, reader or section.reader or None, columns, arm=section.arm)[0]
+
+
+def _published(name: str | None) -> PublishedRule | None:
+    """Return the published rule of that name, or in that file; None where none is asked."""
+    if name is None:
+        return None
+    from paribus.decision.published import find_published
+
+    return find_published(name)
+
+
+def _show_files(reading: Reading) -> None:
+    """Print what became of the files."""
+    show(f"{reading.counts}.")
+    for what, files in (("refused", reading.refused), ("skipped", reading.skipped)):
+        for path, why in files:
+            show_path(f"{what}: {path}: {why}")
+
+
+def _give(
+    results: Results, page: Path | None, answer: Answer, published: PublishedRule | None
+) -> int:
+    """Analyse, decide, write the page, print the card; returns the exit code."""
+    from paribus.cli.commands import analysed, give
+
+    analysis, verdicts = analysed(results)
+    written: list[str] = []
+    if page is not None:
+        from paribus.files import write_bytes
+        from paribus.report import draw, render
+
+        drawn = draw(results, analysis)
+        write_bytes(page, render(results, analysis, verdicts, drawn).encode())
+        written.append(f"page: {page}")
+    if answer.verbose:
+        from paribus.cli import printed
+
+        show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
+    if published is not None:
+        from paribus.decision.published import answers_of
+
+        found = answers_of(published, analysis, results.trials)
+        written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
+    return give(analysis, verdicts, answer, written)

@@ -1,0 +1,30 @@
+"""Readers: the runs that other people's logs and tables hold, one file for each form.
+
+`read` finds the files, recognises each and returns its runs; nothing is judged here. A file in this
+folder that declares a `Reader` is found by itself; a user's own is named by its import path:
+
+    from paribus.readers import Run, reader
+
+    @reader("mine", says="loss, by lines of 'loss=...'", detects=lambda source: False)
+    def mine(source):
+        for line in source.lines():
+            if line.startswith(b"loss="):
+                yield Run("", scores={"loss": float(line[5:])})
+"""
+
+from paribus.readers.port import Columns, Reader, Run, Source, reader
+from paribus.readers.read import Reading, counted_once, read, shipped_readers
+from paribus.readers.tables import runs_of
+
+__all__ = [
+    "Columns",
+    "Reader",
+    "Reading",
+    "Run",
+    "Source",
+    "counted_once",
+    "read",
+    "reader",
+    "runs_of",
+    "shipped_readers",
+]

@@ -1,0 +1,137 @@
+"""lm_eval: `results_<date>.json`, with the items of `samples_<task>_<date>.jsonl` beside it.
+
+Files of results before version 0.4, and those named by a user, are read as well.
+
+An item is named by doc_id and doc_hash, so that only the same document pairs with itself.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.readers.port import (
+    Run,
+    SkippedError,
+    Source,
+    as_float,
+    is_number,
+    mean,
+    reader,
+)
+from paribus.untrusted_io import is_regular, parse_json
+
+TABLE = re.compile(rb'"results"\s*:\s*\{')
+HASH = 16  # characters of a document's hash that name it
+DATED = r"_(\d{4}-\d\d-\d\dT[\d.:-]+)"
+SAMPLES = re.compile(rf"samples_(.+){DATED}\.jsonl")
+RESULTS = re.compile(rf".+{DATED}\.json")
+# What a line of samples says beside its metrics, in versions that do not list them.
+ABOUT = ("doc_id", "target", "filter")
+
+
+def _detects(source: Source) -> bool:
+    return (
+        source.name.endswith(".json")
+        and bool(TABLE.search(source.head))
+        and any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
+    )
+
+
+@reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_detects)
+def lm_eval(source: Source) -> Iterator[Run]:
+    """Yield the run: a score for each task and metric, and their items."""
+    about = source.json()
+    results = about.get("results") if isinstance(about, dict) else None
+    if not isinstance(results, dict):
+        raise ParibusError(f"{source.path} has no results; is it whole?")
+    run = Run("")
+    for task, metrics in results.items():
+        for key, value in metrics.items() if isinstance(metrics, dict) else ():
+            if is_number(value) and "stderr" not in key and key != "sample_len":
+                run.scores[_score(task, *key.split(",", 1))] = as_float(value)
+    config = about.get("config")
+    config = config if isinstance(config, dict) else {}
+    for fact, value in (
+        ("arm", about.get("model_name") or config.get("model_args")),
+        ("model_args", config.get("model_args")),
+        ("lm_eval_version", about.get("lm_eval_version")),
+        ("evaluation_seed", config.get("random_seed")),
+    ):
+        if isinstance(value, str) and value:
+            run.facts[fact] = value
+        elif is_number(value):
+            run.facts[fact] = as_float(value)
+    hashes = about.get("task_hashes")
+    for task, digest in hashes.items() if isinstance(hashes, dict) else ():
+        if isinstance(digest, str) and digest:
+            run.facts[f"task_hash/{task}"] = digest
+    for file, task in _samples_beside(source):
+        _add_items(run, Source(file), task)
+    if run.scores:
+        yield run
+
+
+def _is_samples(source: Source) -> bool:
+    return bool(SAMPLES.fullmatch(source.name)) and b'"doc_id"' in source.head
+
+
+@reader("lm-eval-samples", says="samples_<task>_<date>.jsonl alone", detects=_is_samples)
+def lm_eval_samples(source: Source) -> Iterator[Run]:
+    """Yield the run that the samples of one task are of, where its results are not beside them."""
+    match = SAMPLES.fullmatch(source.name)
+    task, date = match.groups() if match else (source.name, "")
+    for file in Path(source.path).parent.glob(f"*_{glob.escape(date)}.json"):
+        if date and is_regular(file):
+            raise SkippedError(f"read with {file.name}")
+    run = Run("")
+    _add_items(run, source, task)
+    run.scores |= {name: mean(items.values()) for name, items in run.items.items()}
+    if run.items:
+        yield run
+
+
+def _score(task: str, metric: str, filtered: str = "none") -> str:
+    return f"{task}/{metric}" if filtered == "none" else f"{task}/{metric},{filtered}"
+
+
+def _samples_beside(source: Source) -> list[tuple[str, str]]:
+    """Return the files of samples of the same date, and the task of each."""
+    date = RESULTS.fullmatch(source.name)
+    if not date:
+        return []
+    found = []
+    for file in sorted(Path(source.path).parent.iterdir()):
+        match = SAMPLES.fullmatch(file.name)
+        if match and match[2] == date[1] and is_regular(file):
+            found.append((str(file), match[1]))
+    return found
+
+
+def _add_items(run: Run, samples: Source, task: str) -> None:
+    for number, line in enumerate(samples.lines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{samples.path}, line {number}"
+        sample = parse_json(line, where, "is it whole?", finite=False)
+        if not isinstance(sample, dict) or "doc_id" not in sample:
+            raise ParibusError(f"{where} is no sample: an object with a doc_id is expected")
+        item = f"{sample['doc_id']}:{str(sample.get('doc_hash', ''))[:HASH]}"
+        filtered = str(sample.get("filter", "none"))
+        for metric in _metrics(sample):
+            if is_number(sample.get(metric)):
+                values = run.items.setdefault(_score(task, metric, filtered), {})
+                if item in values:
+                    raise ParibusError(f"{where}: document {item} is there twice")
+                values[item] = as_float(sample[metric])
+
+
+def _metrics(sample: dict[str, Any]) -> list[str]:
+    listed = sample.get("metrics")
+    if isinstance(listed, list):
+        return [one for one in listed if isinstance(one, str)]
+    return [key for key in sample if key not in ABOUT]

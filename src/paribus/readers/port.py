@@ -1,0 +1,278 @@
+"""The port: what a reader is given, and the runs that it returns.
+
+A reader is a function from one opened file to the runs in it, under a decorator that says its name
+and how such a file is recognised. What a reader returns is what the file says: nothing is judged,
+averaged or left out here.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.untrusted_io import (
+    LOG_BYTES,
+    MIB,
+    RECORD_BYTES,
+    TABLE_BYTES,
+    decode,
+    open_regular,
+    parse_json,
+    read_bytes,
+)
+
+PIECE_BYTES = 1 * MIB
+LINE_BYTES = 64 * MIB  # one line of it
+HEAD_BYTES = 64 * 1024  # what a file is recognised by
+Value = str | float  # of a fact
+
+
+@dataclass
+class Run:
+    """One run, as its files tell it.
+
+    Attributes:
+        source: the path as given; `#2` after it for the second run in a file.
+        scores: the last value of each score, NaN and infinities as they were logged.
+        curves: of each score, its values by step, in the order of the file.
+        items: of each score, its values by item: a document, a question.
+        facts: what else is known, by name. Names that readers share: "arm", "seed",
+            "source_digest" (SHA-256 of the source in the log), "steps" (the last one logged),
+            "planned_steps", "train_seconds", "commit", "crashed" (how), "cut" (where the file ends
+            in the middle of something).
+        reader: the name of the reader.
+    """
+
+    source: str
+    scores: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    items: dict[str, dict[str, float]] = field(default_factory=dict)
+    facts: dict[str, Value] = field(default_factory=dict)
+    reader: str = ""
+
+    def at(self, score: str, step: float) -> float | None:
+        """Return the value of a score at exactly that step; None where none was logged.
+
+        Of several there, such as before and after a resume, the last.
+        """
+        return next(
+            (value for at, value in reversed(self.curves.get(score, ())) if at == step), None
+        )
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table mean; only the caller can say it.
+
+    Attributes:
+        scores: columns of values: one or several in a wide table. Empty: see `metric`.
+        arm, seed: columns that tell runs apart; empty where there is none.
+        run: further columns that tell runs apart, such as an identifier.
+        step: the column of steps, where a run has several rows: a curve.
+        item: the column of items, such as document identifiers.
+        metric, value: of a long table, the columns of the score's name and of its value.
+    """
+
+    scores: tuple[str, ...] = ()
+    arm: str = ""
+    seed: str = ""
+    run: tuple[str, ...] = ()
+    step: str = ""
+    item: str = ""
+    metric: str = ""
+    value: str = ""
+
+
+class Source:
+    """A file that is read: its name, its first bytes, and its content in pieces.
+
+    Whatever is wrong with the file is a ParibusError, of one line.
+    """
+
+    def __init__(self, path: str, columns: Columns | None = None) -> None:
+        self.path = path
+        self.columns = columns or Columns()
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return Path(self.path).name
+
+    @cached_property
+    def ends(self) -> tuple[bytes, bytes]:
+        """Its first and its last bytes, at most HEAD_BYTES each: what it is recognised by."""
+        with open_regular(self.path, TABLE_BYTES) as file:
+            head = file.read(HEAD_BYTES)
+            if len(head) < HEAD_BYTES:
+                return head, head
+            file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
+            return head, file.read(HEAD_BYTES)
+
+    @property
+    def head(self) -> bytes:
+        """Its first bytes."""
+        return self.ends[0]
+
+    @property
+    def tail(self) -> bytes:
+        """Its last bytes; of a small file all of them."""
+        return self.ends[1]
+
+    @property
+    def header(self) -> str:
+        """Its first line, without its end."""
+        return self.head.partition(b"\n")[0].decode("utf-8-sig", "replace").rstrip("\r")
+
+    def has(self, word: bytes) -> bool:
+        """Return whether a word is in its first or last bytes."""
+        return any(word in end for end in self.ends)
+
+    def matches(self, pattern: re.Pattern[bytes]) -> bool:
+        """Return whether a pattern is in its first or last bytes."""
+        return any(map(pattern.search, self.ends))
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the content in pieces of about PIECE_BYTES that end with a line.
+
+        The last one may not. Raises ParibusError for a line above LINE_BYTES.
+        """
+        rest: list[bytes] = []
+        waiting = 0
+        with open_regular(self.path, LOG_BYTES) as file:
+            while piece := file.read(PIECE_BYTES):
+                end = piece.rfind(b"\n") + 1
+                if not end:
+                    rest.append(piece)
+                    waiting += len(piece)
+                    if waiting > LINE_BYTES:
+                        raise ParibusError(
+                            f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a "
+                            "log?"
+                        )
+                    continue
+                yield b"".join([*rest, piece[:end]])
+                rest, waiting = [piece[end:]], len(piece) - end
+        if waiting:
+            yield b"".join(rest)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield its lines, each with its end; the last one may have none. Raises ParibusError."""
+        for piece in self.pieces():
+            yield from piece.splitlines(keepends=True)
+
+    def json(self) -> Any:
+        """Return the value of a JSON file. Raises ParibusError.
+
+        NaN and Infinity, which Python writes of losses, are numbers here.
+        """
+        return parse_json(
+            read_bytes(self.path, RECORD_BYTES), self.path, "is it whole?", finite=False
+        )
+
+
+class SkippedError(ParibusError):
+    """A file that is left to another one: its items are read with that one."""
+
+
+Read = Callable[[Source], Iterable[Run]]
+Detect = Callable[[Source], bool]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A form of file that is understood.
+
+    Attributes:
+        name: how users call it.
+        says: one line about the files, for lists and documentation.
+        read: returns the runs of a file; raises ParibusError where it is not of this form.
+        detects: whether a file is of this form, by its name and its first and last bytes.
+        general: a form that others are made of, such as a table: asked after all others.
+    """
+
+    name: str
+    says: str
+    read: Read
+    detects: Detect
+    general: bool = False
+
+
+def reader(
+    name: str, *, says: str, detects: Detect, general: bool = False
+) -> Callable[[Read], Reader]:
+    """Make a function from a `Source` to runs a reader; see `Reader`."""
+    if not name or not says:
+        raise ValueError(f"reader {name!r}: it needs a name, and a line that says what it reads")
+
+    def declare(read: Read) -> Reader:
+        return Reader(name, says, read, detects, general)
+
+    return declare
+
+
+SEED = re.compile(r"seed[ _=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
+
+
+def seed_in(path: str) -> float | None:
+    """Return the seed that a path names, `train_seed42.log` or `runs/seed_3/log.txt`; None for
+    none."""
+    found = SEED.findall(path)
+    return float(found[-1]) if found else None
+
+
+def as_number(text: str | bytes) -> float | None:
+    """Return the number that a text is, NaN and infinities too; None for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value of a JSON file is a number."""
+    return type(value) is float or type(value) is int
+
+
+def as_float(value: float) -> float:
+    """Return a number of a JSON file, which may be an integer of any length."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, exactly summed; NaN of none."""
+    given = list(values)
+    return math.fsum(given) / len(given) if given else math.nan
+
+
+def csv_rows(
+    source: Source, needed: Iterable[str], delimiter: str = ",", *, quoted: bool = True
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of a small CSV file by column; what a short row lacks is empty.
+
+    A last line without an end is left out: it may be cut. Raises ParibusError for what is no such
+    file, or lacks a needed column.
+    """
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    texts = (decode(line, source.path) for line in source.lines() if line.endswith(b"\n"))
+    rows = csv.reader(texts, delimiter=delimiter, quoting=quoting)
+    try:
+        header = [name.strip().removeprefix("\ufeff") for name in next(rows, [])]
+        for name in needed:
+            if name not in header:
+                raise ParibusError(f"{source.path} has no column '{name}'")
+        for row in rows:
+            if any(cell.strip() for cell in row):
+                cells = [*row, *[""] * len(header)]
+                yield dict(zip(header, map(str.strip, cells), strict=False))
+    except csv.Error as error:
+        raise ParibusError(f"{source.path}, line {rows.line_num}: {error}") from None

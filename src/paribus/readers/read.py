@@ -1,0 +1,223 @@
+"""Files in, runs out: which files, which reader, and what became of each."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paribus.declared import declared
+from paribus.errors import ParibusError
+from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
+from paribus.study.choices import find_declared
+from paribus.untrusted_io import files_below
+
+PACKAGE = "paribus.readers"
+WORD = "--reader"
+LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
+NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
+IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass
+class Reading:
+    """What became of the files that were given.
+
+    Attributes:
+        runs: each run once, in the order of the files.
+        refused: files that could not be read, and why.
+        skipped: files of a folder that are of no form that is known, and what is said of them.
+        copies: runs that were there already, and the source of the first: a log and the standard
+            output beside it.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    files: int = 0
+
+    @property
+    def counts(self) -> str:
+        """`37 files: 31 read (120 runs), 4 refused, 2 skipped`."""
+        read = self.files - len(self.refused) - len(self.skipped)
+        copies = f", {len(self.copies)} of them copies" if self.copies else ""
+        return (
+            f"{self.files} files: {read} read ({len(self.runs) + len(self.copies)} runs{copies}), "
+            f"{len(self.refused)} refused, {len(self.skipped)} skipped"
+        )
+
+
+def shipped_readers() -> dict[str, Reader]:
+    """Return the readers in this folder, by name."""
+    return declared(PACKAGE, Reader)
+
+
+def read(
+    paths: Paths,
+    reader: str | Reader | None = None,
+    *,
+    columns: Columns | None = None,
+    once: bool = True,
+) -> Reading:
+    """Return the runs in files, in files below folders and in files that match patterns.
+
+    `reader` is one that every file is read with: a name, the user's own as `file.py:name`, or a
+    Reader. Without it each file is recognised by its name and its first and last bytes. `columns`
+    says what the columns of tables mean. With `once` a run that two files tell is counted once;
+    whoever names arms by folders first calls `counted_once` afterwards.
+
+    Raises ParibusError where a path does not exist, a pattern matches nothing, or there is no such
+    reader. A file that cannot be read is refused, and the others are read.
+    """
+    forced = _found(reader) if isinstance(reader, str) else reader
+    known = list(shipped_readers().values())
+    reading = Reading()
+    for path, is_named in _files(paths):
+        reading.files += 1
+        source = Source(path, columns)
+        try:
+            chosen = forced or _recognised(source, known, is_named)
+            if chosen is None:
+                reading.skipped.append((path, "of no form that is known"))
+                continue
+            runs = list(_runs(chosen, source))
+            if not runs:
+                told = f"reader '{chosen.name}' finds no run in it"
+                raise ParibusError(f"{path}: {told}") if is_named else SkippedError(told)
+            reading.runs += runs
+        except SkippedError as error:
+            reading.skipped.append((path, str(error)))
+        except ParibusError as error:
+            reading.refused.append((path, str(error)))
+    if once:
+        reading.runs, reading.copies = counted_once(reading.runs)
+    return reading
+
+
+def counted_once(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
+    """Return the runs without those that were there already, and these with the other of each.
+
+    A copy has equal values at all its steps, and says nothing else of the arm, the seed or the
+    source: standard output beside the log, an earlier checkpoint of the same run. The longer one
+    stays, and takes what only the other knows. Where times of training differ a program ran twice
+    with equal results: that is for a judge to see.
+    """
+    kept: list[Run] = []
+    copies: list[tuple[str, str]] = []
+    by_start: dict[object, list[int]] = {}  # places in `kept`
+    for run in runs:
+        starts = [
+            (name, *map(_spelt, curve[:LEAST_OF_A_CURVE]))
+            for name, curve in run.curves.items()
+            if len(curve) >= LEAST_OF_A_CURVE
+        ]
+        places = {place: None for start in starts for place in by_start.get(start, ())}
+        same = next((place for place in places if _is_copy(kept[place], run)), None)
+        if same is None:
+            same = len(kept)
+            kept.append(run)
+        else:
+            longer, other = sorted((kept[same], run), key=_points, reverse=True)
+            longer.facts = other.facts | longer.facts
+            copies.append((other.source, longer.source))
+            kept[same] = longer
+        for start in starts:
+            by_start.setdefault(start, []).append(same)
+    return kept, copies
+
+
+def _points(run: Run) -> int:
+    return sum(map(len, run.curves.values()))
+
+
+def _is_copy(one: Run, other: Run) -> bool:
+    """Return whether each curve of one is the beginning of the other's, or that of its."""
+    shared = one.curves.keys() & other.curves.keys()
+    pairs = [(one.curves[name], other.curves[name]) for name in shared]
+    lengths = [(len(first), len(second)) for first, second in pairs]
+    if any(a < b for a, b in lengths) and any(a > b for a, b in lengths):
+        return False
+    said = IDENTITY if any(a != b for a, b in lengths) else (*IDENTITY, "train_seconds")
+    if any(
+        one.facts[name] != other.facts[name]
+        for name in said
+        if name in one.facts and name in other.facts
+    ):
+        return False
+    return all(
+        list(map(_spelt, first[: len(second)])) == list(map(_spelt, second[: len(first)]))
+        for first, second in pairs
+    )
+
+
+def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
+    return point[0], None if math.isnan(point[1]) else point[1]  # NaN is not equal to itself
+
+
+def _found(name: str) -> Reader:
+    return find_declared(name, Reader, WORD, PACKAGE, Path.cwd())
+
+
+def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
+    try:
+        runs = list(chosen.read(source))
+    except ParibusError:
+        raise
+    except Exception as error:  # it may be the user's code
+        if chosen in shipped_readers().values():
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{source.path}: reader '{chosen.name}' failed: {told}") from error
+    for number, run in enumerate(runs, start=1):
+        run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
+        run.reader = chosen.name
+        yield run
+
+
+def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader | None:
+    """Return the reader of a file; None for a file of a folder that none reads."""
+    if not is_named and source.name.lower().endswith(NO_LOGS):
+        return None
+    found = [one for one in known if not one.general and one.detects(source)]
+    # Tables lie about everywhere: in a folder they are meant where their columns are named.
+    if not found and (is_named or source.columns != Columns()):
+        found = [one for one in known if one.general and one.detects(source)]
+    if len(found) > 1:
+        names = " or ".join(f"'{one.name}'" for one in found)
+        raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
+    if not found and is_named:
+        names = ", ".join(one.name for one in known)
+        raise ParibusError(
+            f"{source.path} is of no form that is known; choose one with {WORD} ({names}), or your "
+            "own, 'file.py:name'"
+        )
+    return found[0] if found else None
+
+
+def _files(paths: Paths) -> Iterator[tuple[str, bool]]:
+    """Yield every file once, and whether it was named itself. Raises ParibusError."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    seen: set[str] = set()
+    for one in map(os.fspath, given):
+        if os.path.isdir(one):
+            below = [(os.fspath(file), False) for file in files_below(Path(one))]
+        elif not os.path.lexists(one) and glob.has_magic(one):
+            matches = sorted(glob.glob(one, recursive=True))
+            if not matches:
+                raise ParibusError(f"nothing matches {one}; correct the pattern")
+            below = [(match, True) for match in matches if not os.path.isdir(match)]
+        elif os.path.lexists(one):
+            below = [(one, True)]
+        else:
+            raise ParibusError(f"{one} does not exist; correct the path")
+        for file, is_named in below:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file, is_named

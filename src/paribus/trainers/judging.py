@@ -1,0 +1,445 @@
+"""Judging runs that are there: a table or files become a study, and go the way of every other."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from paribus.analysis import analyse
+from paribus.decision import Verdicts, decide
+from paribus.errors import ParibusError, nearest
+from paribus.files import fleeting
+from paribus.ledger import unrecorded
+from paribus.metric import readable
+from paribus.numbers import plural
+from paribus.readers import Columns, Reading, Run, counted_once, read
+from paribus.results import Results
+from paribus.study import Study, load_study
+from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
+from paribus.trainers.run import run
+from paribus.trainers.runs import (
+    FROM_PATH,
+    labelled_runs,
+    score_of,
+    seed_of,
+    spent_by,
+)
+
+BASELINE = "baseline"
+LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
+HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
+SIGNIFICANT = 2  # digits of the spread within arms that are shown
+Better = Literal["lower", "higher"]
+
+
+def judge(
+    data: Any,
+    *,
+    score: str | Sequence[str],
+    margin: float | None = None,
+    baseline: str | None = None,
+    better: Better | None = None,
+    arm: str | None = None,
+    seed: str | None = None,
+    pair: bool = False,
+    **options: Any,
+) -> Verdicts:
+    """Return the verdicts on runs that are there, as `paribus judge` gives them.
+
+    Args:
+        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files, which a
+            reader understands.
+        score: the column or score that decides; of several the first does, and the others stand
+            beside it.
+        margin: the smallest difference that matters, in the score's unit; without one nothing is
+            shown to be the same.
+        baseline: the arm that others are compared with; by default the one that is called so.
+        better: "lower" or "higher"; by default what the name of the score says, if it does.
+        arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
+            may be "folder" or "name" too.
+        pair: whether runs of one seed share data and initial values: an assumption, which is said.
+        options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
+            `alpha`, `name`, `question`: as `exploratory` has them.
+
+    Raises ParibusError in one line on bad input.
+    """
+    scores = [score] if isinstance(score, str) else list(score)
+    meant = columns(scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=pair)
+    arm, seed = arm or "arm", seed or "seed"
+    if is_paths(data):
+        reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
+    else:
+        reading = table_runs(data, meant)
+    study = exploratory(
+        reading,
+        scores=scores,
+        margin=margin,
+        baseline=baseline,
+        better=better,
+        arm=arm,
+        seed=seed,
+        pair=pair,
+        **options,
+    )
+    with judged(study, reading) as results:
+        return decide(analyse(results))
+
+
+@contextmanager
+def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
+    """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
+    end; no ledger hears of it."""
+    with unrecorded(), fleeting() as folder:
+        yield run(study, home or folder / "runs", reading=reading)
+
+
+def is_paths(data: Any) -> bool:
+    """Return whether `data` are paths of files, and no table."""
+    if isinstance(data, str | os.PathLike):
+        return True
+    return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
+
+
+def columns(
+    scores: Sequence[str],
+    arm: str | None,
+    seed: str | None,
+    step: str = "",
+    item: str = "",
+    *,
+    pair: bool = False,
+) -> Columns:
+    """Return what the columns of a table mean, as far as it is said: what is not named may be there
+    or not, but of pairs the seeds, and of runs with several rows both."""
+    several = bool(step or item)
+    arm = arm or ("arm" if several else "")
+    seed = seed or ("seed" if several or pair else "")
+    return Columns(tuple(scores), "" if arm in FROM_PATH else arm, seed, step=step, item=item)
+
+
+def read_runs(
+    paths: Any, reader: Any = None, columns: Columns | None = None, *, arm: str
+) -> tuple[Reading, str]:
+    """Return the runs in files, and what tells their arms apart: what `arm` says, or the label of
+    each path that is given as `label=path`. Raises ParibusError."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    labelled = [split_label(os.fspath(path)) for path in given]
+    if columns and any(label for label, _ in labelled) and columns.arm == "arm":
+        columns = replace(columns, arm="")
+    if not any(label for label, _ in labelled):
+        return read([path for _, path in labelled], reader, columns=columns), arm
+    bare = [path for label, path in labelled if not label]
+    if bare:
+        raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
+    whole = Reading()
+    for label, path in labelled:
+        part = read(path, reader, columns=columns, once=False)
+        for one in part.runs:
+            one.facts["arm"] = label
+        whole.runs += part.runs
+        whole.refused += part.refused
+        whole.skipped += part.skipped
+        whole.files += part.files
+    whole.runs, whole.copies = counted_once(whole.runs)
+    return whole, "arm"
+
+
+def split_label(path: str) -> tuple[str, str]:
+    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
+    label, equals, rest = path.partition("=")
+    is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
+    return (label, rest) if is_label else ("", path)
+
+
+def table_runs(data: Any, columns: Columns) -> Reading:
+    """Return the runs of a table of pandas, polars or Arrow. Raises ParibusError."""
+    from paribus.readers import runs_of
+
+    return Reading(runs=runs_of(as_arrow(data).to_batches(), columns, "the table"))
+
+
+def as_arrow(data: Any) -> Any:
+    """Return any table as an Arrow one: by Arrow's C interface, or by `__dataframe__`."""
+    import pyarrow as pa
+
+    try:
+        if isinstance(data, Mapping):
+            return pa.table({str(name): list(values) for name, values in data.items()})
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return pa.table(data)
+        if hasattr(data, "__dataframe__"):
+            from pyarrow.interchange import from_dataframe
+
+            return from_dataframe(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ParibusError(
+            f"the table cannot be read as an Arrow one: {str(error).splitlines()[0]}"
+        ) from None
+    raise ParibusError(
+        f"{type(data).__name__} is no table; give one of pandas, polars or Arrow, a dict of "
+        "columns, or paths"
+    )
+
+
+def exploratory(
+    reading: Reading,
+    *,
+    scores: Sequence[str],
+    margin: float | None,
+    baseline: str | None = None,
+    better: Better | None = None,
+    arm: str = "arm",
+    seed: str = "seed",
+    pair: bool = False,
+    at_step: float | None = None,
+    target: float | None = None,
+    crashed: Literal["data", "exclude"] = "data",
+    resolution: float | None = None,
+    test: str | None = None,
+    alpha: float = 0.05,
+    new_items: bool = False,
+    alone: bool = False,
+    step: str = "",
+    item: str = "",
+    name: str = "judged",
+    question: str = "",
+) -> Study:
+    """Return the study of runs that are there, with an arm for each name that they have.
+
+    Args:
+        scores: the first decides.
+        at_step: the step at which scores are read; by default the last.
+        target: of the first score: budgets to it are compared too, as far as curves tell.
+        crashed: whether a run without a finite score is a result, or is left out.
+        resolution: the smallest difference that the first score can show.
+        test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
+        new_items: whether the claim is about new items as well, such as documents or questions.
+        alone: whether there may be one arm alone, of which nothing is said.
+    Raises ParibusError.
+    """
+    if not scores:
+        raise ParibusError("no score is named; say which decides, such as --score loss")
+    if not reading.runs:
+        why = f"; {reading.refused[0][1]}" if reading.refused else ""
+        raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
+    section = RunsSection(arm=arm, seed=seed, at_step=at_step, crashed=crashed)
+    by_label = labelled_runs(reading.runs, section)
+    if not (alone and len(by_label) == 1):
+        _require_arms(by_label, reading.runs, arm, baseline)
+    elif baseline is None:
+        baseline = next(iter(by_label))
+    if baseline is None and BASELINE in by_label:
+        baseline = BASELINE
+    if baseline not in by_label:
+        told = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
+        hint = f"; {nearest(baseline, by_label)}" if baseline else ""
+        missing = f"baseline '{baseline}' is no arm{hint}" if baseline else "no baseline is named"
+        raise ParibusError(f"{missing}; arms and their runs: {told}")
+    for one in scores:
+        _require_score(one, reading.runs)
+    first, directions = scores[0], [direction(one, better) for one in scores[:1]]
+    directions += [direction(one, None) for one in scores[1:]]
+    values = {
+        one: {
+            label: [
+                score_of(run, one, at_step) for run in runs if one == first or one in run.scores
+            ]
+            for label, runs in by_label.items()
+        }
+        for one in scores
+    }
+    if crashed == "exclude":
+        by_label = {
+            label: [
+                run for run, v in zip(runs, values[first][label], strict=True) if math.isfinite(v)
+            ]
+            for label, runs in by_label.items()
+        }
+    if empty := [label for label, runs in by_label.items() if not runs]:
+        raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
+    seeds, without = _seeds(by_label, section, pair=pair)
+    called = {label: label_as_name(label) for label in by_label}
+    if len(set(called.values())) < len(called):
+        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
+    specs = {
+        one: {"better": of, "digits": digits_of(values[one].values())}
+        for one, of in zip(scores, directions, strict=True)
+    }
+    if resolution is not None:
+        specs[first]["resolution"] = float(resolution)
+    by_item = _same_items([run for runs in by_label.values() for run in runs], first)
+    if new_items and not by_item:
+        raise ParibusError(
+            f"a claim about new items takes '{first}' of every run as the mean of the same items; "
+            "name their column with --item, or leave --new-items out"
+        )
+    if by_item:
+        specs[first]["by_item"] = True
+    endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
+    if margin is not None:
+        endpoints[0]["margin"] = float(margin)
+    endpoints += [{"metric": one} for one in scores[1:]]
+    if target is not None:
+        endpoints += [{"metric": one} for one in _budgets(reading.runs, first)]
+    arms = {}
+    for label in sorted(by_label, key=lambda label: label != baseline):
+        set_: dict[str, Any] = {"runs.label": label}
+        if without[label]:
+            set_["runs.without"] = without[label]
+        arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
+    runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
+    runs |= {"step": step, "item": item}
+    runs |= {} if at_step is None else {"at_step": float(at_step)}
+    runs |= {} if target is None else {"target": float(target)}
+    others = [called[label] for label in by_label if label != baseline]
+    asked = question or _question(first, others, called[baseline])
+    return load_study(
+        {
+            "name": label_as_name(name),
+            "trainer": "runs",
+            "question": asked,
+            "baseline": called[baseline],
+            "arms": arms,
+            "seeds": seeds,
+            "endpoints": endpoints,
+            "inference": {
+                "test": test or ("paired_t" if pair else "welch_t"),
+                "alpha": alpha,
+                "target": "new items" if new_items else "this item set",
+            },
+            "runs": {key: value for key, value in runs.items() if value != ""},
+        }
+    )
+
+
+def _require_score(score: str, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where no run has this score."""
+    if not any(score in run.scores for run in runs):
+        known = sorted({name for run in runs for name in run.scores})
+        raise ParibusError(
+            f"no run has a score '{score}': {nearest(score, known) if known else 'none has any'}"
+        )
+
+
+def _question(score: str, others: list[str], baseline: str) -> str:
+    shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    return f"{readable(score)} of {shown} against {baseline}"
+
+
+def _require_arms(
+    by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: str, baseline: str | None
+) -> None:
+    """Raise ParibusError where runs are not told apart as arms."""
+    if nameless := by_label.get(""):
+        known = sorted({name for run in runs for name in run.facts})
+        which = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
+        raise ParibusError(
+            f"nothing called '{arm}' names the arm of {which}: {nearest(arm, known)}; say what "
+            "does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
+        )
+    if len(by_label) == 1:
+        label = next(iter(by_label))
+        raise ParibusError(
+            f"all {len(runs)} runs are of one arm, '{label}', and nothing can be compared; say "
+            "what tells arms apart with --arm, --arm-from, or label=PATTERN"
+        )
+
+
+def _seeds(
+    by_label: Mapping[str, list[Run]], section: RunsSection, *, pair: bool
+) -> tuple[list[int], dict[str, list[int]]]:
+    """Return the seeds of the study, and by arm those that it has no run of.
+
+    Runs that are no pairs are numbered, as what their programs call a seed is nothing that two of
+    them share.
+    """
+    if not pair:
+        most = max(map(len, by_label.values()))
+        return list(range(1, most + 1)), {
+            label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
+        }
+    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
+    for label, seeds in named.items():
+        if "" in seeds:
+            raise ParibusError(
+                f"nothing called '{section.seed}' is the seed of a run of arm '{label}', and pairs "
+                "need one; name the column with --seed, or leave --pair out"
+            )
+    every = sorted({seed for seeds in named.values() for seed in seeds}, key=_in_order)
+    if odd := [seed for seed in every if not seed.isdecimal() or int(seed) >= 2**63]:
+        raise ParibusError(f"seed '{odd[0]}' is no whole number, by which runs can be paired")
+    return [int(seed) for seed in every], {
+        label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
+    }
+
+
+def _in_order(seed: str) -> tuple[int, str]:
+    return (int(seed) if seed.isdecimal() else -1, seed)
+
+
+def direction(score: str, better: Better | None) -> Better:
+    """Return which direction of a score is better: what is said, or what its name says. Raises
+    ParibusError."""
+    if better is not None:
+        return better
+    if score.endswith(TO_TARGET) or LOWER.search(score):
+        return "lower"
+    if HIGHER.search(score):
+        return "higher"
+    raise ParibusError(
+        f"whether less or more of '{score}' is better is not known; say --better lower or higher"
+    )
+
+
+def digits_of(arms: Iterable[Sequence[float]]) -> int:
+    """Return the decimal places of a score that tell its runs apart: two digits of the spread
+    within arms."""
+    sds = [
+        float(np.std(finite, ddof=1))
+        for arm in arms
+        if len(finite := [value for value in arm if math.isfinite(value)]) > 1
+    ]
+    spread = float(np.median(sds)) if sds else 0.0
+    if not 0 < spread < math.inf:
+        return 4
+    return min(max(SIGNIFICANT - 1 - math.floor(math.log10(spread)), 0), 9)
+
+
+def _same_items(runs: Sequence[Run], score: str) -> bool:
+    """Return whether every run has this score as the mean of the same items."""
+    first = runs[0].items.get(score, {})
+    return bool(first) and all(
+        run.items.get(score, {}).keys() == first.keys()
+        and math.isclose(
+            math.fsum(run.items[score].values()) / len(first),
+            run.scores.get(score, math.nan),
+            rel_tol=1e-9,
+            abs_tol=1e-12,
+        )
+        for run in runs
+    )
+
+
+def _budgets(runs: Sequence[Run], score: str) -> list[str]:
+    """Return what can be compared of coming to a target: what the curves of all runs tell."""
+    names = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
+    found = [one for one in names if all(len(spent_by(run, score, one)) for run in runs)]
+    if not found:
+        raise ParibusError(
+            f"no run has a curve of '{score}', so that none is known to come to the target; leave "
+            "--target out, or name the column of steps with --step"
+        )
+    return found
+
+
+def label_as_name(label: str) -> str:
+    """Return a label as the name of a folder can be: at most 80 characters, no separators."""
+    return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"

@@ -1,0 +1,353 @@
+"""The trainer `runs`: it trains nothing, and finds the runs of each arm in logs and tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from paribus.errors import ParibusError, nearest
+from paribus.numbers import plural
+from paribus.readers import Columns, Reading, Run, read
+from paribus.results.curves import LossCurve
+from paribus.results.records import RunsRecord
+from paribus.study import Study
+from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
+from paribus.study.trainer import Declaration, Trial, TrialRecord
+
+FROM_PATH = ("folder", "name")  # of a file, that may name the arm
+# Facts that say what a score is of, where logs have them.
+EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
+# Curves of what was spent, by what is asked for.
+SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
+
+
+class Runs:
+    """Finds the runs of a study in the files that it names, or in a `reading` that was made."""
+
+    def __init__(self, reading: Reading | None = None) -> None:
+        self.reading = reading
+        self.excluded: dict[str, int] = {}
+        self.read: list[Reading] = []  # what was read, once it was
+        self.notes: list[str] = []
+
+    def declare(self, study: Study) -> Declaration:
+        """Return the scores of the study."""
+        scores = section_of(study).scores
+        return Declaration(
+            tuple(declared(study).values()),
+            by_item=frozenset(name for name, score in scores.items() if score.by_item),
+            must_be_finite=study.primary.metric,
+        )
+
+    def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
+        """Yield the record of each trial. Raises ParibusError where a run is not there."""
+        found: dict[Trial, Run] = {}
+        for arm, runs in self._by_arm(study).items():
+            mine = numbered(arm, runs, study)
+            found |= {(arm, seed): run for seed, run in mine.items()}
+            if more := len(runs) - len(mine):
+                told = f"{plural(more, 'run')} of {arm}"
+                self.notes.append(f"{told} of seeds that the study does not have left out.")
+        if missing := [trial for trial in trials if trial not in found]:
+            arm, seed = missing[0]
+            there = Counter(name for name, _ in found)
+            raise ParibusError(
+                f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of "
+                f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
+                "one whose score is NaN"
+            )
+        _require_one_evaluation(study, [found[trial] for trial in trials])
+        _require_same_items(study, [found[trial] for trial in trials])
+        budgets = _budgets(study, [found[trial] for trial in trials])
+        for trial in trials:
+            yield trial, _record(study, found[trial], budgets)
+
+    def about(self, registered_at: str | None) -> RunsRecord | None:
+        """Return what became of the files; None where none was read, as all trials were there.
+
+        `registered_at` is when the study was registered before; None where it was not.
+        """
+        if not self.read:
+            return None
+        sources = {run.source.partition("#")[0] for one in self.read for run in one.runs}
+        return RunsRecord(
+            exploratory=_why_exploratory(registered_at, sources),
+            files=sum(one.files for one in self.read),
+            excluded=self.excluded,
+            refused=[list(pair) for one in self.read for pair in one.refused],
+            skipped=[list(pair) for one in self.read for pair in one.skipped],
+            copies=sum(len(one.copies) for one in self.read),
+            notes=self.notes,
+        )
+
+    def _by_arm(self, study: Study) -> dict[str, list[Run]]:
+        """Return the runs of each arm. Raises ParibusError."""
+        shared = section_of(study)
+        settings = {arm: study.setting(arm).runs for arm in study.arms}
+        labelled = {one.label or arm: arm for arm, one in settings.items()}
+        found: dict[str, list[Run]] = {arm: [] for arm in study.arms}
+        by_path = {} if self.reading else self._own_paths(settings, shared)
+        for arm, section in by_path.items():
+            found[arm] = self._read(study, section).runs
+        if by_path.keys() != found.keys():
+            reading = self.reading or self._read(study, shared)
+            if self.reading:
+                self.read.append(self.reading)
+            for label, runs in labelled_runs(reading.runs, shared).items():
+                if (arm := labelled.get(label)) in found and arm not in by_path:
+                    found[arm] += runs
+        return {arm: self._kept(study, arm, runs) for arm, runs in found.items()}
+
+    def _own_paths(
+        self, settings: Mapping[str, RunsSection], shared: RunsSection
+    ) -> dict[str, RunsSection]:
+        return {arm: one for arm, one in settings.items() if one.paths != shared.paths}
+
+    def _read(self, study: Study, section: RunsSection) -> Reading:
+        if not section.paths:
+            raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
+        paths = [os.path.join(study.folder, path) for path in section.paths]
+        reading = read(paths, section.reader or None, columns=columns_of(section, study.metrics))
+        self.read.append(reading)
+        return reading
+
+    def _kept(self, study: Study, arm: str, runs: list[Run]) -> list[Run]:
+        section, metric = section_of(study), study.primary.metric
+        if section.crashed == "data":
+            return runs
+        kept = [run for run in runs if math.isfinite(score_of(run, metric, section.at_step))]
+        if lost := len(runs) - len(kept):
+            self.excluded[arm] = lost
+        return kept
+
+
+def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
+    """Return what the columns of tables mean to a study."""
+    path = section.arm in FROM_PATH
+    scores = tuple(name for name in metrics if not name.endswith(TO_TARGET))
+    arm = "" if path else section.arm
+    return Columns(scores, arm, section.seed, step=section.step, item=section.item)
+
+
+def _why_exploratory(registered_at: str | None, sources: Iterable[str]) -> str:
+    if registered_at is None:
+        return "nothing was registered before these runs were there"
+    moment = datetime.fromisoformat(registered_at).timestamp()
+    files = [path for path in sources if path and os.path.exists(path)]
+    older = [path for path in files if os.stat(path).st_mtime < moment]
+    if not older:
+        return ""
+    return (
+        f"{len(older)} of {plural(len(files), 'file')} were written before the study was "
+        f"registered, such as {older[0]}"
+    )
+
+
+def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
+    """Return runs by what their files call their arm; under "" those that nothing names.
+
+    Raises ParibusError where one arm has two names that differ in case or space alone.
+    """
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(arm_of(run, section), []).append(run)
+    alike: dict[str, str] = {}
+    for label in found:
+        plain = "".join(label.split()).casefold()
+        if (other := alike.setdefault(plain, label)) != label:
+            raise ParibusError(
+                f"arms '{other}' and '{label}' differ in case or space alone; give one arm one name"
+            )
+    return found
+
+
+def arm_of(run: Run, section: RunsSection) -> str:
+    """Return what the files call the arm of a run; empty where nothing names it."""
+    if section.arm in FROM_PATH:
+        path = PurePath(os.path.abspath(run.source.partition("#")[0]))
+        return path.parent.name if section.arm == "folder" else path.stem
+    return in_words(run.facts.get(section.arm, run.facts.get("arm", "")))
+
+
+def seed_of(run: Run, section: RunsSection) -> str:
+    """Return the seed of a run as its files have it; empty where they have none."""
+    return in_words(run.facts.get(section.seed, run.facts.get("seed", "")))
+
+
+def in_words(value: Any) -> str:
+    """Return a value of a table as text; a whole number without a fraction."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
+    """Return the runs of an arm by seed of the study. Raises ParibusError where two have one seed,
+    or, of pairs, where one has none.
+
+    Runs that are no pairs are numbered in the order of their files where their seeds are not those
+    of the study. A run of a seed that the study does not have is left out.
+    """
+    section = section_of(study)
+    seeds = [seed_of(run, section) for run in runs]
+    for seed, n in Counter(seeds).items():
+        if seed and n > 1:
+            twins = [
+                run.source or "a row" for run, of in zip(runs, seeds, strict=True) if of == seed
+            ]
+            raise ParibusError(
+                f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
+                "is no run of its own, or name another column of seeds"
+            )
+    absent = study.format.absent(study, arm)
+    needed = {str(seed): seed for seed in study.seeds if seed not in absent}
+    by_seed = {needed[of]: run for run, of in zip(runs, seeds, strict=True) if of in needed}
+    if study.is_paired and "" in seeds:
+        raise ParibusError(f"arm '{arm}' has runs without a seed, which pairs need")
+    if study.is_paired or len(by_seed) == len(needed):
+        return by_seed
+    if len(runs) > len(needed):
+        raise ParibusError(
+            f"arm '{arm}' has {len(runs)} runs, and the study is of {len(needed)}: say which by "
+            "their seeds"
+        )
+    return dict(zip(needed.values(), runs, strict=False))
+
+
+def score_of(run: Run, name: str, at_step: float | None = None) -> float:
+    """Return a score of a run: its last, or that of a stated step; NaN where the run ended before.
+
+    Raises ParibusError where the run has no such score.
+    """
+    if at_step is not None and run.curves.get(name):
+        value = run.at(name, at_step)
+        if value is not None:
+            return value
+        last = run.curves[name][-1][0]
+        if last < at_step:
+            return math.nan
+        raise ParibusError(
+            f"{run.source} has no {name} at step {at_step:g}; {nearest_step(run, name, at_step)}"
+        )
+    if name in run.scores:
+        return run.scores[name]
+    # An empty cell, or a log that ends before its first value.
+    if not run.scores or run.reader in ("", "table") or run.facts.keys() & {"crashed", "cut"}:
+        return math.nan
+    known = nearest(name, run.scores) if run.scores else "it has none"
+    raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
+
+
+def nearest_step(run: Run, name: str, step: float) -> str:
+    """Return `nearest: 3250`."""
+    steps = [at for at, _ in run.curves[name]]
+    return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+
+
+def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where logs show that runs were evaluated on other sets, or in other
+    units."""
+    tasks = {name.partition("/")[0] for name in section_of(study).scores}
+    for fact in (*EVALUATED, *(f"task_hash/{task}" for task in sorted(tasks))):
+        known = [run for run in runs if fact in run.facts]
+        for run in known:
+            if run.facts[fact] != known[0].facts[fact]:
+                raise ParibusError(
+                    f"runs of {study.primary.metric} were not evaluated alike: {fact} is "
+                    f"{known[0].facts[fact]!s:.40} in {known[0].source or 'one'} and "
+                    f"{run.facts[fact]!s:.40} in {run.source or 'another'}; judge them apart"
+                )
+
+
+def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where runs have other items of a score that is by item."""
+    for name, score in section_of(study).scores.items():
+        if not score.by_item:
+            continue
+        first = runs[0].items.get(name, {}).keys()
+        for run in runs:
+            if not first or (odd := first ^ run.items.get(name, {}).keys()):
+                some = f"such as '{min(odd)}'" if first else "as it has none"
+                raise ParibusError(
+                    f"{run.source or 'a run'} has other items of {name} than "
+                    f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
+                )
+
+
+def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord:
+    section = section_of(study)
+    scores = {
+        name: score_of(run, name, section.at_step)
+        if name == study.primary.metric or name in run.scores
+        else math.nan
+        for name in section.scores
+    }
+    censored = []
+    for name, budget in budgets.items():
+        needed = _needed(study, run, name)
+        scores[name] = min(needed, budget)
+        censored += [name] if needed > budget else []
+    items = {
+        name: [value for _, value in sorted(run.items[name].items())]
+        for name, score in section.scores.items()
+        if score.by_item
+    }
+    seconds = run.facts.get("train_seconds")
+    facts: dict[str, Any] = {
+        name: value
+        for name, value in run.facts.items()
+        if isinstance(value, str) or math.isfinite(value)
+    }
+    return TrialRecord(
+        scores=scores,
+        items=items,
+        seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
+        facts=facts | {"source": run.source} | ({"censored": censored} if censored else {}),
+    )
+
+
+def _budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
+    """Return by name of what is needed to the target, as far as it is an endpoint, the budget that
+    every run had."""
+    wanted = [one.metric for one in study.endpoints if one.metric.endswith(TO_TARGET)]
+    found = {}
+    for name in wanted:
+        ends = [
+            spent[-1] for run in runs if len(spent := spent_by(run, study.primary.metric, name))
+        ]
+        found[name] = float(min(ends)) if ends else math.nan
+    return found
+
+
+def spent_by(run: Run, score: str, name: str) -> np.ndarray:
+    """Return what a run had spent at each point of the curve of `score`; empty where that is not
+    told. `name` is such as `steps_to_target`."""
+    steps = np.array([step for step, _ in run.curves.get(score, ())], np.float64)
+    budget = name.removesuffix(TO_TARGET)
+    if budget == "steps":
+        return steps
+    for curve in SPENT[budget]:
+        if curve in run.curves:
+            at, spent = np.array(run.curves[curve], np.float64).T
+            inside = len(steps) and at[0] <= steps[0] and steps[-1] <= at[-1]
+            return np.interp(steps, at, spent) if inside else np.array([])
+    return np.array([])
+
+
+def _needed(study: Study, run: Run, name: str) -> float:
+    """Return the budget at which a run comes to the target; infinite where it never does."""
+    metric, target = study.primary.metric, section_of(study).target
+    spent = spent_by(run, metric, name)
+    if not len(spent) or target is None:
+        return math.nan
+    sign = -1 if declared(study)[metric].better == "higher" else 1
+    values = sign * np.array([value for _, value in run.curves[metric]], np.float64)
+    curve = LossCurve(spent, spent, None, None, values, 1)
+    return curve.spent_at(sign * target, "tokens")

@@ -1,0 +1,338 @@
+"""Each reader on excerpts of real files: what they say, where they are cut, and damaged."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paribus.readers import Columns, Reading, Run, read, shipped_readers
+
+from .excerpts import ALGOPERF, EXCERPTS, GOLF, LM_EVAL, LM_EVAL_OLD, MODDED, MODDED_EMA, SAMPLES
+
+COLUMNS = Columns(scores=("loss",), arm="variant", seed="seed")
+
+
+def written(folder: Path, name: str, content: bytes) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+def runs(folder: Path, name: str, content: bytes) -> list[Run]:
+    reading = read(written(folder, name, content), columns=COLUMNS)
+    assert not reading.refused, reading.refused
+    return reading.runs
+
+
+def test_every_reader_has_an_excerpt() -> None:
+    assert EXCERPTS.keys() | {"tensorboard"} == shipped_readers().keys()
+
+
+@pytest.mark.parametrize("name", EXCERPTS)
+def test_a_file_is_recognised_by_one_reader(name: str, tmp_path: Path) -> None:
+    found = runs(tmp_path, *EXCERPTS[name])
+    assert {run.reader for run in found} == {name}
+
+
+def test_modded_nanogpt(tmp_path: Path) -> None:
+    first, second = runs(tmp_path, "log.txt", MODDED)
+    assert first.scores == {"val_loss": 3.27924}
+    assert second.scores == {"val_loss": 3.27941}
+    assert second.source == f"{first.source}#2"
+    assert first.at("val_loss", 3250) == 3.28526
+    assert first.at("val_loss", 3300) is None
+    assert first.facts["train_seconds"] == 536.697
+    assert first.facts["steps"] == first.facts["planned_steps"] == 3375
+    assert first.facts["pytorch"] == "2.11.0+cu130"
+    assert first.facts["device"] == "NVIDIA H100 80GB HBM3"
+    assert first.facts["source_digest"] == second.facts["source_digest"]
+    assert str(first.facts["source_digest"]).startswith(str(first.facts["arm"]))
+
+
+def test_the_source_of_a_log_tells_arms_apart(tmp_path: Path) -> None:
+    other = MODDED.replace(b"import sys\n", b"import sys, math\n")
+    same = MODDED.replace(b"\n", b"\r\n")
+    digests = [
+        runs(tmp_path, f"{at}.txt", content)[0].facts["source_digest"]
+        for at, content in enumerate((MODDED, other, same))
+    ]
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2]
+
+
+def test_early_logs_have_a_line_before_the_source_too(tmp_path: Path) -> None:
+    bar = b"=" * 100 + b"\n"
+    early, late = (
+        runs(tmp_path, f"{at}.txt", content)[0] for at, content in enumerate((bar + MODDED, MODDED))
+    )
+    assert early.facts["source_digest"] == late.facts["source_digest"]
+
+
+def test_other_validations_of_a_log_are_scores_too(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, "seed0.txt", MODDED_EMA)
+    assert run.at("val_ema_loss", 2690) == 3.27795
+    assert run.at("val_loss", 2690) == 3.28208
+    assert run.facts["seed"] == 0
+    assert "source_digest" not in run.facts
+
+
+def test_times_in_milliseconds(tmp_path: Path) -> None:
+    # KellerJordan/modded-nanogpt f411b3d, records/track_1_short/2024-10-09_SOAP/5bdc3988-....txt
+    line = b"step:6000/6000 val_loss:3.2763 train_time:2176424ms step_avg:363.34ms\n"
+    (run,) = runs(tmp_path, "log.txt", line)
+    assert run.facts["train_seconds"] == 2176.424
+
+
+def test_parameter_golf(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, "train.log", GOLF)
+    assert run.scores["val_bpb"] == 1.2243657
+    assert run.scores["final_int8_zlib_roundtrip/val_bpb"] == 1.2244
+    assert run.curves["val_bpb"][-1] == (13780, 1.2172)
+    assert run.facts["result"] == "final_int8_zlib_roundtrip_exact"
+    assert run.facts["seed"] == 1337
+    assert run.facts["train_seconds"] == 600.038
+
+
+def test_a_submission_has_a_run_for_each_seed(tmp_path: Path) -> None:
+    found = runs(tmp_path, *EXCERPTS["parameter-golf-submission"])
+    assert {run.facts["seed"]: run.scores["val_bpb"] for run in found} == {
+        314: 1.06356801,
+        2025: 1.0641313,
+    }
+
+
+def test_a_mean_over_seeds_is_no_run(tmp_path: Path) -> None:
+    file = written(tmp_path, "submission.json", b'{"val_bpb": 1.1, "seeds": [1, 2, 3]}\n')
+    assert "mean over 3 seeds" in read(file).refused[0][1]
+
+
+def test_nanochat_stages_are_runs(tmp_path: Path) -> None:
+    base, tuned = runs(tmp_path, *EXCERPTS["nanochat"])
+    assert base.scores == {
+        "val_bpb": 0.8118,
+        "train_loss": 2.719005,
+        "core_metric": 0.2086,
+        "min_val_bpb": 0.8118,
+    }
+    assert base.facts["train_seconds"] == pytest.approx(170.39 * 60)
+    assert base.curves["val_bpb"][1] == (250, 1.2016)
+    assert tuned.scores["val_loss"] == 1.011768
+    assert tuned.scores["arc_easy_acc"] == 0.393555
+    assert tuned.facts["stage"] == 2
+
+
+def test_miniseries_without_core(tmp_path: Path) -> None:
+    first, second = runs(tmp_path, *EXCERPTS["nanochat-miniseries"])
+    assert first.scores == {"val_bpb": 0.912345, "core_metric": 0.1012}
+    assert second.scores == {"val_bpb": 0.865432}  # 0.0 is written where there is none
+    assert second.facts["arm"] == "d12"
+
+
+def test_autoresearch_crashes_are_runs_without_a_score(tmp_path: Path) -> None:
+    kept, discarded, crash = runs(tmp_path, *EXCERPTS["autoresearch"])
+    assert kept.scores == {"val_bpb": 2.33567}
+    assert kept.facts["arm"] == kept.facts["commit"] == "3087aeb"
+    assert discarded.facts["description"] == 'constant WD "remove decay'
+    assert crash.scores == {}
+    assert crash.facts["crashed"] == "double model width (OOM)"
+
+
+def test_autoresearch_log(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["autoresearch-log"])
+    assert run.scores == {"val_bpb": 0.9979}
+    assert run.facts == {"train_seconds": 300.1, "peak_vram_mb": 45060.2, "steps": 953}
+
+
+def test_hugging_face(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["hugging-face"])
+    assert run.scores["eval_loss"] == 0.31392547488212585
+    assert run.curves["loss"] == [(100, 0.4605), (200, 0.3215)]
+    assert run.facts["planned_steps"] == 2315
+    assert not {"learning_rate", "epoch", "eval_runtime"} & run.scores.keys()
+
+
+def test_lm_eval_pairs_by_document_and_hash(tmp_path: Path) -> None:
+    written(tmp_path, EXCERPTS["lm-eval-samples"][0], SAMPLES)
+    reading = read(written(tmp_path, EXCERPTS["lm-eval"][0], LM_EVAL).parent)
+    (run,) = reading.runs
+    assert run.scores == {"copa/acc": 0.5}
+    assert run.items["copa/acc"] == {"0:10658aeacfe4f619": 1.0, "1:eb5c68533d3faadc": 0.0}
+    assert run.facts["task_hash/copa"] == "ab12"
+    assert reading.skipped[0][1] == f"read with {EXCERPTS['lm-eval'][0]}"
+
+
+def test_samples_alone(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["lm-eval-samples"])
+    assert run.scores == {"copa/acc": 0.5}
+
+
+def test_results_of_lm_eval_before_0_4(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, "70m_step1000.json", LM_EVAL_OLD)
+    assert run.scores == {
+        "hendrycksTest-astronomy/acc": 0.20394736842105263,
+        "hendrycksTest-astronomy/acc_norm": 0.28289473684210525,
+    }
+
+
+@pytest.mark.slow
+def test_lm_eval_itself(tmp_path: Path) -> None:
+    from lm_eval.loggers import EvaluationTracker
+
+    tracker = EvaluationTracker(output_path=str(tmp_path))
+    metrics = {"alias": "copa", "acc,none": 0.5, "acc_stderr,none": 0.5}
+    samples = [
+        {
+            "doc_id": at,
+            "doc": {"text": str(at)},
+            "target": "0",
+            "arguments": [["a", "b"]],
+            "resps": [[[-1.0, False]]],
+            "filtered_resps": [[-1.0, False]],
+            "filter": "none",
+            "metrics": ["acc"],
+            "doc_hash": f"{at:064d}",
+            "prompt_hash": "p",
+            "target_hash": "t",
+            "acc": float(at),
+        }
+        for at in range(2)
+    ]
+    tracker.general_config_tracker.model_name = tracker.general_config_tracker.model_name_sanitized
+    results = {"results": {"copa": metrics}, "versions": {"copa": 1}, "config": {}, "configs": {}}
+    tracker.save_results_aggregated(results=results, samples={"copa": samples})
+    tracker.save_results_samples(task_name="copa", samples=samples)
+    (run,) = read(tmp_path).runs
+    assert run.scores == {"copa/acc": 0.5}
+    assert list(run.items["copa/acc"].values()) == [0.0, 1.0]
+
+
+def test_algoperf(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["algoperf"])
+    assert run.scores["validation/loss"] == 0.1307317343123126
+    assert "validation/num_examples" not in run.scores
+    assert run.curves["train_seconds"] == [(1, 20.77578473091125), (170, 141.59830403327942)]
+    assert {key: run.facts[key] for key in ("arm", "workload", "study", "trial")} == {
+        "arm": "amos",
+        "workload": "criteo1tb_jax",
+        "study": 0,
+        "trial": 1,
+    }
+
+
+def tensorboard_file(folder: Path) -> Path:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder))
+    for step, loss in ((1, 3.5), (2, 3.25)):
+        old = Summary.Value(tag="loss", simple_value=loss)
+        scalars = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
+        new = Summary.Value(
+            tag="accuracy", metadata=scalars, tensor=TensorProto(dtype=1, float_val=[loss / 8])
+        )
+        many = Summary.Value(
+            tag="weights",
+            tensor=TensorProto(dtype=1, float_val=[1.0, 2.0], tensor_shape={"dim": [{"size": 2}]}),
+        )
+        writer.add_event(Event(step=step, summary=Summary(value=[old, new, many])))
+    writer.close()
+    return next(folder.iterdir())
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    first = tensorboard_file(tmp_path)
+    (run,) = read(first).runs
+    assert run.scores == {"loss": 3.25, "accuracy": 3.25 / 8}
+    assert run.curves["loss"] == [(1, 3.5), (2, 3.25)]
+    # Another file of the folder, such as after a restart, is of the same run.
+    first.with_name(first.name + ".2").write_bytes(first.read_bytes())
+    reading = read(tmp_path)
+    assert len(reading.runs) == 1
+    assert [reason for _, reason in reading.skipped] == [f"read with {first.name}"]
+
+
+def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tensorboard_file(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto.event_pb2", None)
+    assert "pip install" in read(file).refused[0][1]
+
+
+def said(reading: Reading) -> tuple[set[tuple[str, float, float]], set[float]]:
+    """Return all points of curves, and all values of scores and items."""
+    curves = {
+        (name, *point)
+        for run in reading.runs
+        for name, curve in run.curves.items()
+        for point in curve
+    }
+    values = {value for run in reading.runs for value in run.scores.values()}
+    values |= {
+        one for run in reading.runs for items in run.items.values() for one in items.values()
+    }
+    return curves, values
+
+
+@pytest.mark.parametrize("name", [*EXCERPTS, "tensorboard"])
+def test_cut_at_every_byte(name: str, tmp_path: Path) -> None:
+    """A file that is cut is refused, or read up to the cut: no number in it is a part of one.
+
+    A table may lack the end of its last line, so there the run says that it may be cut.
+    """
+    if name == "tensorboard":
+        file = tensorboard_file(tmp_path)
+    else:
+        file = written(tmp_path, *EXCERPTS[name])
+    whole_curves, whole_values = said(read(file, name, columns=COLUMNS, once=False))
+    assert whole_values
+    for size in reversed(range(file.stat().st_size)):
+        os.truncate(file, size)
+        reading = read(file, name, columns=COLUMNS, once=False)
+        assert len(reading.runs) == 0 or not reading.refused
+        curves, values = said(reading)
+        if name == "table" and any("cut" in run.facts for run in reading.runs):
+            continue
+        means = name == "lm-eval-samples"  # over fewer items
+        known = whole_values | {value for *_, value in whole_curves}
+        assert curves <= whole_curves
+        assert means or {v for v in values if not math.isnan(v)} <= known, size
+
+
+@pytest.mark.parametrize("name", EXCERPTS)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damaged_files_are_refused_or_read(name: str, tmp_path: Path, data: st.DataObject) -> None:
+    file_name, content = EXCERPTS[name]
+    damaged = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 6))):
+        start = data.draw(st.integers(0, len(damaged)))
+        length = data.draw(st.integers(0, 12))
+        chosen = st.one_of(
+            st.binary(max_size=8),
+            st.sampled_from(
+                [b"\n", b"\0", b"nan", b"1e999", b'"', b"9" * 400, b"\xff\xfe", b"[[["]
+            ),
+        )
+        damaged[start : start + length] = data.draw(chosen)
+    file = written(tmp_path, file_name, bytes(damaged))
+    for reader in (name, None):
+        reading = read(file, reader, columns=COLUMNS)
+        assert reading.files == 1
+        assert reading.runs or reading.refused or reading.skipped
+        for _, reason in reading.refused:
+            assert "\n" not in reason
+
+
+def test_a_row_of_algoperf_that_is_cut_is_left_out(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, "eval_measurements.csv", ALGOPERF[:-30])
+    assert len(run.curves["train/loss"]) == 1
+    assert "cut" in run.facts

@@ -1,0 +1,162 @@
+"""From paths to runs: which files, which reader, what is refused, skipped and counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.readers import Columns, Run, counted_once, read
+
+from .excerpts import AUTORESEARCH, GOLF, MODDED, MODDED_EMA, TRAINER_STATE
+
+OWN = """
+from paribus.readers import Run, reader
+
+@reader("mine", says="loss=...", detects=lambda source: source.name.endswith(".mine"))
+def mine(source):
+    for line in source.lines():
+        yield Run("", scores={"loss": float(line.partition(b"=")[2])})
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    for name, content in (
+        ("a/log.txt", MODDED),
+        ("a/notes.md", MODDED),
+        ("a/picture.png", b"\x89PNG\0"),
+        ("b/train_seed7.log", GOLF),
+        ("b/table.csv", b"x,y\n1,2\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def test_a_folder(logs: Path) -> None:
+    reading = read(logs)
+    assert [Path(run.source).name for run in reading.runs] == [
+        "log.txt",
+        "log.txt#2",
+        "train_seed7.log",
+    ]
+    skipped = sorted(Path(path).name for path, _ in reading.skipped)
+    assert skipped == ["notes.md", "picture.png", "table.csv"]
+    assert not reading.refused
+    assert reading.counts == "5 files: 2 read (3 runs), 0 refused, 3 skipped"
+
+
+def test_tables_of_a_folder_are_read_where_columns_are_named(logs: Path) -> None:
+    reading = read(logs, columns=Columns(scores=("y",)))
+    assert [run.scores for run in reading.runs if run.reader == "table"] == [{"y": 2.0}]
+
+
+def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
+    (refusal,) = read(logs / "a" / "picture.png").refused
+    assert "--reader" in refusal[1]
+    assert "name the column" in read(logs / "b" / "table.csv").refused[0][1]
+    assert read(logs / "a" / "notes.md").runs[0].reader == "modded-nanogpt"
+
+
+def test_patterns_and_paths_given_twice(logs: Path) -> None:
+    reading = read([f"{logs}/*/*.txt", logs / "a" / "log.txt"])
+    assert reading.files == 1
+    with pytest.raises(ParibusError, match="nothing matches"):
+        read(f"{logs}/*.nothing")
+    with pytest.raises(ParibusError, match="does not exist"):
+        read(logs / "nothing")
+
+
+def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (logs / "readers_of_mine.py").write_text(OWN)
+    (logs / "x.mine").write_text("loss=1.5\nloss=2.5\n")
+    monkeypatch.chdir(logs)
+    reading = read("x.mine", "readers_of_mine.py:mine")
+    assert [run.scores["loss"] for run in reading.runs] == [1.5, 2.5]
+    (logs / "x.mine").write_text("loss=abc\n")
+    (refusal,) = read("x.mine", "readers_of_mine.py:mine").refused
+    assert "ValueError" in refusal[1]
+
+
+def test_unknown_reader(logs: Path) -> None:
+    with pytest.raises(ParibusError, match="modded-nanogpt"):
+        read(logs, "modded-nanogp")
+
+
+def test_the_wrong_reader_finds_nothing(logs: Path) -> None:
+    assert "finds no run" in read(logs / "a" / "log.txt", "nanochat").refused[0][1]
+
+
+def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
+    trial = MODDED[: MODDED.index(b"step:0/", MODDED.index(b"step:0/") + 1)]
+    (tmp_path / "a.stdout").write_bytes(trial[trial.index(b"step:0/") :])
+    (tmp_path / "b.txt").write_bytes(trial)
+    reading = read(tmp_path)
+    (run,) = reading.runs
+    assert "source_digest" in run.facts
+    assert len(reading.copies) == 1
+    assert len(read(tmp_path, once=False).runs) == 2
+    # A log that was cut says no more than the whole one.
+    (tmp_path / "a.stdout").write_bytes(trial[trial.index(b"step:0/") :] * 2)
+    (tmp_path / "c.txt").write_bytes(trial.replace(b"536.697s", b"531.102s"))
+    assert len(read(tmp_path).runs) == 2  # the same values in other times: it ran twice
+
+
+def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
+    entries = [f'{{"loss": {3 - at / 7}, "step": {at}}}' for at in range(1, 9)]
+    for name, n in (("checkpoint-4", 4), ("checkpoint-8", 8), ("other", 8)):
+        said = ",".join(entries[:n] if name != "other" else [*entries[:-1], '{"loss":9,"step":8}'])
+        (tmp_path / name).mkdir()
+        text = f'{{"log_history": [{said}], "global_step": {n}}}'
+        (tmp_path / name / "trainer_state.json").write_text(text)
+    reading = read(tmp_path)
+    assert sorted(run.scores["loss"] for run in reading.runs) == [3 - 8 / 7, 9]
+    ((copy, first),) = reading.copies
+    assert "checkpoint-4" in copy
+    assert "checkpoint-8" in first
+
+
+def test_runs_with_other_facts_are_no_copies() -> None:
+    curve = [(float(at), 1 / at) for at in range(1, 6)]
+    one, two = (Run(arm, curves={"loss": curve}, facts={"arm": arm}) for arm in "ab")
+    assert counted_once([one, two])[0] == [one, two]
+    two.facts.clear()
+    assert counted_once([one, two])[0] == [one]
+
+
+def test_a_form_that_two_readers_know(tmp_path: Path) -> None:
+    both = b"Step 00250 | Validation bpb: 0.745\n" + MODDED_EMA
+    (tmp_path / "log.txt").write_bytes(both)
+    assert "may be read as" in read(tmp_path).refused[0][1]
+    assert read(tmp_path, "nanochat").runs[0].scores == {"val_bpb": 0.745}
+
+
+def test_links_and_pipes(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.log")
+    assert "named pipe" in read(tmp_path).refused[0][1]
+
+
+def test_seeds_in_paths(tmp_path: Path) -> None:
+    for name, seed in (("run-seed_12/trainer_state.json", 12), ("SEED=3.json", None)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(TRAINER_STATE)
+        found = read(tmp_path / name, "hugging-face").runs[0].facts
+        assert found["seed"] == (seed or 3)
+
+
+def test_a_line_without_an_end_of_gigabytes(tmp_path: Path) -> None:
+    from paribus.readers.port import LINE_BYTES
+
+    with (tmp_path / "log.txt").open("wb") as file:
+        file.write(MODDED_EMA)
+        file.truncate(LINE_BYTES + 3 * 2**20)
+    assert "a line of more than" in read(tmp_path, "modded-nanogpt").refused[0][1]
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "results.tsv").write_bytes(AUTORESEARCH.replace(b"baseline", b"\xe9\xff"))
+    assert "not UTF-8" in read(tmp_path).refused[0][1]

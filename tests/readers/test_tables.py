@@ -1,0 +1,145 @@
+"""Tables of anybody's: wide and long, curves and items, and what nothing tells apart."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.readers import Columns, Run, read, runs_of
+
+
+def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
+    (folder / name).write_text(text)
+    reading = read(folder / name, columns=Columns(**columns))  # type: ignore[arg-type]
+    if reading.refused:
+        raise ParibusError(reading.refused[0][1])
+    return reading.runs
+
+
+WIDE = "variant,seed,loss,accuracy,rate\nbase,1,3.1,0.5,0.1\nbase,2,3.2,,0.1\nnew,1,nan,0.25,0.2\n"
+
+
+def test_wide(tmp_path: Path) -> None:
+    first, second, third = table(
+        tmp_path, WIDE, scores=("loss", "accuracy"), arm="variant", seed="seed"
+    )
+    assert first.scores == {"loss": 3.1, "accuracy": 0.5}
+    assert first.facts == {"arm": "base", "seed": 1, "rate": 0.1}
+    assert second.scores == {"loss": 3.2}  # an empty cell is no score
+    assert math.isnan(third.scores["loss"])  # and a NaN is one
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_separators(mark: str, tmp_path: Path) -> None:
+    text = WIDE.replace(",", mark)
+    found = table(tmp_path, text, scores=("loss",), arm="variant", seed="seed")
+    assert [run.scores.get("loss") for run in found[:2]] == [3.1, 3.2]
+
+
+def test_long_with_steps(tmp_path: Path) -> None:
+    text = (
+        "arm,seed,step,name,value\na,1,20,loss,3.0\na,1,10,loss,3.5\na,1,20,acc,0.5\n"
+        "b,1,10,loss,2.5\n"
+    )
+    one, other = table(
+        tmp_path, text, arm="arm", seed="seed", step="step", metric="name", value="value"
+    )
+    assert one.curves == {"loss": [(10, 3.5), (20, 3.0)], "acc": [(20, 0.5)]}
+    assert one.scores == {"loss": 3.0, "acc": 0.5}
+    assert other.scores == {"loss": 2.5}
+    assert other.facts["steps"] == 10
+
+
+def test_one_run_a_file(tmp_path: Path) -> None:
+    (run,) = table(
+        tmp_path, "step,loss,lr\n1,3.5,0.1\n2,3.25,0.05\n", scores=("loss",), step="step"
+    )
+    assert run.curves["loss"] == [(1, 3.5), (2, 3.25)]
+    assert "lr" not in run.facts  # it is not the same in all rows
+
+
+def test_rows_are_runs_where_nothing_says_otherwise(tmp_path: Path) -> None:
+    found = table(tmp_path, "arm,loss\na,1\na,2\nb,3\n", scores=("loss",), arm="arm")
+    assert [(run.facts["arm"], run.scores["loss"]) for run in found] == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 3),
+    ]
+
+
+def test_items(tmp_path: Path) -> None:
+    text = (
+        '{"m": "a", "doc": 1, "acc": 1}\n{"m": "a", "doc": 2, "acc": 0}\n'
+        '{"m": "b", "doc": 1, "acc": NaN}\n'
+    )
+    one, other = table(tmp_path, text, "items.jsonl", scores=("acc",), arm="m", item="doc")
+    assert one.items == {"acc": {"1": 1.0, "2": 0.0}}
+    assert one.scores == {"acc": 0.5}
+    assert math.isnan(other.items["acc"]["1"])
+
+
+def test_parquet_and_a_frame(tmp_path: Path) -> None:
+    # Of integers with a gap pandas makes floats: seed 1 is 1 all the same.
+    frame = pd.DataFrame({"a": ["x", "x", "y"], "s": [1, 2, None], "v": [1.5, 2.5, 3.5]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    columns = Columns(scores=("v",), arm="a", seed="s")
+    for found in (
+        read(tmp_path / "t.parquet", columns=columns).runs,
+        runs_of(pa.table(frame).to_batches(), columns, "the frame"),
+    ):
+        assert [run.scores["v"] for run in found] == [1.5, 2.5, 3.5]
+        assert found[0].facts == {"arm": "x", "seed": 1}
+
+
+def test_a_run_over_many_batches() -> None:
+    count = 1000
+    whole = pa.table(
+        {
+            "seed": [str(at % 3) for at in range(count)],
+            "step": list(range(count)),
+            "loss": [1 / (at + 1) for at in range(count)],
+            "host": ["h"] * count,
+            "even": [at % 2 for at in range(count)],
+        }
+    )
+    columns = Columns(scores=("loss",), seed="seed", step="step")
+    found, once = (
+        runs_of(whole.to_batches(max_chunksize=size), columns, "t") for size in (64, count)
+    )
+    assert found == once
+    assert [len(run.curves["loss"]) for run in found] == [334, 333, 333]
+    assert found[0].facts == {"seed": 0, "steps": 999, "host": "h"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({}, "name the column"),
+        ({"scores": ("los",)}, "did you mean 'loss'"),
+        ({"scores": ("variant",)}, "row 1: 'base'"),
+        ({"scores": ("loss",), "arm": "variant", "run": ("rate",)}, "two rows are one run"),
+        ({"metric": "variant"}, "name both"),
+        ({"scores": ("loss",), "step": "seed", "item": "seed"}, "at once"),
+        ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "has no step"),
+    ],
+)
+def test_what_cannot_be_read(columns: dict[str, object], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match=told):
+        table(tmp_path, WIDE, **columns)
+
+
+def test_columns_of_one_name_and_short_rows(tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="two columns"):
+        table(tmp_path, "loss,loss\n1,2\n", scores=("loss",))
+    with pytest.raises(ParibusError, match="cannot be read"):
+        table(tmp_path, "arm,loss\na,1\nb\n", scores=("loss",))
+
+
+def test_a_table_without_a_last_line_end_says_so(tmp_path: Path) -> None:
+    (run,) = table(tmp_path, "loss\n3.25", scores=("loss",))
+    assert run.facts["cut"]

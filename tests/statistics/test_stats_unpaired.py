@@ -1,0 +1,231 @@
+"""Runs that are no pairs: published answers, SciPy's, error rates by simulation, awkward cases."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as hs
+from scipy import stats
+
+from paribus.statistics import (
+    StatisticsError,
+    crossed_welch,
+    holm,
+    paired_t,
+    permutation,
+    required_runs,
+    unpaired_contrast,
+    unpaired_event_rates,
+    welch,
+    welch_detectable,
+    welch_power,
+)
+
+# R datasets::sleep (Student 1908), as t.test(extra ~ group, data = sleep) takes it.
+DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+DRUG_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+# Of the article on Welch's t-test in the English Wikipedia: unequal variances, and the smaller
+# sample the more variable one, then the less variable one; t, degrees of freedom and p as printed.
+EXAMPLES = [
+    (
+        [17.2, 20.9, 22.6, 18.1, 21.7, 21.4, 23.5, 24.2, 14.7, 21.8],
+        [
+            21.5, 22.8, 21.0, 23.0, 21.6, 23.6, 22.5, 20.7, 23.4, 21.8,
+            20.7, 21.7, 21.5, 22.5, 23.6, 21.5, 22.5, 23.5, 21.5, 21.8,
+        ],
+        (-1.57, 9.9, 0.149),
+    ),
+    (
+        [19.8, 20.4, 19.6, 17.8, 18.5, 18.9, 18.3, 18.9, 19.5, 22.0],
+        [
+            28.2, 26.6, 20.1, 23.3, 25.2, 22.1, 17.7, 27.6, 20.6, 13.7,
+            23.2, 17.5, 20.6, 18.0, 23.9, 21.6, 24.3, 20.4, 24.0, 13.2,
+        ],
+        (-2.22, 24.5, 0.036),
+    ),
+]  # fmt: skip
+
+
+def test_sleep_unpaired_agrees_with_r() -> None:
+    test = welch(DRUG_2, DRUG_1)
+    assert test.statistic() == pytest.approx(-1.8608, abs=5e-5)
+    assert test.df == pytest.approx(17.776, abs=5e-4)
+    assert test.p_value() == pytest.approx(0.07939, abs=5e-6)
+    interval = test.interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((-3.3654832, 0.2054832), abs=5e-8)
+
+
+def test_sleep_effect_size_agrees_with_effsize() -> None:
+    contrast = unpaired_contrast(DRUG_2, DRUG_1, seed=0)
+    # effsize::cohen.d(extra ~ group, sleep): -0.8321811, times J(18).
+    # J(18) = 8! / (3 Gamma(8.5)), Hedges (1981).
+    assert contrast.g == pytest.approx(-0.8321811 * 0.957647, abs=5e-6)
+    assert contrast.g_interval is not None and contrast.g in contrast.g_interval
+
+
+@pytest.mark.parametrize(("first", "second", "printed"), EXAMPLES)
+def test_published_examples(first: list, second: list, printed: tuple) -> None:
+    test = welch(second, first)
+    t, df, p = printed
+    assert test.statistic() == pytest.approx(t, abs=5e-3)
+    assert test.df == pytest.approx(df, abs=5e-2)
+    assert test.p_value() == pytest.approx(p, abs=5e-4)
+
+
+def test_power_agrees_with_r() -> None:
+    # R's power.t.test(n = 20, delta = 1, strict = TRUE) and power.t.test(power = .90, delta = 1).
+    assert welch_power(1.0, 1.0, 1.0, 20, 20) == pytest.approx(0.8689530, abs=5e-8)
+    assert required_runs(1.0, 1.0, 1.0, power=0.9) == math.ceil(22.02110)
+    detected = welch_detectable(0.5, 2.0, 7, 12, power=0.8)
+    assert welch_power(detected, 0.5, 2.0, 7, 12) == pytest.approx(0.8, abs=1e-9)
+
+
+def test_power_holds_in_simulation_where_sds_and_sizes_differ() -> None:
+    rng = np.random.default_rng(34)
+    first, second = rng.normal(0, 1, (20_000, 6)), rng.normal(1.5, 0.4, (20_000, 11))
+    found = stats.ttest_ind(second, first, axis=1, equal_var=False).pvalue <= 0.05
+    assert found.mean() == pytest.approx(welch_power(1.5, 1.0, 0.4, 6, 11), abs=0.015)
+
+
+def test_tasting_tea() -> None:
+    # Fisher (1935): three of four cups told right. The two-sided p is R's fisher.test.
+    assert unpaired_event_rates([1, 0, 0, 0], [1, 1, 1, 0]).p_value == pytest.approx(34 / 70)
+
+
+samples = hs.lists(hs.integers(-64, 64).map(lambda n: n / 16), min_size=2, max_size=9)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(samples, samples, hs.floats(0.05, 4))
+def test_scipy_agrees(first: list, second: list, margin: float) -> None:
+    contrast = unpaired_contrast(first, second, seed=0, margin=margin)
+    test, says = welch(first, second), contrast.decided
+    if contrast.constant:
+        assert says.p_value == 1 if contrast.mean == 0 else says.p_value < 1e-6
+        return
+    theirs = stats.ttest_ind(second, first, equal_var=False)
+    assert contrast.df == pytest.approx(theirs.df)
+    assert says.p_value == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-14)
+    interval = theirs.confidence_interval(0.95)
+    assert (says.interval.low, says.interval.high) == pytest.approx((interval.low, interval.high))
+    tost = max(
+        stats.ttest_ind(
+            second, np.add(first, -margin), equal_var=False, alternative="greater"
+        ).pvalue,
+        stats.ttest_ind(second, np.add(first, margin), equal_var=False, alternative="less").pvalue,
+    )
+    assert says.equivalence_p == pytest.approx(tost, rel=1e-6, abs=1e-12)
+    assert says.equivalent == (tost <= 0.05) or tost == pytest.approx(0.05)
+    assert (0 in says.interval) == (says.p_value > 0.05) or says.p_value == pytest.approx(0.05)
+    # Order of runs and of arms, shift and scale.
+    again = welch(list(reversed(first)), second)
+    assert again.p_value() == pytest.approx(test.p_value(), rel=1e-9)
+    assert welch(second, first).p_value() == pytest.approx(test.p_value(), rel=1e-9)
+    moved = welch(np.multiply(first, 8) + 32, np.multiply(second, 8) + 32)
+    assert moved.p_value() == pytest.approx(test.p_value(), rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(samples, samples)
+def test_permutation_and_fisher_agree_with_scipy(first: list, second: list) -> None:
+    ours = permutation(first, second, seed=0)
+    assert ours.p_value >= ours.floor - 1e-12
+    if math.comb(len(first) + len(second), len(second)) <= 1_000:
+        theirs = stats.permutation_test(
+            (second, first), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater",
+            n_resamples=np.inf,
+        )  # fmt: skip
+        assert ours.p_value == pytest.approx(theirs.pvalue)
+    a, b = np.array(first) > 0, np.array(second) > 0
+    table = [[a.sum(), (~a).sum()], [b.sum(), (~b).sum()]]
+    assert unpaired_event_rates(a, b).p_value == pytest.approx(stats.fisher_exact(table).pvalue)
+
+
+def test_more_than_can_be_enumerated_is_drawn_by_seed() -> None:
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(0, 1, 12), rng.normal(1, 1, 12)
+    drawn = [permutation(first, second, seed=seed).p_value for seed in (3, 3, 4)]
+    assert drawn[0] == drawn[1] and not permutation(first, second, seed=3).enumerated
+    theirs = stats.permutation_test(
+        (second, first), lambda a, b, axis: a.mean(axis) - b.mean(axis), vectorized=True,
+        n_resamples=20_000, rng=5,
+    )  # fmt: skip
+    assert drawn[0] == pytest.approx(theirs.pvalue, abs=0.01)
+
+
+def test_two_thousand_null_studies_at_nominal_error_paired_and_not() -> None:
+    """Three arms against a baseline, five runs each: any false claim in 5% of studies at most."""
+    rng = np.random.default_rng(20_261_125)
+    runs = rng.normal(0, [[1.0], [1.0], [0.5], [2.0]], (2_000, 4, 5))
+    # Runs of one seed share half of their variance.
+    shared = rng.normal(0, 1, (2_000, 1, 5)) + rng.normal(0, 1, (2_000, 4, 5))
+    unpaired = [[welch(study[0], arm).p_value() for arm in study[1:]] for study in runs]
+    paired = [[paired_t(arm - study[0]).p_value() for arm in study[1:]] for study in shared]
+    error = 4 * math.sqrt(0.05 * 0.95 / 2_000)
+    for p_values in (unpaired, paired):
+        single = (np.array(p_values)[:, 0] <= 0.05).mean()
+        assert single == pytest.approx(0.05, abs=error)
+        family = (holm(np.array(p_values)).min(axis=1) <= 0.05).mean()
+        assert 0.02 < family <= 0.05 + error
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([1.0], [1.0, 2.0]), ([1.0, math.nan], [1.0, 2.0]), ([1.0, math.inf], [1, 2]), ([], [1, 2])],
+)
+def test_what_is_no_sample_is_refused_in_one_line(first: list, second: list) -> None:
+    with pytest.raises(StatisticsError) as told:
+        unpaired_contrast(first, second, seed=0)
+    assert "\n" not in str(told.value)
+
+
+def test_equal_runs_are_an_effect_at_the_resolution() -> None:
+    same = unpaired_contrast([2.0] * 5, [2.0] * 5, seed=0, margin=0.1)
+    assert same.constant and same.decided.p_value == 1 and same.decided.equivalent
+    apart = unpaired_contrast([2.0] * 5, [2.5] * 5, seed=0, resolution=0.5)
+    assert apart.t is None and apart.decided.p_value > 1e-6 and apart.decided.detectable == 0.5
+    # One arm that does not vary leaves the other's spread, and its degrees of freedom.
+    assert welch([2.0] * 5, [2.0, 2.5, 3.0]).df == pytest.approx(2)
+
+
+def crossed_runs(
+    rng: np.random.Generator, a: float, b: float, e: float, runs: int, items: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two arms without a difference: SDs of runs, of what items do to the difference, and of both;
+    items are shared, and what they have in common does not matter."""
+    common = rng.normal(0, 3.0, items)
+    arms = []
+    for share in (0.0, 1.0):
+        per_run, both = rng.normal(0, a, (runs, 1)), rng.normal(0, e, (runs, items))
+        arms.append(common + share * rng.normal(0, b, items) + per_run + both)
+    return arms[0], arms[1]
+
+
+@pytest.mark.parametrize(("a", "b", "e"), [(1, 0, 1), (0.3, 1, 1), (0.1, 0.1, 1), (0, 1, 0.5)])
+def test_the_errors_of_runs_and_items_add_up(a: float, b: float, e: float) -> None:
+    rng = np.random.default_rng(7)
+    found = [
+        crossed_welch(*([arm] for arm in crossed_runs(rng, a, b, e, 5, 40))) for _ in range(1_500)
+    ]
+    truth = 2 * a**2 / 5 + b**2 / 40 + 2 * e**2 / (5 * 40)
+    assert np.mean([one.standard_error**2 for one in found]) == pytest.approx(truth, rel=0.15)
+    assert np.var([one.mean for one in found]) == pytest.approx(truth, rel=0.15)
+    wrong = np.mean([one.p_value() <= 0.05 for one in found])
+    assert wrong <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1_500)
+
+
+def test_without_a_choice_of_items_it_is_welchs_t() -> None:
+    rng = np.random.default_rng(8)
+    first, second = (rng.normal(0, 1, (n, 1)) + np.zeros((n, 30)) for n in (5, 8))
+    crossed, plain = crossed_welch([first], [second]), welch(first.mean(1), second.mean(1))
+    assert crossed.item_error == 0 and crossed.p_value() == pytest.approx(plain.p_value())
+    assert crossed.detectable(power=0.8, alpha=0.05) == pytest.approx(
+        plain.detectable(power=0.8, alpha=0.05), rel=0.05
+    )
+    needed = crossed.pairs_needed(1.5, power=0.8, alpha=0.05)
+    assert needed == pytest.approx(plain.pairs_needed(1.5, power=0.8, alpha=0.05), abs=1)
+    with pytest.raises(StatisticsError, match="items"):
+        crossed_welch([first], [second[:, 1:]])

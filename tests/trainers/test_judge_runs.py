@@ -1,0 +1,484 @@
+"""`paribus judge`: published answers through the whole pipeline, error rates, and bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import paribus
+from paribus.analysis import analyse
+from paribus.cli import main
+from paribus.decision import Verdict, Verdicts
+from paribus.errors import ParibusError
+from paribus.statistics import holm, welch
+from paribus.study import load_study
+from paribus.trainers import register
+from paribus.trainers.judging import exploratory, judged, table_runs
+from paribus.verification import verify
+
+# R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
+DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+DRUG_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+CROSS = [23.5, 12, 21, 22, 19.125, 21.5, 22.125, 20.375, 18.25, 21.625, 23.25, 21, 22.125, 23, 12]
+SELF = [17.375, 20.375, 20, 20, 18.375, 18.625, 18.625, 15.25, 16.5, 18, 16.25, 18, 12.75, 15.5, 18]
+# Of the article on Welch's t-test in the English Wikipedia.
+SMALL = [19.8, 20.4, 19.6, 17.8, 18.5, 18.9, 18.3, 18.9, 19.5, 22.0]
+LARGE = [28.2, 26.6, 20.1, 23.3, 25.2, 22.1, 17.7, 27.6, 20.6, 13.7, 23.2, 17.5, 20.6, 18.0]
+LARGE += [23.9, 21.6, 24.3, 20.4, 24.0, 13.2]
+
+
+def table(**arms: Sequence[float]) -> dict[str, list[Any]]:
+    """A table with the columns variant, seed and loss."""
+    return {
+        "variant": [arm for arm, values in arms.items() for _ in values],
+        "seed": [seed for values in arms.values() for seed in range(1, len(values) + 1)],
+        "loss": [value for values in arms.values() for value in values],
+    }
+
+
+def judge(data: Any, **options: Any) -> Verdicts:
+    about = {"arm": "variant", "score": "loss", "baseline": "base", "margin": 0.02}
+    return paribus.judge(data, **about | options)
+
+
+def write(path: Path, data: dict[str, list[Any]]) -> Path:
+    rows = zip(*data.values(), strict=True)
+    lines = [",".join(data), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def drawn(n: int, shifts: dict[str, float], seed: int = 0, sd: float = 0.01) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return table(**{arm: (3.2 + by + rng.normal(0, sd, n)).tolist() for arm, by in shifts.items()})
+
+
+def test_sleep_is_rs_to_all_printed_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # t.test(extra ~ group, data = sleep): group 1 minus group 2.
+    file = write(tmp_path / "sleep.csv", table(one=DRUG_1, two=DRUG_2))
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "two", "--margin", "1"]
+    assert main(["judge", str(file), *options, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["verdicts"][0]
+    assert said["p"] == pytest.approx(0.07939, abs=5e-6)
+    assert (said["low"], said["high"]) == pytest.approx((-3.3654832, 0.2054832), abs=5e-8)
+    assert said["word"] == "UNRESOLVED" and said["n"] == 10
+    contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].unpaired
+    assert contrast is not None
+    assert (contrast.t, contrast.df) == pytest.approx((-1.8608, 17.776), abs=5e-4)
+
+
+def test_maize_is_fishers_paired() -> None:
+    # R: t.test(cross, self, paired = TRUE): t = 2.148, df = 14, p-value = 0.0497.
+    verdicts = judge(
+        table(cross=CROSS, self=SELF), baseline="self", better="higher", pair=True, margin=1.0
+    )
+    contrast = verdicts.analysis.contrasts[0].paired
+    assert contrast is not None and contrast.df == 14
+    assert contrast.t == pytest.approx(2.148, abs=5e-4)
+    assert verdicts[0].p == pytest.approx(0.0497, abs=5e-5)
+    assert verdicts[0].word == "BETTER"
+
+
+def test_welchs_example_has_arms_of_two_sizes() -> None:
+    verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
+    contrast = verdicts.analysis.contrasts[0].unpaired
+    assert contrast is not None and (contrast.n_baseline, contrast.n_treatment) == (20, 10)
+    assert contrast.t == pytest.approx(-2.22, abs=5e-3)
+    assert contrast.df == pytest.approx(24.5, abs=5e-2)
+    assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
+
+
+def test_several_arms_are_one_family() -> None:
+    data = drawn(6, {"base": 0.0, "a": -0.02, "b": -0.01, "c": 0.0})
+    verdicts = judge(data)
+    by_arm = {arm: np.array(data["loss"])[np.array(data["variant"]) == arm] for arm in "abc"}
+    base = np.array(data["loss"])[np.array(data["variant"]) == "base"]
+    alone = [welch(base, by_arm[arm]).p_value() for arm in "abc"]
+    assert [one.p for one in verdicts] == pytest.approx(alone)
+    assert [one.adjusted_p for one in verdicts] == pytest.approx(holm(alone).tolist())
+
+
+def frames() -> dict[str, Callable[[dict[str, list[Any]]], Any]]:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    return {"pandas": pandas.DataFrame, "polars": polars.DataFrame, "arrow": pa.table}
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_tables_of_every_kind_give_the_same(kind: str) -> None:
+    if kind != "arrow":
+        pytest.importorskip(kind)
+    made = {"pandas": "pandas", "polars": "polars"}.get(kind)
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    frame = __import__(made).DataFrame(data) if made else pa.table(data)
+    found, expected = judge(frame), judge(data)
+    assert found[0].p == expected[0].p and found[0].word == "BETTER"
+    assert "BETTER" in found._repr_html_()
+
+
+def test_the_first_words_and_no_tick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
+    page = tmp_path / "page.html"
+    assert main(["judge", str(file), *options, "--page", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Exploratory: ") and "controls: not recorded" in out
+    assert "at the same seed" not in out
+    text = page.read_text()
+    assert "not proven" in text and "✓" not in text and "at the same seed" not in text
+    assert main(["judge", str(file), *options, "--markdown", "--exit-verdict"]) == 0
+    assert "| **BETTER**" in capsys.readouterr().out
+    worse = [*options[:5], "new", *options[6:]]
+    assert main(["judge", str(file), *worse, "--exit-verdict"]) == 11
+    # Nothing is left behind, here or where folders are thrown away.
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "runs.csv"]
+
+
+def test_names_of_arms_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = drawn(5, {"base": 0.0, "<img src=x>|[a](b)`": -0.03})
+    file = write(tmp_path / "runs.csv", data)
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
+    assert main(["judge", str(file), *options, "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "\\<img src=x\\>\\|\\[a\\](b)\\`" in out
+    page = tmp_path / "page.html"
+    assert main(["judge", str(file), *options, "--page", str(page)]) == 0
+    assert "<img src=x>" not in page.read_text()
+
+
+STUDY = """
+name = "registered"
+trainer = "runs"
+baseline = "base"
+seeds = [1, 2, 3, 4, 5]
+endpoints = [{ metric = "loss", primary = true, margin = 0.02 }]
+[runs]
+paths = ["runs.csv"]
+arm = "variant"
+seed = "seed"
+[runs.scores.loss]
+better = "lower"
+[arms.base]
+[arms.new]
+"""
+
+
+def test_a_study_that_was_registered_before_is_not_exploratory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    results = tmp_path / "results"
+    register(load_study(path), results)
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(file, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    out = capsys.readouterr().out
+    assert "xploratory" not in out and "BETTER  new" in out
+    assert verify(results).findings == ()
+    # Its folder is judged again without the files.
+    file.unlink()
+    assert main(["judge", "--study", str(results)]) == 0
+    assert capsys.readouterr().out == out
+    analysis = analyse(paribus.load_results(results))
+    assert analysis.runs is not None and analysis.runs.exploratory == ""
+
+
+@pytest.mark.parametrize("how", ["never", "after"])
+def test_a_registration_after_the_runs_is_exploratory(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    os.utime(file, (1e9, 1e9))
+    if how == "after":
+        register(load_study(path), results)
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert capsys.readouterr().out.startswith("Exploratory: ")
+
+
+def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    write(tmp_path / "runs.csv", table(base=[3.21, 3.22, 3.2, 3.19, 3.2], new=[3.1, 3.12]))
+    with pytest.raises(ParibusError, match="3 of 10 runs are not there"):
+        paribus.run(load_study(path), tmp_path / "results")
+
+
+def test_what_is_kept_agrees_with_itself(tmp_path: Path) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03}) | {}
+    data["loss"][7] = math.nan
+    file = write(tmp_path / "runs.csv", data)
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
+    assert main(["judge", str(file), *options, "--results", str(tmp_path / "kept")]) == 0
+    assert verify(tmp_path / "kept").findings == ()
+    assert main(["report", str(tmp_path / "kept"), "--no-paper"]) == 0
+
+
+def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
+    data = drawn(7, {"base": 0.0, "new": -0.05})
+    for place in (7, 8):
+        data["loss"][place] = math.nan  # two runs of the arm
+    first = judge(data)[0]
+    assert first.word == "UNRESOLVED"  # those that survived show it at its best
+    assert "2 of 7 runs against 0 of 7" in first.sentence
+    without = judge(data, crashed="exclude")[0]
+    assert without.word == "BETTER" and "2 of new" in without.sentence
+    everyone = drawn(6, {"base": 0.0, "new": -0.05})
+    everyone["loss"][6:] = [math.inf] * 6
+    assert judge(everyone)[0].word == "WORSE"
+
+
+def test_few_runs_are_described_and_that_is_said_first() -> None:
+    one = judge(table(base=[3.2], new=[3.1]))[0]
+    assert one.word == "DESCRIPTIVE" and one.p is None
+    assert one.cautions[0].code == "described" and "-0.1" in one.cautions[0].text
+    four = judge(table(base=[3.2, 3.21, 3.19, 3.2], new=[2.1, 2.11, 2.09, 2.1]))[0]
+    assert four.word == "DESCRIPTIVE" and four.p is None and four.effect == pytest.approx(-1.1)
+    odd = judge(table(base=[3.2, 3.21, 3.19, 3.2, 3.22, 3.18], new=[3.1, 3.11, 3.12, 3.13]))[0]
+    assert odd.word == "DESCRIPTIVE" and odd.cautions[0].code == "described"
+
+
+def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested() -> None:
+    data = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1234] * 5)
+    said = judge(data)[0]
+    assert said.word == "UNRESOLVED" and said.p is None and "ignore its seed" in said.sentence
+    # A score that is coarse says so; a whole number is no surprise.
+    assert judge(data, resolution=0.1)[0].word == "BETTER"
+    whole = table(base=[3, 4, 3, 5, 4], new=[2] * 5)
+    assert judge(whole)[0].p is not None
+
+
+def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
+    rng = np.random.default_rng(3)
+    alike = table(
+        base=(3 + rng.normal(0, 1e-3, 8)).tolist(), new=(3 + rng.normal(0, 1e-3, 8)).tolist()
+    )
+    assert judge(alike)[0].word == "SAME"
+    without = judge(alike, margin=None)[0]
+    assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
+
+
+def test_more_scores_stand_beside_the_first() -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03})
+    data["accuracy"] = np.random.default_rng(1).normal(0.5, 0.02, 12).tolist()
+    verdicts = judge(data, score=["loss", "accuracy"])
+    assert [one.metric for one in verdicts] == ["loss"]
+    second = verdicts.analysis.contrast("new", "accuracy")
+    assert not second.primary and second.p is not None and second.declared.better == "higher"
+
+
+def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
+    rng = np.random.default_rng(5)
+    for arm, speed in (("base", 1.0), ("new", 2.0)):
+        for seed in range(6):
+            noise = rng.normal(0, 0.01)
+            for step in range(0, 1001, 50):
+                rows["variant"].append(arm)
+                rows["seed"].append(seed)
+                rows["step"].append(step)
+                rows["loss"].append(4 - speed * step / 1000 + noise)
+    verdicts = judge(rows, seed="seed", step="step", target=3.5)
+    told = verdicts.analysis.contrast("new", "steps_to_target")
+    assert told.decided is not None and told.decided.mean == pytest.approx(-250, abs=15)
+    # What the baseline never reaches is at least the budget: nothing is shown to be equal.
+    never = judge(rows, seed="seed", step="step", target=2.5).analysis
+    assert never.contrast("new", "steps_to_target").censored == (0, 6)
+    at = judge(rows, seed="seed", step="step", at_step=500)
+    assert at[0].effect == pytest.approx(-0.5, abs=0.02)
+
+
+def test_time_stands_beside_the_effect() -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03})
+    data["train_seconds"] = [100.0] * 6 + [110.0] * 6
+    assert any("speed" in line and "-9.1" in line for line in judge(data)[0].tie_breaks)
+
+
+def test_pairs_take_out_what_a_seed_has_in_common() -> None:
+    rng = np.random.default_rng(2)
+    common = rng.normal(0, 0.2, 8)
+    data = table(base=(3 + common).tolist(), new=(2.97 + common + rng.normal(0, 0.01, 8)).tolist())
+    assert judge(data)[0].word == "UNRESOLVED"
+    paired = judge(data, pair=True)[0]
+    assert paired.word == "BETTER"
+    assert any(one.code == "pairs_assumed" for one in paired.cautions)
+    # A pair that is not whole is left out by name.
+    lacking = {name: values[:-1] for name, values in data.items()}
+    told = judge(lacking, pair=True)
+    assert told[0].n == 7 and [(out.seed, out.why) for out in told.analysis.left_out] == [
+        (8, "new has no run of it")
+    ]
+
+
+BAD = {
+    "no such column": ({"arm": "variants"}, {}, "did you mean 'variant'"),
+    "no such score": ({"score": "losss"}, {}, "did you mean 'loss'"),
+    "unknown baseline": ({"baseline": "bas"}, {}, "did you mean 'base'"),
+    "no baseline": ({"baseline": None}, {}, "no baseline is named"),
+    "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
+    "two names": (
+        {},
+        {"variant": ["base"] * 5 + ["new"] * 4 + ["New "]},
+        "differ in case or space",
+    ),
+    "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs of seed 4"),
+    "one arm": ({}, {"variant": ["base"] * 10}, "all 10 runs are of one arm"),
+    "no arm": ({}, {"variant": ["base"] * 9 + [""]}, "names the arm"),
+    "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is no number"),
+    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "no whole number"),
+    "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
+    "two units": ({}, {"unit": ["bits"] * 5 + ["nats"] * 5}, "not evaluated alike"),
+    "margin": ({"margin": -0.1}, {}, "greater than 0"),
+    "test": ({"test": "z"}, {}, "inference.test"),
+    "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "did not crash"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(name: str) -> None:
+    options, columns, says = BAD[name]
+    data = drawn(5, {"base": 0.0, "new": -0.03}) | columns
+    if name == "words":
+        data["loss"] = list(map(str, data["loss"]))
+    with pytest.raises(ParibusError) as told:
+        judge(data, **options)
+    assert says in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("judge",),
+        ("judge", "absent.csv", "--score", "loss"),
+        ("judge", "runs.csv"),
+        ("judge", "runs.csv", "--score", "loss", "--json", "--markdown"),
+        ("judge", "runs.csv", "--score", "loss", "--arm", "a", "--arm-from", "folder"),
+        ("judge", "new=runs.csv", "runs.csv", "--score", "loss"),
+        ("judge", "runs.csv", "--score", "loss", "--rule", "track3"),
+        ("judge", "--study", "quickstart"),
+    ],
+    ids=" ".join,
+)
+def test_bad_commands_are_one_line_and_leave_nothing(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    assert main(list(words)) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and said.out == ""
+    assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
+
+
+def test_labelled_patterns_name_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arm, shift in (("old", 0.0), ("new", -0.03)):
+        (tmp_path / arm).mkdir()
+        for seed in range(5):
+            value = 3.2 + shift + 0.001 * seed
+            (tmp_path / arm / f"{seed}.csv").write_text(f"step,loss\n1,{value}\n")
+    paths = [f"{arm}={tmp_path}/{arm}/*.csv" for arm in ("old", "new")]
+    options = ["--score", "loss", "--baseline", "old", "--margin", "0.01"]
+    assert main(["judge", *paths, *options]) == 0
+    assert "BETTER  new" in capsys.readouterr().out
+    folders = [f"{tmp_path}/{arm}/*.csv" for arm in ("old", "new")]
+    assert main(["judge", *folders, "--arm-from", "folder", *options]) == 0
+    assert "BETTER  new" in capsys.readouterr().out
+
+
+def test_published_rules_answer_beside_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table(
+        base=[3.281, 3.2805, 3.2815, 3.2812, 3.2808], new=[3.2765, 3.277, 3.2762, 3.2771, 3.2768]
+    )
+    data["val_loss"] = data.pop("loss")
+    file = write(tmp_path / "runs.csv", data)
+    options = ["--arm", "variant", "--baseline", "base", "--margin", "0.001"]
+    assert main(["judge", str(file), *options, "--rule", "modded-nanogpt-track3"]) == 0
+    out = capsys.readouterr().out
+    assert "BETTER  new" in out
+    assert "modded-nanogpt-track3: new: supported" in out
+    assert "modded-nanogpt-track3: base: not supported" in out
+
+
+def false_claims(studies: int, *, pair: bool) -> tuple[int, int]:
+    """How many studies of nothing claim an effect of any of three arms, and of the first."""
+    rng = np.random.default_rng(20_261_125)
+    of_any = of_first = 0
+    for _ in range(studies):
+        shared = rng.normal(0, 0.01, 5)
+        arms = {
+            arm: 3 + (shared if pair else 0) + rng.normal(0, 0.01, 5) for arm in ("base", *"abc")
+        }
+        data = table(**{arm: values.tolist() for arm, values in arms.items()})
+        verdicts = judge(data, pair=pair, margin=1e-9)
+        words = {one.arm: one.word for one in verdicts}
+        of_any += any(word in ("BETTER", "WORSE") for word in words.values())
+        of_first += _p(verdicts[0]) <= 0.05
+    return of_any, of_first
+
+
+def _p(verdict: Verdict) -> float:
+    assert verdict.p is not None
+    return verdict.p
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", [False, True])
+def test_two_thousand_studies_of_nothing_err_at_the_nominal_rate(pair: bool) -> None:
+    studies = 2_000
+    of_any, of_first = false_claims(studies, pair=pair)
+    error = 4 * math.sqrt(0.05 * 0.95 / studies)
+    assert of_first / studies == pytest.approx(0.05, abs=error)
+    assert 0.02 < of_any / studies <= 0.05 + error
+
+
+def test_a_study_of_runs_is_read_without_its_files(tmp_path: Path) -> None:
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    reading = table_runs(data, paribus.trainers.judging.columns(["loss"], "variant", None))
+    study = exploratory(reading, scores=["loss"], margin=0.02, baseline="base")
+    with judged(study, reading, tmp_path / "kept") as results:
+        assert results.n_trials == 10
+    assert load_study(tmp_path / "kept" / "study.json").is_same(study)
+
+
+def test_claims_about_new_questions_have_the_error_of_both() -> None:
+    """Items are paired by their names, whatever order a run has them in."""
+    rng = np.random.default_rng(11)
+    hard = rng.normal(0, 1, 60)
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "doc": [], "loss": []}
+    for arm, shift in (("base", 0.0), ("new", -0.15)):
+        for seed in range(6):
+            off = rng.normal(0, 0.02)
+            for doc in rng.permutation(60):
+                rows["variant"].append(arm)
+                rows["seed"].append(seed)
+                rows["doc"].append(f"doc-{doc}")
+                rows["loss"].append(3 + hard[doc] + shift + off + rng.normal(0, 0.3))
+    these = judge(rows, item="doc", seed="seed")
+    assert these[0].word == "BETTER" and these.analysis.contrasts[0].items is None
+    new = judge(rows, item="doc", seed="seed", new_items=True)
+    contrast = new.analysis.contrasts[0]
+    assert contrast.items is not None and contrast.items_about == "60 items"
+    assert contrast.decided is not None and contrast.decided.test == "crossed_welch"
+    assert new[0].word == "BETTER" and "60 items" in new[0].sentence
+    paired = judge(rows, item="doc", seed="seed", new_items=True, pair=True)
+    assert paired.analysis.contrasts[0].items_about == "60 items"
+    lost = {name: values[1:] for name, values in rows.items()}
+    with pytest.raises(ParibusError, match="same items"):
+        judge(lost, item="doc", seed="seed", new_items=True)
