@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from paribus.engine.data import Dataset
 from paribus.engine.probes import shipped_probes
-from paribus.engine.training import COLUMNS, Trainer
+from paribus.engine.training import COLUMNS, Trainer, replicas
 from paribus.engine.training.prefetch import AHEAD
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -138,12 +139,12 @@ def poison_gradient(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def poison_loss(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = stack.replicas._losses  # type: ignore[attr-defined]
+    plain = replicas.losses_of
 
-    def poisoned(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def poisoned(*args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(x * torch.tensor([1.0, float("nan"), 1.0]) for x in plain(*args))
 
-    monkeypatch.setattr(stack.replicas, "_losses", poisoned)
+    monkeypatch.setattr(replicas, "losses_of", poisoned)
 
 
 @pytest.mark.parametrize("poison", [poison_weights, poison_gradient, poison_loss])

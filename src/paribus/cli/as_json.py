@@ -19,6 +19,7 @@ from paribus.migrations import stamped
 if TYPE_CHECKING:
     from paribus.analysis import Detectable, PlannedLooks
     from paribus.engine.execution.timing.estimate import Estimate
+    from paribus.engine.machine.on_paper import OnPaper
     from paribus.study import Study
     from paribus.trainers.cost import TrialCost
 
@@ -112,6 +113,19 @@ def plan(
         "detects": seen,
         "cost": _cost(cost),
         "looks": looks,
+    }
+
+
+def on_paper(study: Study, rows: Sequence[Detectable], paper: OnPaper) -> dict[str, Any]:
+    """Return what `plan` says of devices that are not here."""
+    seen = [asdict(row) | {"could_miss": row.could_miss} for row in rows]
+    return _named(study) | {
+        "seeds": len(study.seeds),
+        "power": study.inference.power,
+        "alpha": study.inference.alpha,
+        "family": study.family,
+        "detects": seen,
+        "on_paper": paper.record,
     }
 
 

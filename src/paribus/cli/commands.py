@@ -14,12 +14,15 @@ from paribus.cli.limits import Limits
 from paribus.cli.options import (
     HERE,
     PLAIN,
+    PLANNED,
     Answer,
     Eager,
     Folder,
     Json,
     Overrides,
+    Planned,
     ResultsPath,
+    Shrink,
     StackSize,
     StudyName,
     Trust,
@@ -107,14 +110,15 @@ def plan(
         Parameter(help="The SD of paired differences of the primary endpoint, if known."),
     ] = None,
     workers: Workers = None,
-    where: Where = HERE,
+    where: Planned = PLANNED,
     stack: StackSize = None,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Say the smallest change a study will see, and what it costs."""
-    loaded = _load(study, set_, trust, where)
+    where.require_used()
+    loaded = _load(study, set_, trust, None if where.on_paper else where)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import as_json, printed
     from paribus.results import load_results
@@ -124,6 +128,18 @@ def plan(
     rows = (
         detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
     )
+    if where.on_paper:
+        _require_stacked(loaded, "`paribus plan --device`")
+        from paribus.engine.machine.on_paper import UTILISATION, plan_on_paper
+
+        share = UTILISATION if where.utilisation is None else where.utilisation
+        about = {"count": where.count, "price": where.price}
+        paper = plan_on_paper(loaded, where.device, **about, utilisation=share)
+        if json:
+            as_json.give("plan", as_json.on_paper(loaded, rows, paper))
+            return
+        show(*printed.on_paper(loaded, rows, paper, study))
+        return
     _, cost = _cost(loaded, workers, where, stack)
     sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
     looks = planned_looks(loaded, max(sds, default=None))
@@ -159,13 +175,14 @@ def check(
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
+    shrink: Shrink = False,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Try one step of every arm; refuse whatever `run` would refuse."""
     import tempfile
 
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust, where, shrink=shrink)
     from paribus.cli import as_json, printed
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
@@ -240,10 +257,11 @@ def run(
     limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
+    shrink: Shrink = False,
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, decide, report; run it again to continue."""
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust, where, shrink=shrink)
     from paribus.cli import printed
     from paribus.results import extended
     from paribus.trainers import results_folder
@@ -505,7 +523,14 @@ def _require_stacked(study: Study, what: str) -> None:
     require_stacked(study, what)
 
 
-def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
+def _load(
+    name: str,
+    overrides: list[str] | None,
+    trust: bool,
+    where: Where | None,
+    *,
+    shrink: bool = False,
+) -> Study:
     """Return the study; its workers begin to import what they need, and this process after it.
 
     What is imported up here would be waited for before they begin: the rest is, in each verb.
@@ -520,6 +545,10 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
         where.warm_up()
     from paribus.decision import find_rule
 
+    if shrink:
+        from paribus.engine.execution.shrink import shrunk
+
+        loaded = shrunk(loaded)
     find_rule(loaded)  # a rule that is none is told at once
     return loaded
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
@@ -53,6 +53,14 @@ Eager = Annotated[
     Parameter(
         negative=(),
         help="Launch GPU kernels one by one: slower, for modules that read a tensor's value.",
+    ),
+]
+Shrink = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="The same study at a size that two cores finish in minutes, on text that stands in; "
+        "its results are no answer.",
     ),
 ]
 Trust = Annotated[
@@ -119,6 +127,41 @@ class Where:
 
 
 HERE = Where()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Planned(Where):
+    """The same of a plan, which may be of devices that are not here."""
+
+    device: Annotated[  # type: ignore[assignment]
+        Literal["auto", "cpu", "cuda", "mps", "a100", "h100", "h200", "b200"],
+        Parameter(
+            help="Measure on this device; a100, h100, h200 and b200 are planned on paper, wherever "
+            "this is asked."
+        ),
+    ] = "auto"
+    count: Annotated[int | None, Parameter(help="On paper: so many of these devices.")] = None
+    price: Annotated[float | None, Parameter(help="On paper: of a device for an hour.")] = None
+    utilisation: Annotated[
+        float | None, Parameter(help="On paper: the share of the device's peak; by default 0.4.")
+    ] = None
+
+    @property
+    def on_paper(self) -> bool:
+        """Whether the device is planned for, and not measured."""
+        return self.device not in get_args(Device)
+
+    def require_used(self) -> None:
+        """Raise ParibusError for an option of paper where a device is measured."""
+        for name in ("count", "price", "utilisation"):
+            if getattr(self, name) is not None and not self.on_paper:
+                raise ParibusError(
+                    f"--{name} is of a plan on paper; name its --device too, such as h100"
+                )
+
+
+PLANNED = Planned()
 console = Console(highlight=False, soft_wrap=False)
 
 

@@ -60,11 +60,12 @@ if TYPE_CHECKING:
     from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.execution.timing.bench import Bench
     from paribus.engine.execution.timing.estimate import Estimate
+    from paribus.engine.machine.on_paper import Memory, OnPaper
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 COLUMNS = ("word", "arm", "change")  # of the card
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
 
 Parts = Iterator[RenderableType]
@@ -670,6 +671,69 @@ def _budget(estimated: Estimate, arm: str) -> str:
         f"{estimated.iterations[arm]:,} iterations, {tokens:,} tokens, {tokens * each:,.0f} bytes "
         f"({each:.3g} a token)"
     )
+
+
+def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -> Parts:
+    """Yield what a study takes on devices that are not here, by formulas, and what it will see.
+    `named` is what the user called it."""
+    metrics = {
+        name: Metric(name, name.replace("_", " ").replace("/", ", "), "", "neither", "evaluation")
+        for name in study.metrics
+    }
+    yield from smallest_change(study, rows, metrics, named)
+    base = paper.arms[study.baseline]
+    each = numbers.plural(paper.devices_per_trial, "device")
+    told = {
+        "parameters": f"{base.parameters:,}",
+        "vocabulary": f"{paper.vocabulary:,}"
+        + (" (assumed, GPT-2's: its text or tokenizer tells)" if paper.assumed else ""),
+        "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
+        "tokens in all": f"{paper.tokens:,}",
+        "FLOPs per token (6 N + 12 L D T)": f"{base.flops / base.tokens:.4g}",
+        "FLOPs per trial": f"{base.flops:.4g}",
+        "FLOPs in all": f"{paper.flops:.4g}",
+        "peak of a device": f"{paper.peak_flops / 1e12:,.4g} TFLOP/s",
+        "utilisation, as stated": f"{paper.utilisation:.0%}",
+        "GPU-hours per trial": f"{base.device_hours:,.1f}",
+        "GPU-hours in all": f"{paper.device_hours:,.0f}",
+        f"from beginning to end, {paper.count} devices": f"{paper.hours / 24:,.1f} days",
+    }
+    if paper.cost is not None:
+        told[f"cost, at {paper.price:g} an hour"] = f"{paper.cost:,.0f}"
+    trials = f"{paper.trials} trials"
+    if paper.tuning_trials:
+        trials += f", {paper.tuning_trials} that tune before them"
+    yield _values(f"{trials}, on {paper.card.title}, {each} a trial", told)
+    yield _paper_memory(paper, paper.fullest)
+    if not paper.fits:
+        more = "more resources.devices_per_trial, a smaller training.micro_batch"
+        more += "" if paper.checkpointing else ", resources.checkpoint_activations"
+        yield warning(
+            f"{paper.fullest.total / GIB:.1f} GiB do not fit into {paper.card.title} "
+            f"({paper.card.memory_bytes / GIB:.0f} GiB, of which a tenth is left alone); state "
+            f"{more}"
+        )
+    disk = {
+        "tokens of the text": paper.text_bytes,
+        "checkpoints at once, two a trial": paper.checkpoint_bytes,
+        "weights that are kept": paper.weights_bytes,
+        "in all": paper.disk_bytes,
+    }
+    yield _values("disk", {name: f"{size / GIB:,.1f} GiB" for name, size in disk.items()})
+    yield dim(
+        "Counted, not measured: evaluation, tasks and failures come on top, and the utilisation is "
+        "an assumption until somebody has measured it (docs/how-to/large.md)."
+    )
+
+
+def _paper_memory(paper: OnPaper, memory: Memory) -> Table:
+    """Return what the fullest device of a trial holds at most, part by part."""
+    told = {
+        name: f"{size / GIB:,.2f} GiB"
+        for name, size in (memory.parts | {"all": memory.total}).items()
+    }
+    how = ", activations computed again" if paper.checkpointing else ""
+    return _values(f"memory of a device, at most{how}", told)
 
 
 def study(study: Study, estimated: Estimate | TrialCost, *, every: bool = False) -> Parts:

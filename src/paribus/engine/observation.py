@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from paribus.drawing import PART, Drawing
-from paribus.engine.rows import Rows
+from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError
@@ -20,6 +21,49 @@ from paribus.metric import Better, Metric
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
+
+
+class Alone:
+    """One device that sees all of a step: there is nobody to ask.
+
+    Of a replica over many devices, `Ranks` has the same: each sees its rows of a batch and its part
+    of every parameter, and all of them ask at the same places.
+    """
+
+    size = 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sums of `values` over all devices."""
+        return values
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the means of `values`, each of which is of as many numbers on every device."""
+        return values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of each of `values` over all devices."""
+        return values
+
+    def together(self, values: Tensor, dim: int) -> Tensor:
+        """Join what every device has along `dim`: small values alone."""
+        return values
+
+
+class Over(Protocol):
+    """The devices that a step is of: `Alone`, or `Ranks`."""
+
+    @property
+    def size(self) -> int:
+        """Return how many they are."""
+        ...
+
+    def sum(self, values: Tensor, /) -> Tensor: ...
+    def mean(self, values: Tensor, /) -> Tensor: ...
+    def largest(self, values: Tensor, /) -> Tensor: ...
+    def together(self, values: Tensor, dim: int, /) -> Tensor: ...
+
+
+ALONE = Alone()
 
 
 @dataclass(frozen=True)
@@ -39,6 +83,8 @@ class StepView:
             AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
         corrections: {slot: {parameter name: number}}, what the optimizer divides it by, if by
             anything.
+        over: the devices that see parts of it, where one model is trained over many: tokens and
+            outputs are then of one's rows, and weights, gradients, updates and slots its part.
     """
 
     setting: Setting
@@ -46,11 +92,12 @@ class StepView:
     tokens: Tensor
     token_classes: Tensor
     outputs: Mapping[str, Tensor]
-    weights: Rows
-    gradients: Rows
-    updates: Rows
-    slots: Mapping[str, Rows]
+    weights: Weights
+    gradients: Weights
+    updates: Weights
+    slots: Mapping[str, Weights]
     corrections: Mapping[str, Mapping[str, float]]
+    over: Over = ALONE
 
     @property
     def block_inputs(self) -> list[Tensor]:

@@ -22,7 +22,8 @@ Environment = Mapping[str, Any]
 WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
 KERNELS = ("kernels", "attention")  # the first compiled kernel was attention alone
 ROUNDING = ("processor", "threads", "instructions", *KERNELS)
-ONCE = {"kernels": "torch", "attention": "torch"}  # what a record without a word of it means
+# What a record without a word of it means.
+ONCE = {"kernels": "torch", "attention": "torch", "ranks": "one device"}
 # What must be equal for a trial to give the same bits again; all of it is recorded since schema 1.
 SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threads", "kernels")
 
@@ -53,7 +54,7 @@ def differences(
     for name, effect, here, there in package_differences(_packages(own), _packages(other)):
         note(name, rounds if effect == "not proven" else effect, here, there)
     note("Python", "declared", own.get("python"), other.get("python"))
-    for name in (*ROUNDING, *(("stack",) if pair else ())):
+    for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
         here, there = (one.get(name, ONCE.get(name)) for one in (own, other))
         if UNRECORDED not in (here, there):
             note(name, rounds, here, there)

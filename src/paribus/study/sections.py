@@ -17,6 +17,7 @@ from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, 
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
 Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
+MOST_DEVICES = 1_024  # of one trial
 HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out text
 
 
@@ -153,6 +154,28 @@ class Decision(Spec):
         if isinstance(table, dict) and table.get("rule") == GATE:
             return GATE_BUDGETS | table
         return table
+
+
+class Resources(Spec):
+    """What a trial is trained on. It decides how fast, and last bits: not what the study asks, so
+    that it is no part of its digest. Every trial's record has it, and it is a control."""
+
+    devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
+    """One model over so many devices of one machine, a process each (FSDP2): for models that one
+    device does not hold. 1 is the same with one. None trains whole trials side by side on a
+    device."""
+    checkpoint_activations: bool = False
+    """Of a trial over devices: keep what enters a block alone, and compute the rest again in the
+    backward pass: less memory, and a third more operations (Chen et al. 2016)."""
+
+    @model_validator(mode="after")
+    def _checkpoints_are_of_shards(self) -> Self:
+        if self.checkpoint_activations and self.devices_per_trial is None:
+            raise ValueError(
+                "checkpoint_activations = true is of a trial over devices; state "
+                "devices_per_trial too, such as 1"
+            )
+        return self
 
 
 class Hypothesis(Spec):

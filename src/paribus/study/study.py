@@ -35,6 +35,7 @@ from paribus.study.sections import (
     Endpoint,
     Hypothesis,
     Inference,
+    Resources,
     Stability,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
@@ -43,6 +44,8 @@ from paribus.study.tuning import CHOICES, MOST_WHOLE, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
+# What a trial is trained on, which no trial's question is about: recorded trial by trial.
+RESOURCES = "resources"
 
 ANY = "*"
 # Tables whose keys are not fields: an arm's dotted overrides, and what is tuned.
@@ -169,6 +172,7 @@ class Study(Shown, Spec):
     """What is expected, and which verdicts would support or contradict it."""
     tuning: Tuning | None = None
     claims: Claims | None = None
+    resources: Resources = Resources()
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -273,6 +277,15 @@ class Study(Shown, Spec):
             why = why_no_tuning(*about, anew=self.tunes_anew)
             if why:
                 raise ParibusError(why)
+        return self
+
+    @model_validator(mode="after")
+    def _resources_are_ours_to_give(self) -> Self:
+        if self.resources != Resources() and self.trainer != STACKED:
+            raise ParibusError(
+                f"[resources] is of the trainer '{STACKED}', and this study's is '{self.trainer}'; "
+                "what that one takes is in its own section"
+            )
         return self
 
     @model_validator(mode="after")
@@ -482,9 +495,10 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without the words that only describe it, without what its tuning chose,
-    which follows from the plan and its trials, and without what it was registered in spite of."""
-    kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
+    """Return a dumped study without the words that only describe it, without what its trials are
+    trained on, without what its tuning chose, which follows from the plan and its trials, and
+    without what it was registered in spite of."""
+    kept = {key: value for key, value in dump.items() if key not in {*DESCRIPTIVE, RESOURCES}}
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):

@@ -10,8 +10,7 @@ from torch import nn
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD, templates
-
-from .standins import MOON
+from paribus.engine.evaluation.harness.standins import MOON
 
 SEQ_LEN = 256
 

@@ -32,6 +32,8 @@ class Crew(Protocol):
         n_trials: int,
         tried: Tried,
         n_jobs: int = 1,
+        *,
+        briefly: bool = False,
     ) -> tuple[Study, list[list[Trial]]]:
         """Try a step of every arm and register the study; see `paribus.engine.execution.start`."""
         ...
@@ -69,10 +71,12 @@ class PoolCrew:
         n_trials: int,
         tried: Tried,
         n_jobs: int = 1,
+        *,
+        briefly: bool = False,
     ) -> tuple[Study, list[list[Trial]]]:
         """Start workers, try a step of every arm and register the study."""
         given = (self.pool, folder, study, datasets, self._workers, self._stack, n_trials, tried)
-        return start(*given, n_jobs)
+        return start(*given, n_jobs, briefly=briefly)
 
     def retrain(self, study: Study, folder: ResultsFolder, say: Say) -> None:
         """Train again what is registered to be."""

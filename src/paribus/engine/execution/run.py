@@ -17,7 +17,7 @@ from paribus.engine.execution.crew import Crew, PoolCrew
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
 from paribus.engine.execution.jobs.crew import JobCrew
 from paribus.engine.execution.jobs.entry import entered, note_backend
-from paribus.engine.execution.start import Tried, as_registered, described, read_data
+from paribus.engine.execution.start import Tried, as_registered, described, read_data, tried_alone
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
 from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
@@ -237,8 +237,9 @@ def _register(
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with replace(options, stack=None).crew(study, folder, held) as crew:
-        return crew.start(folder, study, datasets, n_tried, options.tried)[0]
+    alone = tried_alone(study, datasets, options.device)
+    with replace(options, stack=None).crew(alone, folder, held) as crew:
+        return crew.start(folder, study, datasets, n_tried, options.tried, briefly=True)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:

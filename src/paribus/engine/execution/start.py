@@ -21,12 +21,16 @@ from paribus.engine.execution.trial.stacks import (
 from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
 from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Device, is_surely_cpu
+from paribus.engine.machine.on_paper import is_large
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, registration, settle
 from paribus.study import Study, require_trust, step_code, with_choice
+from paribus.study.sections import Resources
 
+DRY_ROWS = 2  # of a step that is tried
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
 
@@ -41,16 +45,24 @@ def start(
     n_trials: int,
     tried: Tried,
     n_jobs: int = 1,
+    *,
+    briefly: bool = False,
 ) -> tuple[Study, list[list[Trial]]]:
     """Start the workers for `n_trials`, try a step of every arm, and register the study.
 
     `n_jobs` is on how many machines like this one they will be trained side by side. Models that
-    `tried` has are not tried again; those that are now, are added to it.
+    `tried` has are not tried again; those that are now, are added to it. Where nothing is trained
+    after it (`briefly`), models that a step here takes minutes with are tried by their shapes.
 
     Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
     before anything is written, and before anything is warned of.
     """
     warnings: list[str] = []
+    if study.resources.devices_per_trial is not None and stack not in (None, 1):
+        raise ParibusError(
+            f"--stack {stack} trains trials side by side, and resources.devices_per_trial = "
+            f"{study.resources.devices_per_trial} one over devices; leave one out"
+        )
     if not folder.exists:
         require_reachable(study)
     first = pool.start()
@@ -66,7 +78,8 @@ def start(
             warnings += device_warnings(study, ready)
             pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
-            warnings += _check(pool, study, max(map(len, stacks)), tried)
+            large = large_arms(study, datasets) if briefly and ready.device == "cpu" else set()
+            warnings += _check(pool, study, max(map(len, stacks)), tried, large)
             stacks, smaller = _fitting(pool, study, size, sharing, recorded)
             warnings += smaller
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
@@ -84,7 +97,26 @@ def start(
     return study, stacks
 
 
-def _check(pool: Pool, study: Study, size: int, tried: Tried) -> list[str]:
+def large_arms(study: Study, datasets: dict[Data, Dataset]) -> set[str]:
+    """Return the arms with which a dry run on a CPU would take minutes."""
+    rows = DRY_ROWS * (study.resources.devices_per_trial or 1)
+    settings = {arm: study.setting(arm) for arm in study.arms}
+    return {
+        arm
+        for arm, setting in settings.items()
+        if is_large(setting, datasets[setting.data].vocab_size, rows)
+    }
+
+
+def tried_alone(study: Study, datasets: dict[Data, Dataset], device: Device) -> Study:
+    """Return `study` as one process tries it: of a large model over devices that are not here,
+    shapes are all there is to try, and no ranks are started for it."""
+    if is_surely_cpu(device) and large_arms(study, datasets):
+        return study.model_copy(update={"resources": Resources()})
+    return study
+
+
+def _check(pool: Pool, study: Study, size: int, tried: Tried, large: set[str]) -> list[str]:
     """Try some steps of every arm, the workers sharing the arms; returns what to warn of.
 
     Arms that could share a stack run the same code, and are tried as one: a grid of learning rates
@@ -105,9 +137,11 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> list[str]:
     for key, arm in todo.items():
         if key not in tried:
             parts[arm] = ("whole",) if step_code(study, arm) else ("steps", "reading")
+            if arm in large:
+                parts[arm] = ("shapes",)
     tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
     pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
-    tried.update(todo)
+    tried.update(key for key, arm in todo.items() if arm not in large)
     return warnings
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
 from paribus.study import Study
+
+if TYPE_CHECKING:
+    from paribus.engine.training.ranks import Ranks
 
 
 def build_stack(
@@ -22,8 +26,10 @@ def build_stack(
     *,
     strict: bool = True,
     graphs: bool = True,
+    ranks: Ranks | None = None,
 ) -> Trainer:
-    """Return a stack as every trial has it: the study's probes and own modules."""
+    """Return a stack as every trial has it: the study's probes and own modules; with `ranks`, one
+    trial over their devices."""
     return Trainer(
         setting,
         seeds,
@@ -33,4 +39,6 @@ def build_stack(
         probes=study_probes(study),
         strict=strict,
         graphs=graphs,
+        ranks=ranks,
+        checkpointing=study.resources.checkpoint_activations,
     )

@@ -217,10 +217,11 @@ def _activated_back(kept_map: Any, kept: Any, dy: Tensor) -> tuple[Any, ...]:
     if not kept_map.is_ours:
         dh, *of_map = _Linear.backward(kept_map, dy)[:3]
         return _Activation.backward(kept, dh)[0], *of_map
-    dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
+    h_NK, weight_MK = kept_map.saved_tensors
+    dy_NM = gradient_rows(h_NK, dy)
     (slope,) = kept.saved_tensors
     dx_NM = linear_maps.activated_back(dy_NM, weight_MK, rows(slope, slope.dtype))
-    return dx_NM.view(slope.shape), *of_weight_and_bias(kept_map, dy_NM)
+    return dx_NM.view(slope.shape), *of_weight_and_bias(kept_map, h_NK, dy_NM)
 
 
 def _normed_back(
@@ -238,6 +239,7 @@ def _normed_back(
         return dx, dx.to(dy.dtype), of_map, of_norm
     x, gain, stats_N2 = kept.saved_tensors
     norm = OfNorm(x, gain, stats_N2, kept.centred, kept.has_bias)
-    dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
+    h_NK, weight_MK = kept_map.saved_tensors
+    dy_NM = gradient_rows(h_NK, dy)
     dx, lower, *of_norm = linear_maps.normed_back(dy_NM, weight_MK, norm, dx, replaces=replaces)
-    return dx, lower, list(of_weight_and_bias(kept_map, dy_NM)), of_norm
+    return dx, lower, list(of_weight_and_bias(kept_map, h_NK, dy_NM)), of_norm

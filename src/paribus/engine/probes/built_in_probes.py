@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paribus.drawing import Drawing
 from paribus.engine.model import visible
+from paribus.engine.observation import ALONE, Over
 from paribus.engine.probes import EVERY_BLOCK, LOGITS, StepView, probe
 from paribus.engine.probes.reduce import (
     CLASSES,
@@ -24,7 +25,7 @@ from paribus.engine.probes.reduce import (
     group_of,
     quantiles,
 )
-from paribus.engine.rows import Rows
+from paribus.engine.rows import Weights
 
 SPREAD = ("mean", *QUANTILES)
 QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
@@ -48,7 +49,8 @@ def attention_logits(step: StepView) -> Tensor:
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
     sizes = model.n_head, model.attention.window
-    return torch.stack([_largest(step.outputs[path], *sizes) for path in paths], dim=1)
+    each = torch.stack([_largest(step.outputs[path], *sizes) for path in paths], dim=1)
+    return step.over.largest(each)
 
 
 def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
@@ -99,7 +101,7 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
 def position_similarity(step: StepView) -> Tensor:
     """Return [R, depths, S] between the positions of a window, a mean over the batch."""
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
-    return torch.stack(each, dim=1)
+    return step.over.mean(torch.stack(each, dim=1))
 
 
 @probe(
@@ -117,30 +119,40 @@ def position_similarity(step: StepView) -> Tensor:
 )
 def embedding_similarity(step: StepView) -> Tensor:
     """Return [R, 2, S] between the rows of the token and of the position embedding."""
-    return torch.stack([_table(step.weights, name) for name in TABLES.values()], dim=1)
+    each = [_table(step.weights, name, step.over) for name in TABLES.values()]
+    return torch.stack(each, dim=1)
 
 
-def _table(weights: Rows, name: str) -> Tensor:
+def _table(weights: Weights, name: str, over: Over) -> Tensor:
     """Return [R, S]; an own embedding stage may have no such table."""
     if name in weights:
-        return _similarities(weights[name])
+        return _similarities(weights[name], over)
     return absent(weights, len(SIMILARITIES))
 
 
-def _similarities(x: Tensor) -> Tensor:
-    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair."""
-    variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
-    return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
+def _similarities(x: Tensor, over: Over = ALONE) -> Tensor:
+    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair.
+
+    `over` are the devices that the n vectors lie on.
+    """
+    common = x.mean(dim=-2, keepdim=True)
+    if over.size > 1:
+        n = over.sum(x.new_tensor(float(x.shape[-2])))
+        common = over.sum(x.sum(dim=-2, keepdim=True)) / n
+    variants = (x, x - common, x - x.mean(dim=-1, keepdim=True))
+    return torch.stack([_mean_cosine(variant, over) for variant in variants], dim=-1)
 
 
-def _mean_cosine(x: Tensor) -> Tensor:
+def _mean_cosine(x: Tensor, over: Over) -> Tensor:
     """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
 
     It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
     """
     unit = F.normalize(x, dim=-1)
-    squares = unit.square().sum(dim=(-1, -2))  # the number of vectors that are not zero
-    return (unit.sum(dim=-2).square().sum(dim=-1) - squares) / (squares * (squares - 1))
+    # The number of vectors that are not zero.
+    squares = over.sum(unit.square().sum(dim=(-1, -2)))
+    total = over.sum(unit.sum(dim=-2))
+    return (total.square().sum(dim=-1) - squares) / (squares * (squares - 1))
 
 
 PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
@@ -161,7 +173,7 @@ def embedding_gain(step: StepView) -> Tensor:
         if name not in step.weights:
             rows.append(absent(step.weights, len(GAIN_STATISTICS)))
             continue
-        x_RD = step.weights[name].flatten(1)
+        x_RD = step.over.together(step.weights[name].flatten(1), 1)
         ends = (x_RD.amin(dim=1, keepdim=True), x_RD.amax(dim=1, keepdim=True))
         mean, sd = x_RD.mean(dim=1, keepdim=True), x_RD.std(dim=1, correction=0, keepdim=True)
         rows.append(torch.cat([mean, sd, ends[0], quantiles(x_RD), ends[1]], dim=1))
@@ -190,8 +202,9 @@ def embedding_gain(step: StepView) -> Tensor:
 )
 def embedding_norm(step: StepView) -> Tensor:
     """Return [R, 1 + C, S] of |x_BTD| over the tokens: of all, and of each input class."""
-    norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
-    each = by_class(norms_RN, step.token_classes[step.tokens].flatten(1))
+    norms_RN = step.over.together(step.outputs["embedding"].float().norm(dim=-1).flatten(1), 1)
+    tokens_RN = step.over.together(step.tokens.flatten(1), 1)
+    each = by_class(norms_RN, step.token_classes[tokens_RN])
     return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
 
 
@@ -206,7 +219,7 @@ def embedding_norm(step: StepView) -> Tensor:
 )
 def gradient_norm(step: StepView) -> Tensor:
     """Return [R, G] |g| of each group before clipping; squares add up to that of the total norm."""
-    return group_norms(step.gradients)
+    return group_norms(step.gradients, step.over)
 
 
 @probe(
@@ -226,9 +239,9 @@ def logits(step: StepView) -> Tensor:
     magnitude = z_RNV.abs()
     return torch.stack(
         [
-            magnitude.mean(dim=(1, 2), dtype=torch.float32),
-            magnitude.amax(dim=(1, 2)).float(),
-            z_RNV.float().logsumexp(dim=-1).mean(dim=1),
+            step.over.mean(magnitude.mean(dim=(1, 2), dtype=torch.float32)),
+            step.over.largest(magnitude.amax(dim=(1, 2)).float()),
+            step.over.mean(z_RNV.float().logsumexp(dim=-1).mean(dim=1)),
         ],
         dim=1,
     )
@@ -258,7 +271,9 @@ SQUARE = "exp_avg_sq"
 )
 def optimizer_slots(step: StepView) -> Tensor:
     """Return [R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
-    of_each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
+    of_each = [
+        _statistics(rows, step.corrections[slot], step.over) for slot, rows in step.slots.items()
+    ]
     return torch.cat([absent(step.weights, 0, len(SPREAD)), *of_each], dim=1)
 
 
@@ -279,10 +294,13 @@ def below_eps(step: StepView) -> Tensor:
         step.slots[SQUARE],
         step.corrections[SQUARE],
         lambda square, correction: (square < limit * correction).float(),
+        step.over,
     )
 
 
-def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
+def _pieces(
+    rows: Weights, corrections: Mapping[str, float]
+) -> Iterator[list[tuple[Tensor, float]]]:
     """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
     wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
@@ -291,23 +309,27 @@ def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple
         yield [(piece, c) for c, names in of_group.items() for piece in rows.pieces(names)]
 
 
-def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
-    """Return [R, G, 1 + Q] mean and quantiles of magnitudes."""
+def _statistics(rows: Weights, corrections: Mapping[str, float], over: Over) -> Tensor:
+    """Return [R, G, 1 + Q] mean and quantiles of magnitudes; these of a sample, which is another
+    one where the numbers lie on several devices."""
     sampled = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
             sampled.append(absent(rows, len(QUANTILES)))
             continue
         # An odd stride meets every column of a matrix whose width is a power of two.
-        stride = sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
+        stride = over.size * sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
         even = torch.cat([piece[:, ::stride].abs() / c for piece, c in pieces], dim=1)
-        sampled.append(quantiles(even))
-    mean_RG1 = _mean(rows, corrections, lambda x, c: x.abs() / c)[..., None]
+        sampled.append(quantiles(over.together(even, 1)))
+    mean_RG1 = _mean(rows, corrections, lambda x, c: x.abs() / c, over)[..., None]
     return torch.cat([mean_RG1, torch.stack(sampled, dim=1)], dim=2)
 
 
 def _mean(
-    rows: Rows, corrections: Mapping[str, float], of: Callable[[Tensor, float], Tensor]
+    rows: Weights,
+    corrections: Mapping[str, float],
+    of: Callable[[Tensor, float], Tensor],
+    over: Over,
 ) -> Tensor:
     """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
     columns = []
@@ -317,7 +339,9 @@ def _mean(
             continue
         each = [of(piece, correction).sum(dim=1) for piece, correction in pieces]
         size = sum(piece.shape[1] for piece, _ in pieces)
-        columns.append(torch.stack(each).sum(dim=0) / size)
+        if over.size > 1:
+            size = over.sum(each[0].new_tensor(float(size)))
+        columns.append(over.sum(torch.stack(each).sum(dim=0)) / size)
     return torch.stack(columns, dim=1)
 
 
@@ -342,7 +366,7 @@ def _mean(
 def residual_norm(step: StepView) -> Tensor:
     """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
-    norms_RLN = torch.stack(norms, dim=1)
+    norms_RLN = step.over.together(torch.stack(norms, dim=1), 2)
     return torch.cat([norms_RLN.mean(dim=-1, keepdim=True), quantiles(norms_RLN)], dim=-1)
 
 
@@ -361,5 +385,5 @@ def update_ratio(step: StepView) -> Tensor:
 
     Absent while all weights of a group are zero.
     """
-    ratio = group_norms(step.updates) / group_norms(step.weights)
+    ratio = group_norms(step.updates, step.over) / group_norms(step.weights, step.over)
     return ratio.masked_fill(ratio.isinf(), float("nan"))

@@ -365,7 +365,7 @@ class _Part:
             rates, count = (_along(one, run.shape) for one in (rates_R1, t))
             along = _along(momentum, run.shape) if isinstance(momentum, Tensor) else momentum
             update = Update(run.weights, grads, run.slots, rates, count, group.options, along)
-            _step(group, update)
+            step(group, update)
 
 
 def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
@@ -386,7 +386,7 @@ def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x if len(shape) == 1 or x.ndim == 0 else x[..., None, None]
 
 
-def _step(group: ParameterGroup, update: Update) -> None:
+def step(group: ParameterGroup, update: Update) -> None:
     """Make a step. Raises ParibusError where it fails; what a GPU's recording refuses goes on."""
     name = group.optimizer.name
     tensors = {"weights": update.weights, **update.slots}

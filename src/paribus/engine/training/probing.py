@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from paribus.engine.observation import Column, Probe, StepView, is_there
-from paribus.engine.rows import Rows
+from paribus.engine.observation import ALONE, Column, Over, Probe, StepView, is_there
+from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
-from paribus.engine.training.replicas import Replicas
 from paribus.errors import ParibusError
 
 
@@ -47,8 +46,8 @@ class Done(NamedTuple):
     was_alive: Tensor
     windows: Tensor
     outputs: dict[str, Tensor]
-    before: Rows
-    gradients: Rows
+    before: Weights
+    gradients: Weights
 
 
 class Probing:
@@ -59,6 +58,7 @@ class Probing:
         token_classes: [V] the class of every token, on the device.
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
+        over: the devices of one replica; None is this one.
 
     Attributes:
         probes: those that the model has the modules of.
@@ -71,17 +71,19 @@ class Probing:
         self,
         probes: Sequence[Probe],
         setting: Setting,
-        replicas: Replicas,
+        replicas: Any,
         n_replicas: int,
         token_classes: Tensor,
         *,
         strict: bool,
+        over: Over | None = None,
     ) -> None:
         self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
         slots = tuple(replicas.slots)
         self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
         self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
         self._setting, self._replicas, self._strict = setting, replicas, strict
+        self._over = over or ALONE
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
@@ -127,6 +129,7 @@ class Probing:
             updates=self._replicas.weights.minus(done.before) if moved else done.before.none(),
             slots=slots,
             corrections=self._replicas.corrections(t),
+            over=self._over,
         )
 
     def _watched(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
@@ -136,7 +139,7 @@ class Probing:
         """
         rows = [self._replicas.weights, view.weights, view.gradients, view.updates]
         rows += [*view.slots.values(), *self._replicas.slots.values()]
-        seen = [view.tokens, *view.outputs.values(), *(one.flat for one in rows)]
+        seen = [view.tokens, *view.outputs.values(), *(x for one in rows for x in one.tensors)]
         versions = [tensor._version for tensor in seen]
         values = None
         try:

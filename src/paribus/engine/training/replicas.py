@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
-from paribus.engine.rows import Rows
+from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
-from paribus.engine.training.losses import find_loss
+from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
@@ -55,7 +55,7 @@ class ForwardBackward(NamedTuple):
 
     losses: Tensor
     objectives: Tensor
-    gradients: Rows
+    gradients: Weights
     outputs: dict[str, Tensor]
 
 
@@ -104,7 +104,7 @@ class Replicas:
         self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
         self._micro_batch = setting.training.micro_batch or setting.training.batch_size
-        self._lower = _lower_products(setting.training.precision)
+        self._lower = lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
         self.optimizer_record = optimizer_record(groups, self.model)
@@ -173,7 +173,7 @@ class Replicas:
             # A copy: of a view, a module could find the targets in the memory around it.
             tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
             logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
-            losses_R, objectives_R = self._losses(logits_RBTV, windows[..., 1:])
+            losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:])
             on_phase(BACKWARD)
             scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
             more = torch.autograd.grad(
@@ -220,6 +220,10 @@ class Replicas:
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
                 return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
+
+    def own(self, windows: Tensor) -> Tensor:
+        """Return the rows of [R, B, ...] that are computed here: all."""
+        return windows
 
     def norms(self, gradients: Rows) -> Tensor:
         """Return [R], the L2 norm of each row."""
@@ -297,16 +301,6 @@ class Replicas:
         for dropout in self._dropouts.values():
             dropout.first = first
 
-    def _losses(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
-        logits_RBTV = logits_RBTV.float()
-        if self.loss.is_plain:
-            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
-            return losses_R, losses_R
-        with torch.no_grad():
-            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
-        return losses_R, self.loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
-
     def _forward(
         self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -314,6 +308,19 @@ class Replicas:
         with capture(self.model, tapped) as outputs:
             logits_BTV = torch.func.functional_call(self.model, state, (tokens_BT,))
         return logits_BTV, outputs
+
+
+def losses_of(
+    loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
+    logits_RBTV = logits_RBTV.float()
+    if loss.is_plain:
+        losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+        return losses_R, losses_R
+    with torch.no_grad():
+        losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+    return losses_R, loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
 
 
 def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
@@ -337,6 +344,6 @@ def _together(parts_RB: Sequence[Tensor]) -> Tensor:
     return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)
 
 
-def _lower_products(precision: str) -> torch.dtype | None:
+def lower_products(precision: str) -> torch.dtype | None:
     """Return what autocast rounds operands to; None in float32, where it is not wanted."""
     return None if precision == "float32" else PRODUCTS[precision]

@@ -1,4 +1,4 @@
-"""The trainer: the replicas of one model, trained in lockstep.
+"""The trainer: the replicas of one model, trained in lockstep; or one replica over many devices.
 
 They differ in their seeds, and may differ in learning rate, weight decay and initial weights. The
 trainer keeps the clock, the batches, probes, divergence and what was measured; the `Replicas` have
@@ -6,6 +6,9 @@ the numbers. Replicas share no arithmetic, so what happens to one changes no bit
 
 Nothing here asks the device for a value while it trains: batches arrive ahead (`Feed`), what is
 measured leaves in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
+
+Over many devices every rank runs the same trainer, and has the same clock, losses, norms and
+verdicts of divergence; `ShardedReplica` has its part of the numbers.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -17,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -47,6 +51,10 @@ from paribus.engine.training.state import (
 )
 from paribus.engine.training.step_metrics import step_columns
 
+if TYPE_CHECKING:
+    from paribus.engine.training.ranks import Ranks
+    from paribus.engine.training.sharded import ShardedReplica
+
 
 class Trainer:
     """Trains replicas side by side, one per seed.
@@ -61,6 +69,8 @@ class Trainer:
         probes: what else to measure.
         strict: whether a probe that fails is an error, or a value that is absent.
         graphs: whether a GPU's steps are recorded, and replayed as one launch each.
+        ranks: who trains one replica together; None is this process alone.
+        checkpointing, compiles: of a replica over many devices, see `ShardedReplica`.
 
     Raises ParibusError for a part that is unknown or does not fit, ValueError for settings that
     cannot share a stack or leave their precision open.
@@ -77,6 +87,9 @@ class Trainer:
         probes: Sequence[Probe] = (),
         strict: bool = True,
         graphs: bool = True,
+        ranks: Ranks | None = None,
+        checkpointing: bool = False,
+        compiles: bool | None = None,
     ) -> None:
         self.seeds = tuple(seeds)
         self.settings = _one_per_seed(setting, self.seeds)
@@ -86,10 +99,22 @@ class Trainer:
         # Called at each phase start; a GPU's steps are then not replayed as one.
         self.on_phase: Callable[[str], object] | None = None
         R = len(self.seeds)
-        self.replicas = Replicas(self.settings, self.seeds, dataset.vocab_size, folder, self.device)
+        self.ranks = ranks
+        if ranks is None:
+            self.replicas: Replicas | ShardedReplica = Replicas(
+                self.settings, self.seeds, dataset.vocab_size, folder, self.device
+            )
+        else:
+            self.replicas = sharded_replica(
+                *(self.setting, self.seeds, dataset.vocab_size, folder, ranks),
+                checkpointing=checkpointing,
+                compiles=compiles,
+            )
         self.initial_records = self.replicas.initial_records
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
-        self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
+        self._probing = Probing(
+            probes, self.setting, self.replicas, R, classes, strict=strict, over=ranks
+        )
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
         training = self.setting.training
         self._scaling = (
@@ -110,7 +135,8 @@ class Trainer:
             windows=dataset.windows,
             folder=folder,
         )
-        self._graphs = Graphs(cuda_recorder() if self.device.type == "cuda" and graphs else None)
+        records = self.device.type == "cuda" and graphs and ranks is None
+        self._graphs = Graphs(cuda_recorder() if records else None)
 
     def step(self) -> None:
         """Make one optimizer step of every replica that is still finite."""
@@ -132,7 +158,8 @@ class Trainer:
         Control flow never reads tensor values, and is the same for every step of a kind: a GPU
         records it once.
         """
-        replicas, scaling = self.replicas, self._scaling
+        replicas: Any = self.replicas
+        scaling = self._scaling
         scales_R = scaling.scales.clone() if scaling else None
         found = replicas.forward_backward(inputs, kind.tapped, self._begin, scales_R)
         self._begin(PROBES)
@@ -154,7 +181,8 @@ class Trainer:
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
-        return Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
+        windows = replicas.own(inputs.windows)
+        return Done(measured_RC, was_alive, windows, found.outputs, before, found.gradients)
 
     def _judged(self, found: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return ([R] who was alive before step t, [R] whose weights move in it)."""
@@ -196,12 +224,22 @@ class Trainer:
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Give every replica these weights, by parameter name."""
+        if self.ranks is not None:
+            self._sharded.load(weights)
+            return
+        stacked: Any = self.replicas
         for replica in range(len(self.seeds)):
             named = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
-            self.replicas.load(replica, named)
+            stacked.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the present weights of one replica by parameter name, float32."""
+        """Return the present weights of one replica by parameter name, float32.
+
+        Of one over many devices rank 0 has them, on the host; they were gathered one at a time, and
+        the others have none.
+        """
+        if self.ranks is not None:
+            return dict(self._sharded.whole())
         weights = self.replicas.weights
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
@@ -237,8 +275,9 @@ class Trainer:
             }
             require_shapes(state.arrays, {**expected, **more})
         self.t = steps.pop()
+        stacked: Any = self.replicas
         for r, state in enumerate(states):
-            self.replicas.load(r, {name: state.arrays[name] for name in expected})
+            stacked.load(r, {name: state.arrays[name] for name in expected})
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
@@ -248,6 +287,55 @@ class Trainer:
     def _begin(self, phase: str) -> None:
         if self.on_phase:
             self.on_phase(phase)
+
+    def take_up(
+        self,
+        t: int,
+        measured: np.ndarray,
+        batch_digest: str,
+        diverged_at: int | None,
+        scaling: Mapping[str, np.ndarray],
+    ) -> None:
+        """Go on from step t of a replica over many devices whose tensors were loaded already.
+
+        `measured` [t, C] and the rest are what `history` and `scaling_arrays` gave.
+        """
+        self.t = t
+        self._divergence.restore(0, diverged_at)
+        if self._scaling:
+            self._scaling.load(0, scaling)
+        self._feed.restart(t, [batch_digest])
+        self._measured.replace(measured[:, None])
+
+    @property
+    def _sharded(self) -> ShardedReplica:
+        """The replica over many devices."""
+        replica: Any = self.replicas
+        return replica
+
+    @property
+    def scaling_arrays(self) -> dict[str, np.ndarray]:
+        """What loss scaling goes on from; nothing where there is none."""
+        return self._scaling.arrays(0) if self._scaling else {}
+
+
+def sharded_replica(
+    setting: Setting,
+    seeds: Sequence[int],
+    vocab_size: int,
+    folder: Path | None,
+    ranks: Ranks,
+    *,
+    checkpointing: bool,
+    compiles: bool | None,
+) -> ShardedReplica:
+    """Return the one replica that `ranks` train together."""
+    # Its imports take seconds, which trials of one device are spared.
+    from paribus.engine.training.sharded import ShardedReplica
+
+    (seed,) = seeds
+    about = {"checkpointing": checkpointing, "compiles": compiles}
+    return ShardedReplica(setting, seed, vocab_size, folder, ranks, **about)
 
 
 def _one_per_seed(

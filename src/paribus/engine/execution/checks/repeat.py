@@ -23,6 +23,7 @@ from paribus.results.heldout_part import heldout_folder, is_tested, purpose
 from paribus.results.registration import repetitions
 from paribus.results.software import SAME_BITS
 from paribus.study import Study
+from paribus.study.sections import Resources
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,9 @@ def repeat_trials(
     def hear(task: Repeat, message: Findings) -> None:
         findings[f"{task.arm}/seed-{task.seed}"] = message.lines
 
-    with Pool(study, results.path, device=device, backend=backend) as pool:
+    # By one process, also what several devices have trained: equal up to rounding.
+    alone = study.model_copy(update={"resources": Resources()})
+    with Pool(alone, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}", hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
@@ -168,7 +171,8 @@ def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
     from paribus.engine.machine.environment import environment
 
     there, here = trial.read_json("environment.json"), environment(device, 1)
-    return all(there.get(key) == here[key] for key in SAME_BITS)
+    over = "ranks" in there  # which add up in another order
+    return not over and all(there.get(key) == here[key] for key in SAME_BITS)
 
 
 def _on_test(

@@ -176,12 +176,15 @@ class JobCrew:
         n_trials: int,
         tried: Tried,
         n_jobs: int = 1,
+        *,
+        briefly: bool = False,
     ) -> tuple[Study, list[list[Trial]]]:
         """Let a job try a step of every arm and register the study, or take what one has found."""
         settings = {
             "n_trials": n_trials,
             "n_jobs": self._backend.n_jobs(max(n_trials, 1), self._devices),
             "tried": sorted(tried),
+            "briefly": briefly,
         }
         found: dict[str, Any] = {}
         self._follow(

@@ -112,9 +112,10 @@ class _Job:
     def _start(self, crew: Any, study: Study) -> None:
         from paribus.engine.execution.start import read_data
 
-        tried = {(one, size) for one, size in self.order.settings["tried"]}
-        n_trials, n_jobs = self.order.settings["n_trials"], self.order.settings["n_jobs"]
-        begun = crew.start(self.results, study, read_data(study), n_trials, tried, n_jobs)
+        given = self.order.settings
+        tried = {(one, size) for one, size in given["tried"]}
+        about = (study, read_data(study), given["n_trials"], tried, given["n_jobs"])
+        begun = crew.start(self.results, *about, briefly=given["briefly"])
         self.tell(
             result={
                 "precision": begun[0].training.precision,

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from paribus.engine.execution.backends import Backend, find_backend
-from paribus.engine.execution.start import is_emulated, read_data, settle_precision
+from paribus.engine.execution.start import (
+    is_emulated,
+    read_data,
+    settle_precision,
+    tried_alone,
+)
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.stacks import Trial, default_size, plan_stacks
 from paribus.engine.execution.workers.messages import CountModel, MeasureMemory, MeasureStep
@@ -92,6 +97,7 @@ def estimate(
     backend = find_backend(backend)
     study = settled_budgets(study, device=device, backend=backend)
     datasets = read_data(study)
+    study = tried_alone(study, datasets, device)
     with Pool(study, Path(), device=device, backend=backend) as pool:
         first = pool.start()
         ready = pool.ready(first)

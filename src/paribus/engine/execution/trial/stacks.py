@@ -69,8 +69,11 @@ def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
 def default_size(study: Study, kind: str, devices: int = 1) -> int:
     """Replicas of a stack where the user names no number.
 
-    On a CPU every core trains one; of GPUs each takes its part of all trials.
+    On a CPU every core trains one; of GPUs each takes its part of all trials. One model over
+    several devices is one trial.
     """
+    if study.resources.devices_per_trial is not None:
+        return 1
     return 1 if kind == "cpu" else math.ceil(len(study.trials) / devices)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -34,6 +34,9 @@ from paribus.study import Study, custom_code, measuring_record, own_digests
 from paribus.study.importing import same_settings
 from paribus.study.study import substance
 
+if TYPE_CHECKING:
+    from paribus.engine.training.ranks import Ranks
+
 PROGRESS_SECONDS = 0.5
 
 
@@ -47,6 +50,7 @@ class StackTask:
     device: torch.device
     checkpoint_seconds: float
     graphs: bool = True
+    ranks: Ranks | None = None  # who trains the only trial together; None is this process alone
 
     @property
     def arms(self) -> list[str]:
@@ -77,7 +81,7 @@ def run_stack(
     checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
     goes on, to the same bytes.
     """
-    stack = _Stack(task, dataset)
+    stack = _stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
     try:
@@ -85,11 +89,11 @@ def run_stack(
             if not stack.train(on_progress, leaving):
                 return False
     except ParibusError:
-        stack.checkpoints.remove()  # what they hold may have been trained with other settings
+        stack.remove_checkpoints()  # what they hold may have been trained with other settings
         raise
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = stack.seconds
-    if len(task.trials) > 1:
+    if len(task.trials) > 1 or task.ranks:
         # What is left when recording is killed goes on as the stack that it was trained in.
         stack.checkpoint(seconds)
     try:
@@ -99,11 +103,21 @@ def run_stack(
         with leaving.held():
             stack.checkpoint(seconds)
         raise
-    stack.checkpoints.remove()
+    stack.remove_checkpoints()
     return True
 
 
-class _Stack:
+def _stack(task: StackTask, dataset: Dataset) -> Stack:
+    """Return the trials of a task: side by side, or one over the ranks of the task."""
+    if task.ranks is None:
+        return Stack(task, dataset)
+    # Its imports take seconds, which other trials are spared.
+    from paribus.engine.execution.trial.sharded import ShardedTrial
+
+    return ShardedTrial(task, dataset)
+
+
+class Stack:
     """The trials of a task on their way from the first step, or their checkpoint, to the seal.
 
     Attributes:
@@ -117,21 +131,36 @@ class _Stack:
         study, seeds = task.study, [seed for _, seed in task.trials]
         settings = [study.setting(arm, seed) for arm, seed in task.trials]
         self.task, self.dataset = task, dataset
-        self.trainer = build_stack(
-            study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
-        )
+        self._settings, self._seeds = settings, seeds
+        self.trainer = self._built()
         self.checkpoints = StackCheckpoints(task.results.path, task.trials)
         self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
         self._identity = identity(study, task.arms, dataset, self.trainer)
-        self._earlier, self._machines, self.words = restore(
-            self.trainer, self.checkpoints, self._identity, self.curve
-        )
-        self._here = machine(task.device)
+        self._earlier, self._machines, self.words = self._restored()
+        self._here = machine(task.device, task.ranks)
         if self._here not in self._machines:
             self._machines.append(self._here)
         self._began = time.monotonic()
         self._measuring = 0.0  # seconds that the curve took
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
+
+    def _built(self) -> Trainer:
+        """Return the trials before their first step."""
+        task = self.task
+        return build_stack(
+            *(task.study, self._settings, self._seeds, self.dataset, task.device),
+            strict=False,
+            graphs=task.graphs,
+            ranks=task.ranks,
+        )
+
+    def _restored(self) -> tuple[float, list[Machine], str]:
+        """Go on from the newest checkpoint that can be used; see `restore`."""
+        return restore(self.trainer, self.checkpoints, self._identity, self.curve)
+
+    def remove_checkpoints(self) -> None:
+        """Remove what is no longer gone on from."""
+        self.checkpoints.remove()
 
     @property
     def labels(self) -> str:
@@ -143,9 +172,14 @@ class _Stack:
         """Spent on training so far, earlier runs included, and without the curve."""
         return self._earlier + time.monotonic() - self._began - self._measuring
 
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes records."""
+        return self.task.ranks is None or self.task.ranks.is_first
+
     def begin(self) -> None:
         """Write what the parameters start from; the clock starts."""
-        for replica, folder in self.todo:
+        for replica, folder in self.todo if self.writes else ():
             folder.write_json("initial.json", self.trainer.initial_records[replica])
         self._began = time.monotonic()
 
@@ -166,19 +200,27 @@ class _Stack:
             trainer.step()
             if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
                 for replica, folder in self.todo:
-                    folder.write_weights(trainer.parameters(replica), trainer.t)
+                    weights = trainer.parameters(replica)
+                    if self.writes:
+                        folder.write_weights(weights, trainer.t)
             self._measure()
             now = time.monotonic()
-            if leaving.asked or now - last_checkpoint >= self.task.checkpoint_seconds:
+            is_due = now - last_checkpoint >= self.task.checkpoint_seconds
+            leaves, is_due = self._decided(leaving.asked, is_due)
+            if leaves or is_due:
                 self.checkpoint(self.seconds)
                 last_checkpoint = time.monotonic()  # however long the writing took
-            if leaving.asked:
+            if leaves:
                 return False
             if now - last_progress >= PROGRESS_SECONDS:
                 on_progress(trainer.t, trainer.last_losses)
                 last_progress = now
         on_progress(trainer.t, trainer.last_losses)
         return True
+
+    def _decided(self, leaves: bool, is_due: bool) -> tuple[bool, bool]:
+        """Return whether to leave, and whether a checkpoint is due."""
+        return leaves, is_due
 
     def _measure(self) -> None:
         """Add a point to the held-out curve, where one is due."""
@@ -222,12 +264,13 @@ PACKAGES = ("torch", "numpy")  # whose states are not promised to fit those of o
 Machine = dict[str, Any]
 
 
-def machine(device: torch.device) -> Machine:
+def machine(device: torch.device, ranks: Ranks | None = None) -> Machine:
     """Return what the last bits of a training may depend on: it is continued elsewhere, on the
     record.
     """
     here = environment(device, 1)
-    return {key: here[key] for key in SAME_BITS}
+    over = {} if ranks is None else {"ranks": ranks.size}
+    return {key: here[key] for key in SAME_BITS} | over
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, Any]:
@@ -245,7 +288,7 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
         "code": package_digest(),
         "version": package_versions(PACKAGES),
         "device": stack.device.type,
-    }
+    } | ({"layout": "one model over devices"} if stack.ranks else {})
 
 
 def save(
@@ -308,12 +351,13 @@ def restore(
         checkpoints.remove_after(found.t)
         way_on = f"training goes on from step {found.t}"
         about = found.about
-        return about["seconds"], about["machines"], _words(checkpoints, failures, way_on)
+        return about["seconds"], about["machines"], in_words(checkpoints, failures, way_on)
     checkpoints.remove()
-    return 0.0, [], _words(checkpoints, failures, "training starts again")
+    return 0.0, [], in_words(checkpoints, failures, "training starts again")
 
 
-def _words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:
+def in_words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:
+    """Say, in one line, why the newest checkpoint was not gone on from; nothing where it was."""
     if not failures:
         return ""
     labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in checkpoints.trials[:4])

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from paribus.engine.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 
 Trial = tuple[str, int]  # (arm, seed)
-DryPart = Literal["whole", "steps", "reading"]
+DryPart = Literal["whole", "steps", "reading", "shapes"]
 Answer = TypeVar("Answer")
 Message = TypeVar("Message")
 

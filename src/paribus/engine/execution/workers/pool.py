@@ -165,7 +165,11 @@ class Pool:
 
     def n_workers(self, wished: int | None, ready: Ready) -> int:
         """As many as `wished`, or as the backend starts by itself where that is None."""
-        return wished or called(self.backend, "default_workers", ready.device, ready.devices)
+        if wished:
+            return wished
+        most = called(self.backend, "default_workers", ready.device, ready.devices)
+        # Of one model over several devices, a worker takes as many.
+        return max(most // (self.study.resources.devices_per_trial or 1), 1)
 
     def start_more(self, n_workers: int) -> None:
         """Start workers until so many work at the same time."""

@@ -8,6 +8,7 @@ step and writes a checkpoint first. What it does for each task is in `do`.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
@@ -40,6 +41,7 @@ from paribus.engine.execution.workers.messages import (
     decode,
     encode,
 )
+from paribus.engine.execution.workers.ranks import devices_of, relay
 from paribus.engine.machine.environment import (
     choose_device,
     count_devices,
@@ -56,6 +58,9 @@ from paribus.results import ResultsFolder
 from paribus.results.lease import Lease
 from paribus.study import parse_study
 from paribus.study.importing import same_settings
+
+if TYPE_CHECKING:
+    import torch
 
 
 def main(first: str = "") -> int:
@@ -82,6 +87,15 @@ def main(first: str = "") -> int:
         _work(tell, leaving, first)
     except Left:
         return 0
+    except _Ranks as ranks:
+
+        def tell_line(line: str) -> None:
+            channel.write(line)
+            channel.flush()
+
+        with contextlib.suppress(BrokenPipeError):
+            return relay(ranks.hello, tell_line, leaving)
+        return 1
     except ParibusError as error:
         tell(Refused(str(error)))
         return 2
@@ -96,12 +110,22 @@ def main(first: str = "") -> int:
     return 0
 
 
+class _Ranks(Exception):  # noqa: N818 - nothing went wrong
+    """Raised where this worker is to be several processes."""
+
+    def __init__(self, hello: Hello) -> None:
+        super().__init__()
+        self.hello = hello
+
+
 def _work(tell: Callable[[object], None], leaving: Leaving, first: str) -> None:
     hello = decode(first or sys.stdin.readline())
     assert isinstance(hello, Hello)
+    if devices_of(hello.study) is not None:
+        raise _Ranks(hello)
     context = WorkerContext(hello, tell, leaving)
     tell(context.ready)
-    tasks = _tasks(leaving)
+    tasks = tasks_of(leaving)
     while (task := tasks.get()) is not None:
         free_unused(context.device)  # other processes may need what the last task has left
         answer = do(context, task)
@@ -109,7 +133,7 @@ def _work(tell: Callable[[object], None], leaving: Leaving, first: str) -> None:
             tell(answer)
 
 
-def _tasks(leaving: Leaving) -> SimpleQueue[Task[Any] | None]:
+def tasks_of(leaving: Leaving) -> SimpleQueue[Task[Any] | None]:
     """Return tasks as they arrive, then None. An end of input asks the one under way to stop."""
     queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
 
@@ -140,13 +164,20 @@ class WorkerContext:
         leaving: whether it was asked to leave.
     """
 
-    def __init__(self, hello: Hello, tell: Callable[[object], None], leaving: Leaving) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        tell: Callable[[object], None],
+        leaving: Leaving,
+        *,
+        device: torch.device | None = None,
+    ) -> None:
         self.study = parse_study(hello.study, folder=Path(hello.folder))
         self.results = ResultsFolder(Path(hello.results))
         if hello.lease:
             lease = Lease(Path(hello.lease[0]), hello.lease[1])
             fence(self.results.path, lease.holds)
-        self.device = choose_device(hello.device, hello.number)
+        self.device = device or choose_device(hello.device, hello.number)
         prepare(self.device)
         self.graphs = not hello.eager
         self.checkpoint_seconds = hello.checkpoint_seconds

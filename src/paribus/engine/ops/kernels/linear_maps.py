@@ -86,14 +86,14 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative("linear maps")
-        _, weight_MK = ctx.saved_tensors
-        dy_NM = gradient_rows(ctx, grad_outputs[0])
+        x_NK, weight_MK = ctx.saved_tensors  # once: what is computed again is there once
+        dy_NM = gradient_rows(x_NK, grad_outputs[0])
         dx = dweight = dbias = None
         if ctx.needs_input_grad[0]:
             dx_NK = times(dy_NM, weight_MK) if ctx.is_ours else dy_NM @ weight_MK
             dx = dx_NK.view(ctx.shape).to(ctx.dtype)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            dweight, dbias = of_weight_and_bias(ctx, dy_NM)
+            dweight, dbias = of_weight_and_bias(ctx, x_NK, dy_NM)
         return dx, dweight, dbias, None
 
 
@@ -102,15 +102,13 @@ def rows(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
 
 
-def gradient_rows(ctx: Any, dy: Tensor) -> Tensor:
-    """Return the gradient of what `_Linear.forward` gave, of any shape, as [N, M]."""
-    x_NK, _ = ctx.saved_tensors
+def gradient_rows(x_NK: Tensor, dy: Tensor) -> Tensor:
+    """Return the gradient of what `_Linear.forward` made of x, of any shape, as [N, M]."""
     return dy.reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
 
 
-def of_weight_and_bias(ctx: Any, dy_NM: Tensor) -> tuple[Tensor, Tensor | None]:
+def of_weight_and_bias(ctx: Any, x_NK: Tensor, dy_NM: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return their gradients, [M, K] and [M] float32, from what `_Linear.forward` kept."""
-    x_NK, _ = ctx.saved_tensors
     if ctx.is_ours:
         return of_columns(dy_NM, x_NK, has_bias=ctx.has_bias)
     return (dy_NM.t() @ x_NK).float(), _column_sums(dy_NM) if ctx.has_bias else None

@@ -1,4 +1,4 @@
-"""Small data sets of the fields that the standard suite's have, laid out as the hub's repositories.
+"""Small stand-ins for the data sets of the standard suite, laid out as the hub's repositories.
 
 Texts are ours; field names, types, splits and configurations are those of the real ones.
 """

@@ -1,0 +1,272 @@
+"""A worker that is several processes: the ranks of one model over many devices.
+
+The one who starts workers sees one worker. It starts torchrun, which starts the ranks, and passes
+lines of messages on: to rank 0, which tells them to the others, and from rank 0. torchrun restarts
+nothing: where a rank dies it ends all of them, the worker says so in one line, and the next run
+goes on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paribus.engine.execution.workers import messages
+from paribus.engine.execution.workers.lifetime import Leaving, leave
+from paribus.engine.execution.workers.messages import (
+    Failed,
+    Hello,
+    Refused,
+    decode,
+    encode,
+)
+from paribus.errors import ParibusError
+
+if TYPE_CHECKING:
+    from paribus.engine.execution.workers.worker import WorkerContext
+    from paribus.engine.training.ranks import Ranks
+
+LEAVE_SECONDS = 60.0  # for the step under way and a checkpoint
+# What torchrun says of the first rank that died.
+_ROOT_CAUSE = re.compile(
+    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
+)
+
+
+def devices_of(study: dict[str, Any]) -> int | None:
+    """Return over how many devices a dumped study trains one model; None of none."""
+    return study.get("resources", {}).get("devices_per_trial")
+
+
+# The worker: it starts the ranks, and passes on
+
+
+def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> int:
+    """Be the worker of `hello` by ranks until its input ends; returns its exit code.
+
+    `tell_line` writes a line to whoever started the worker.
+    """
+    size = devices_of(hello.study) or 1
+    with tempfile.TemporaryDirectory(prefix="paribus-ranks-") as name:
+        folder = Path(name)
+        (folder / "hello").write_text(encode(hello), encoding="utf-8")
+        with open(folder / "stderr", "wb") as stderr:
+            process = subprocess.Popen(
+                [*torchrun(size), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                encoding="utf-8",
+                env=os.environ | {"PYTHONSAFEPATH": "1"},
+            )
+        said = _pass_on(process, tell_line, leaving)
+        code = process.wait()
+        stderr_text = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
+        sys.stderr.write(stderr_text[-(2**16) :])
+        sys.stderr.flush()
+        if said.refused:
+            return 2
+        if code and not said.asked_to_leave:
+            tell_line(encode(_failure(folder, stderr_text, size, said.doing)))
+            return 1
+        return 0
+
+
+def torchrun(size: int) -> list[str]:
+    """Return the command that starts `size` ranks on this machine; it restarts none."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(size), "--max-restarts", "0"),
+        *("-m", "paribus.engine.execution.workers.ranks"),
+    ]
+
+
+class _Said:
+    """What went by."""
+
+    def __init__(self) -> None:
+        self.refused = False
+        self.asked_to_leave = False
+        self.doing = ""
+
+
+def _pass_on(
+    process: subprocess.Popen[str], tell_line: Callable[[str], None], leaving: Leaving
+) -> _Said:
+    """Pass lines on in both directions until the ranks have left."""
+    said = _Said()
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
+
+    def end() -> None:
+        said.asked_to_leave = True
+        with contextlib.suppress(OSError, ValueError):
+            stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVE_SECONDS)
+        if process.poll() is None:
+            process.kill()
+
+    def down() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in sys.stdin:
+                said.doing = _doing(line) or said.doing
+                stdin.write(line)
+                stdin.flush()
+        end()
+
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=end, daemon=True).start())
+    threading.Thread(target=down, daemon=True).start()
+    for line in stdout:
+        said.refused |= line.startswith(('{"message": "Refused"', '{"message": "Failed"'))
+        tell_line(line)
+    return said
+
+
+def _doing(line: str) -> str:
+    """Return the trials of a line that asks to train some, in words."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        trials = json.loads(line)["trials"]
+        return ", ".join(f"{arm}/seed-{seed}" for arm, seed in trials)
+    return ""
+
+
+def _failure(folder: Path, stderr: str, size: int, doing: str) -> Refused | Failed:
+    """Return what the user is told of ranks that died; what one of them said itself comes first."""
+    errors = sorted(folder.glob("error-*"), key=lambda path: path.stat().st_mtime_ns)
+    for path in errors:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["refused"]:
+            return Refused(told["words"])
+    where = f" on {doing}" if doing else ""
+    kept = "finished trials and checkpoints are kept: run again to continue"
+    found = _ROOT_CAUSE.search(stderr)
+    if found and int(found[2]) < 0:
+        how = f"signal {-int(found[2])}"
+        hint = " (out of memory? use more devices, or a smaller training.micro_batch)"
+        how += hint if found[2] == "-9" else ""
+        return Refused(f"rank {found[1]} of {size} died with {how}{where}; {kept}")
+    if errors:
+        told = json.loads(errors[0].read_text(encoding="utf-8"))
+        return Failed(f"rank {errors[0].name[6:]} of {size}{where}: {told['words']}", told["trace"])
+    which = f"rank {found[1]} of {size}" if found else f"torchrun, of {size} ranks,"
+    words = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = f": {words[-1][:200]}" if words and not found else ""
+    return Refused(f"{which} ended{where}{last}; {kept}")
+
+
+# A rank
+
+
+class _RankLeaving(Leaving):
+    """Of a rank: it is asked by the end of rank 0's input alone, and finishes what all are at."""
+
+    def request(self) -> None:
+        """Note it; the next step sees it."""
+        self.asked = True
+
+
+def main(arguments: list[str]) -> int:
+    """Be a rank until rank 0 says that there is no more; returns the exit code."""
+    folder, rank = Path(arguments[0]), int(os.environ["RANK"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever a library prints must not end up among the lines of the protocol.
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if rank:
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, 0)
+
+    def tell(message: object) -> None:
+        if not rank:
+            channel.write(encode(message))
+            channel.flush()
+
+    try:
+        _work(folder, tell)
+    except BaseException as error:
+        _note(folder, rank, error, tell)
+        return 1
+    return 0
+
+
+def _note(folder: Path, rank: int, error: BaseException, tell: Callable[[object], None]) -> None:
+    """Leave word of what went wrong; rank 0 tells what the user can mend itself."""
+    from paribus.engine.machine.environment import machine_failure
+
+    failure = str(error) if isinstance(error, ParibusError) else machine_failure(error)
+    words = failure or f"{type(error).__name__}: {error}"
+    told = {"refused": bool(failure), "words": words, "trace": traceback.format_exc()}
+    with contextlib.suppress(OSError):
+        (folder / f"error-{rank}").write_text(json.dumps(told), encoding="utf-8")
+    if failure:
+        with contextlib.suppress(OSError):
+            tell(Refused(failure))
+
+
+def _work(folder: Path, tell: Callable[[object], None]) -> None:
+    from paribus.engine.execution.workers.worker import WorkerContext, tasks_of
+    from paribus.engine.machine.environment import choose_device, count_devices
+    from paribus.engine.machine.memory import free_unused
+    from paribus.engine.training.ranks import Ranks, local_rank
+    from paribus.engine.training.ranks import leave as part
+
+    hello = decode((folder / "hello").read_text(encoding="utf-8"))
+    size = devices_of(hello.study) or 1
+    device = choose_device(hello.device, hello.number * size + local_rank())
+    if device.type == "mps":
+        raise ParibusError(
+            "resources.devices_per_trial is of GPUs and CPUs, and this machine has MPS; state "
+            "--device cpu, or leave it out"
+        )
+    if device.type == "cuda" and count_devices(device) < size:
+        raise ParibusError(
+            f"resources.devices_per_trial = {size}, and this machine has {count_devices(device)} "
+            "GPUs; a trial is on one machine: state no more than it has"
+        )
+    leaving = _RankLeaving()
+    context = WorkerContext(hello, tell, leaving, device=device)
+    ranks = Ranks.meet(device)
+    tell(context.ready)
+    tasks = tasks_of(leaving) if ranks.is_first else None
+    while True:
+        task = tasks.get() if tasks is not None else None
+        line = ranks.told(encode(task) if task is not None else "")
+        if not line:
+            break
+        free_unused(device)
+        answer = do_together(context, ranks, decode(line))
+        if answer is not None:
+            tell(answer)
+        if ranks.decided(leaving.asked)[0]:
+            break
+    part()
+
+
+def do_together(context: WorkerContext, ranks: Ranks, task: Any) -> object:
+    """Do a task by all ranks; the answer, None where it has none."""
+    from paribus.engine.execution.workers import together
+    from paribus.engine.execution.workers.worker import do
+
+    if type(task) in (messages.Adopt, messages.Declare, messages.Rest):
+        return do(context, task)
+    return together.do(context, ranks, task)
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

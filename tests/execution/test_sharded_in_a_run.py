@@ -1,0 +1,176 @@
+"""Trials over two processes, the whole way: torchrun, records, a rank that dies, and going on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.engine.execution.shrink import shrunk
+from paribus.engine.execution.workers.ranks import _failure, torchrun
+from paribus.errors import ParibusError
+from paribus.study import Study, load_study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")
+TABLE: dict[str, Any] = {
+    "name": "over-two",
+    "seeds": [1],
+    "resources": {"devices_per_trial": 2},
+    "data": {"corpus": "pydoc", "tokenizer": "byte", "seq_len": 32, "validation_tokens": 3000},
+    "model": {"n_layer": 2, "n_head": 2, "d_model": 16},
+    "training": {"iterations": 400, "batch_size": 8, "micro_batch": 2},
+    "tasks": {"items": 4},
+    "arms": {"baseline": {}},
+}
+
+
+def study(**changes: Any) -> Study:
+    return load_study(TABLE, {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def test_the_ladder_shrinks_to_the_same_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    for name in LADDER:
+        large = load_study(STUDIES / f"{name}.toml")
+        small = shrunk(large)
+        assert small.arms == large.arms and small.seeds == large.seeds
+        assert small.endpoints == large.endpoints and small.hypotheses == large.hypotheses
+        assert small.decision == large.decision
+        for key in ("order", "pack", "deduplicate"):
+            assert getattr(small.data, key) == getattr(large.data, key)
+        assert small.data.tokenizer.endswith("bpe.json")
+        assert small.training.schedule.kind == "cosine" and small.training.schedule.warmup >= 1
+        assert small.training.precision == large.training.precision
+        assert small.tasks.standard == large.tasks.standard
+        assert small.resources.devices_per_trial == 2
+        setting = small.setting("layernorm-untied")
+        assert setting.model.embedding.norm == "layernorm" and not setting.model.head.tied
+
+
+def test_arms_of_other_sizes_are_not_shrunk() -> None:
+    of = study(arms={"baseline": {}, "wide": {"set": {"model.d_model": 32}}})
+    with pytest.raises(ParibusError, match=r"arm 'wide' sets model\.d_model"):
+        shrunk(of)
+
+
+def test_the_ladder_is_what_its_names_say() -> None:
+    from paribus.engine.machine.on_paper import plan_on_paper
+
+    sizes = [125_226_240, 355_871_744, 1_315_723_264]
+    for name, parameters in zip(LADDER, sizes, strict=True):
+        plan = plan_on_paper(load_study(STUDIES / f"{name}.toml"), "h100", count=64)
+        base = plan.arms["baseline"]
+        assert base.parameters == parameters and plan.trials == 6 * 5 and plan.fits
+        wanted = 50e9 if name.endswith("1b") else 20 * parameters
+        steps = base.tokens // base.iterations
+        assert abs(base.tokens - wanted) < steps
+
+
+def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
+    stderr = (
+        "Root Cause (first observed failure):\n[0]:\n  time : x\n  rank      : 3 (local_rank: 3)\n"
+        "  exitcode  : -9 (pid: 17)\n"
+    )
+    said = _failure(tmp_path, stderr, 4, "baseline/seed-1").words
+    assert said.startswith("rank 3 of 4 died with signal 9") and "\n" not in said
+    assert "baseline/seed-1" in said and "run again" in said
+    (tmp_path / "error-1").write_text('{"refused": true, "words": "no room", "trace": ""}')
+    assert _failure(tmp_path, stderr, 4, "").words == "no room"
+    assert (
+        "--max-restarts" in torchrun(2)
+        and torchrun(2)[torchrun(2).index("--max-restarts") + 1] == "0"
+    )
+
+
+@pytest.mark.slow
+def test_a_stack_over_devices_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="--stack 2 trains trials side by side"):
+        paribus.run(study(), tmp_path / "r", stack=2, device="cpu", progress=False)
+
+
+RUN = """
+import sys, paribus
+from paribus.errors import ParibusError
+from tests.execution.test_sharded_in_a_run import study
+try:
+    paribus.run(study(resources__devices_per_trial=int(sys.argv[2])), sys.argv[1], workers=1,
+                device="cpu", checkpoint_seconds=0.2, progress=False)
+except ParibusError as error:
+    print(error)
+    sys.exit(1)
+"""
+
+
+def begin(results: Path, ranks: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RUN, str(results), str(ranks)]
+    about = {"cwd": Path(__file__).parents[2], "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **about)
+
+
+def rank_below(parent: int, rank: int) -> int:
+    """Return the process of a rank that this parent's torchrun started."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        mine = f"PARIBUS_TEST={parent}".encode() in environment
+        if mine and f"RANK={rank}".encode() in environment and b"-u" in command:
+            return int(entry.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_killed_rank_ends_the_trial_in_one_line_and_it_goes_on_with_another_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
+    results = tmp_path / "r"
+    run = begin(results, 2)
+    while not list(results.glob("checkpoints/*/step-*")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    os.kill(rank_below(os.getpid(), 1), signal.SIGKILL)
+    said, _ = run.communicate(timeout=300)
+    assert run.returncode == 1 and len(said.splitlines()) == 1
+    assert "rank 1 of 2 died with signal 9" in said and "run again to continue" in said
+    assert begin(results, 1).wait(timeout=600) == 0
+    loaded = paribus.load_results(results)
+    (trial,) = loaded.finished
+    environment = trial.read_json("environment.json")
+    assert environment["ranks"] == 1
+    assert [one["ranks"] for one in environment["resumed_from"]] == [2]
+    assert not (results / "checkpoints").exists()
+    whole = paribus.run(study(), tmp_path / "whole", workers=1, device="cpu", progress=False)
+    ours, theirs = (
+        one.finished[0].read_json("evaluation.json")["validation_loss"] for one in (loaded, whole)
+    )
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert not paribus.verify(results).findings
+
+
+@pytest.mark.slow
+def test_the_commissioned_study_runs_shrunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    small = shrunk(load_study(STUDIES / "embedding-norm-1b.toml", {"seeds": [1]}))
+    done = paribus.run(small, tmp_path / "r", workers=1, device="cpu", progress=False)
+    assert len(done.finished) == 6
+    assert all(c.state != "broken" for c in done.controls)
+    tasks = {row["task"] for row in done.tasks.to_pylist()}
+    assert {"lambada_openai", "hellaswag", "piqa"} <= tasks
+    assert {t.read_json("environment.json")["ranks"] for t in done.finished} == {2}
