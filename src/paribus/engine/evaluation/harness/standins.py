@@ -39,6 +39,7 @@ BAKE = SWIM | {
 
 
 def arc(question: str, texts: list[str], key: str, labels: str = "ABCDE") -> dict[str, Any]:
+    """Return a record of ARC."""
     choices = {"text": texts, "label": list(labels[: len(texts)])}
     return {"id": question[:9], "question": question, "choices": choices, "answerKey": key}
 
