@@ -15,11 +15,12 @@ from rich.console import Console
 import paribus
 from paribus.cli.watch import sparkline, watch
 from paribus.engine.execution import following as sinks
-from paribus.engine.execution.following import MOST_POINTS, Live, Progress, known_sinks, read_live
+from paribus.engine.execution.following import Live, Progress, known_sinks
 from paribus.engine.execution.progress import _plain
 from paribus.engine.execution.run import _Run
 from paribus.engine.execution.workers.messages import Train
 from paribus.results import Results, ResultsFolder
+from paribus.results.live import MOST_POINTS, read_live
 from paribus.study import Study
 
 from .conftest import Trained

@@ -468,6 +468,7 @@ def test_a_backend_may_be_a_file(
     assert "there is no sbatch on this machine" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_jobs_give_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     """Real ones, which know each other by files alone; `trained` is by two workers of `local`."""
     home = tmp_path / "home"
