@@ -349,7 +349,7 @@ def words() -> str:
     from paribus.decision import TRUTH, WORDS
 
     rows = [(line.word, line.when, f"`{WORDS[line.word].exit_code}`") for line in TRUTH]
-    return table(("word", "when, and no line before it", "`--exit-verdict`"), rows)
+    return table(("word", "when (first match)", "`--exit-verdict`"), rows)
 
 
 def rules() -> str:

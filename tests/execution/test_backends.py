@@ -157,6 +157,7 @@ def test_no_other_file_starts_processes() -> None:
         "jobs/folder.py",  # which removes a folder
         "trial/suite.py",  # which removes a folder
         "workers/processes.py",
+        "workers/ranks.py",  # which starts torchrun on the machine of its worker
     }
 
 

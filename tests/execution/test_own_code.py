@@ -66,7 +66,10 @@ def test_own_optimizers_and_losses_are_kept_with_the_results(
 
 def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:
     def now() -> dict[str, Any]:
-        dataset, stack = SimpleNamespace(digests={}), SimpleNamespace(device=torch.device("cpu"))
+        dataset, stack = (
+            SimpleNamespace(digests={}),
+            SimpleNamespace(device=torch.device("cpu"), ranks=None),
+        )
         return identity(trained, ["own"], cast("Any", dataset), cast("Any", stack))
 
     before = now()

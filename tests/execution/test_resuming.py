@@ -190,7 +190,7 @@ def test_a_trial_that_went_on_elsewhere_says_so(
 ) -> None:
     case.train(leave_at=LEFT_AT)
     real = trial.machine
-    monkeypatch.setattr(trial, "machine", lambda device: real(device) | {"processor": "another"})
+    monkeypatch.setattr(trial, "machine", lambda *given: real(*given) | {"processor": "another"})
     assert case.train()
     assert case.from_steps == [0, 6]  # nothing is trained twice
     told = case.folder.trial("baseline", 1).read_json("environment.json")

@@ -20,5 +20,5 @@ def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[...
     assert found.tuning_tokens == 18 * 6 * 4 * 16
     assert found.tuning_seconds > found.seconds
     console = Console(width=120, record=True)
-    console.print(printed.cost(study, found))
+    console.print(*printed.cost(study, found))
     assert "18, more where the grid grows (2 times at most)" in console.export_text()

@@ -120,7 +120,7 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     assert any(open_ in line for line in verdict.caveats)
     assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
     assert any("2 tuning seeds cannot show it" in line for line in verdict.caveats)
-    assert verdict.caveats[0].startswith("Where layernorm has the values of its reference")
+    assert verdict.caveats[0].startswith("With equal tuned values layernorm")
     assert verdict.caveats[0].endswith(": its sign depends on the value.")
     assert [caution.text for caution in verdict.cautions] == list(verdict.caveats)
     assert verdict.cautions[0].code == "tuning"

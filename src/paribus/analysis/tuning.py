@@ -511,10 +511,9 @@ class Tuned(Result):
             f"{self.metric.change_text(one.mean)} ({in_words(self.values_of(one))})"
             for one in extremes
         )
-        text = (
-            f"where {arm} has the values of its reference, {self.metric.label} changes by "
-            f"{low} to {high}"
-        ) + (f" {unit}" if unit not in ("", "1") else "")
+        text = (f"with equal tuned values {arm} changes {self.metric.label} by {low} to {high}") + (
+            f" {unit}" if unit not in ("", "1") else ""
+        )
         if extremes[0].mean < 0 < extremes[1].mean:
             text += ": its sign depends on the value"
         return text

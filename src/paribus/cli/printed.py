@@ -178,7 +178,7 @@ def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Table:
 def truth() -> Table:
     """Return when each word is said: the first line that holds."""
     rows = [(line.word, line.when) for line in TRUTH]
-    return _table("what each word says", ("word", "when (no line before it)"), rows, "word", "when")
+    return _table("what each word says", ("word", "when (first match)"), rows, "word", "when")
 
 
 def rows_alone(rule: Rule) -> Table:

@@ -40,7 +40,7 @@ class Judgement:
             "supported": f"by {self.supporting} of {of}",
             "contradicted": f"by {self.contradicting} of {of}",
             "mixed": f"{self.supporting} for and {self.contradicting} against, of {of}",
-            "open": f"none of {of} speaks to it",
+            "open": f"none of {of} bears on it",
         }
         statement = " ".join(self.statement.split())
         return f"{self.name}: {self.state} ({counts[self.state]}): {statement}"

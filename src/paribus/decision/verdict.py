@@ -587,8 +587,8 @@ def _of_choice(study: Study, contrast: Contrast) -> list[str]:
         return [f"The error does not include the choice of {what}: {choice.why_not}."]
     wider = 1 / math.sqrt(1 - share) if share < 1 else math.inf
     return [
-        f"The choice of {what} is taken as given. With its error, from redrawn tuning seeds, the "
-        f"interval would be {wider:.2f} times as wide."
+        f"The interval leaves out the uncertainty of the chosen {what}; with it, from redrawn "
+        f"tuning seeds, it would be {wider:.2f} times as wide."
     ]
 
 

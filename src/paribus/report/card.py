@@ -200,8 +200,19 @@ def _cost_chip(
 def _compared(analysis: Analysis, arm: str, metric: Metric, called: dict[str, str]) -> Compared:
     summary, about = analysis.summary(arm, metric.name), analysis.study.arms[arm].description
     what = about if about != called[arm] else ""
-    mean = f"{metric.value_text(summary.mean)}{'%' if metric.is_share else ''}"
-    return Compared(called[arm], mean, summary.n, what)
+    mean, n = summary.mean, summary.n
+    # Where a look ended what is compared, the mean is that of the seeds that were compared.
+    pairs = {
+        one.seeds: one.paired.pairs
+        for one in analysis.contrasts
+        if one.paired and (one.reference, one.metric) == (arm, metric.name)
+    }
+    if len(pairs) == 1 and metric.scale == "linear":
+        (compared,) = pairs.values()
+        mean, n = sum(pair.baseline for pair in compared) / len(compared), len(compared)
+    return Compared(
+        called[arm], f"{metric.value_text(mean)}{'%' if metric.is_share else ''}", n, what
+    )
 
 
 def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> CardRow:
@@ -213,7 +224,9 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
     inside = f"inside {margin_in_words(analysis.study, contrast)}" if same else ""
     note = "; ".join(filter(None, (inside, verdict.cost, lost, on)))
     few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
-    return CardRow(verdict.word, note, called, change, f"p {p}" if p else few)
+    # The p is that of a difference, and says nothing of being too small to matter.
+    shown = f"p {p}" if p and not same else few
+    return CardRow(verdict.word, note, called, change, shown)
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:
@@ -224,16 +237,29 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     better = {analysis.metrics[endpoint.metric].better for endpoint in study.judged}
     direction = f"; {better.pop()} is better" if len(better) == 1 else ""
     family = ", p by Holm's method" if study.family > 1 else ""
+    counts = sorted({len(one.seeds) for one in analysis.contrasts if one.primary and one.decided})
+    n = f" (n = {' to '.join(map(str, (counts[0], counts[-1])[: len(counts)]))})" if counts else ""
+    n = n if study.is_paired else ""
     return (
-        f"Change against {against}{at_the_same_seed(study)}, "
+        f"Change against {against}{at_the_same_seed(study)}{n}, "
         f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
     )
 
 
 def _action(study: Study, verdicts: list[Verdict], called: dict[str, str]) -> str:
-    """Return what the rule says to do: the arms that it adopts, or that it keeps what there was."""
-    adopted = [called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
-    kept = [called[v.reference] for v in verdicts if v.outcome in KEEPING]
-    verb, arms = ("adopt", adopted) if adopted else ("keep", kept)
-    said = f"{verb} {listed(list(dict.fromkeys(arms)))}" if arms else ""
-    return f"By the rule {study.decision.rule}: {said}." if said else ""
+    """Return what the rule says to do: the arms that it adopts, or that it keeps what there was;
+    and of which arms it decides nothing. Empty where it decides nothing at all."""
+    adopted = {called[v.arm] for v in verdicts if v.outcome == "ADOPT"}
+    kept = [v for v in verdicts if v.outcome in KEEPING]
+    left = [called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
+    left = [arm for arm in dict.fromkeys(left) if arm not in adopted]
+    if not adopted and not kept:
+        return ""
+    if adopted:
+        said = f"adopt {listed([arm for arm in called.values() if arm in adopted])}"
+    else:
+        said = f"keep {listed(list(dict.fromkeys(called[v.reference] for v in kept)))}"
+        if left:
+            said += f" over {listed(list(dict.fromkeys(called[v.arm] for v in kept)))}"
+    undecided = f"; undecided: {listed(left)}" if left else ""
+    return f"By the rule {study.decision.rule}: {said}{undecided}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Set
 from typing import Any
 
 from paribus.analysis import boundaries
@@ -116,7 +117,9 @@ def tried_alone(study: Study, datasets: dict[Data, Dataset], device: Device) -> 
     return study
 
 
-def _check(pool: Pool, study: Study, size: int, tried: Tried, large: set[str]) -> list[str]:
+def _check(
+    pool: Pool, study: Study, size: int, tried: Tried, large: Set[str] = frozenset()
+) -> list[str]:
     """Try some steps of every arm, the workers sharing the arms; returns what to warn of.
 
     Arms that could share a stack run the same code, and are tried as one: a grid of learning rates

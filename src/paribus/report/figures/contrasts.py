@@ -112,6 +112,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         least, most = min(counts), max(counts)
         some = f"{least[0]}" if least[0] == most[0] else f"{least[0]} to {most[0]}"
         title += f" rises at {some} of {numbers.plural(most[1], 'seed')}"
+        if least[0] == most[0] == 0:
+            title = f"{title.rpartition(' rises at ')[0]} rises at none of {most[1]} seeds"
     return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
