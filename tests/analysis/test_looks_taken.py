@@ -156,10 +156,10 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert kept.sampling.in_words == "5 of 8 seeds: resolved at look 1 of 3, an effect"
     shown = looks_table(analysis)
     assert [(row[0], row[3], row[-1]) for row in shown.rows] == [
-        ("1", "next-token accuracy", "continue"),
+        ("1", "next-token accuracy (%)", "continue"),
         ("1", "validation loss", "effect"),
-        ("2", "next-token accuracy", "continue"),
-        ("3", "next-token accuracy", "open"),
+        ("2", "next-token accuracy (%)", "continue"),
+        ("3", "next-token accuracy (%)", "open"),
     ]
     assert [row[4] for row in sampling_table(analysis).rows] == ["5", "8"]
     other = analysis.contrast("layernorm", "validation_accuracy")

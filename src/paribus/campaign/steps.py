@@ -23,6 +23,7 @@ from paribus.results.store import answering
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
+from paribus.study.trainer import STACKED
 from paribus.trainers import register, run
 
 Run = Callable[..., Results]
@@ -264,7 +265,8 @@ class _Work:
         for trial, there in found.items():
             with whole_folder(home.trial(*trial).path) as copy:
                 shutil.copytree(there.path, copy, dirs_exist_ok=True)
-        self.run(study, folder, open_test=is_final)
+        options = {"open_test": is_final} if study.trainer == STACKED else {}
+        self.run(study, folder, **options)
         return analyse(load_results(folder))
 
     def _source(self, study: Study, arm: str, seed: int) -> TrialFolder | None:

@@ -170,7 +170,7 @@ def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any
     from paribus.trainers import register as register_study
     from paribus.trainers import run as run_study
 
-    def run(study: Study, folder: Path, *, open_test: bool) -> Results:
+    def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
         if study.trainer != STACKED:
             return run_study(study, folder)
         with watching(console) as watch:
