@@ -24,12 +24,15 @@ def names(results: Results) -> list[str]:
 def plot(results: Results, name: str = "forest") -> Any:
     """Return a figure as an Altair chart: by its name, by the first part of it, or of a metric.
 
-    `loss` is the first that begins so, the curves of held-out loss; `validation_loss`, an endpoint,
-    is each seed's. Raises ParibusError for one that there is not.
+    `loss` is the first that begins so, the curves of held-out loss, or else the first that ends so,
+    of training loss; `validation_loss`, an endpoint, is each seed's. Raises ParibusError for one
+    that there is not.
     """
     drawn, wanted = _drawn(results), _identifier(name)
     begun = [one for one in drawn if one.startswith(wanted)]
-    found = next((one for one in (wanted, f"pairs_{wanted}", *begun) if one in drawn), None)
+    within = [one for one in drawn if one.endswith(f"_{wanted}") and one[:6] != "pairs_"]
+    exact = [one for one in (wanted, f"pairs_{wanted}") if one in drawn]
+    found = next(iter([*exact, *begun, *within]), None)
     if found is None or not wanted:
         raise ParibusError(f"there is no figure '{name}': {nearest(wanted, drawn)}")
     return drawn[found].with_data()

@@ -275,8 +275,8 @@ def test_the_registered_target_decides(
     assert contrast.holm_p == pytest.approx(says.p_value)
     assert contrast.equivalence_holm_p == pytest.approx(says.equivalence_p)
     (verdict,) = decide(analysis)
-    words = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
-    assert words in verdict.sentence
+    mean, low, high = (100 * x for x in (says.mean, says.interval.low, says.interval.high))
+    assert f"{mean:+.2f} [{low:+.2f}, {high:+.2f}] percentage points" in verdict.sentence
     significant = says.p_value <= 0.05 and not contrast.equivalent(0.05)
     assert (verdict.evidence.state.quality == "Q-") == significant
 

@@ -29,7 +29,8 @@ SMALL = {
     "training.schedule.warmup": 0,
 }
 # What needs a text, or a length, of its own is left out.
-LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate")
+LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")  # planned on paper
+LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate", *LADDER)
 STUDIES = {name: study for name, study in all_studies().items() if name not in LEFT_OUT}
 # Of the cost of 15 flagship trials of 100 iterations, at most.
 TIMES = {

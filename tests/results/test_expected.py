@@ -208,6 +208,7 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
     of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
     of_runs |= {"ledger.json", "runs.json"}
+    of_runs |= {"machine.json", "series.parquet"}  # of a command's
     of_verbs = {"analysis.json", "verdict.json", "kept.json"}
     assert {*known_records(), *COLUMNS} - of_runs - of_verbs - {DECLARED.blocks} <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -504,7 +504,7 @@ def _require_used(study: Study, where: Where, **given: Any) -> None:
     """Raise ParibusError for an option that the study's trainer would never hear of."""
     from paribus.study.trainer import COMMAND, STACKED
 
-    given |= {key: of for key, of in asdict(where).items() if of != getattr(HERE, key)}
+    given |= {f.name: of for f in fields(where) if (of := getattr(where, f.name)) != f.default}
     # Jobs run a trainer of the user's own too; programs have workers besides.
     taken = PROGRAMS_TAKE if study.trainer == COMMAND else JOBS_TAKE
     if study.trainer == COMMAND or ":" in study.trainer:
