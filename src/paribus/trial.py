@@ -67,6 +67,8 @@ def batch(*data):
     Tensors on a GPU are copied to be read, which waits for it: give what the loader gave.
     """
     global _batches, _data
+    if not data:
+        raise TypeError("trial.batch() is given nothing: give it what the loader gave")
     if not active:
         return
     _data = hashlib.sha256(_data + _digest(data)).digest()

@@ -11,6 +11,7 @@ from .scripts import HOME
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
+@pytest.mark.slow
 def test_the_draft_is_bound_and_as_it_was_set() -> None:
     assert (HOME / "paper.lock.json").exists()
     assert check(HOME / "paper.md") == []

@@ -13,16 +13,19 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import paribus
+from paribus import trial
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows
 from paribus.study.load import parse_study
+from paribus.trainers.command.reported import read_reported
 from paribus.trainers.command.sources import place, source_of
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
@@ -783,3 +786,19 @@ def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> No
         if path.name in ("evaluation.json", "machine.json", "output.log"):
             assert there.read_bytes() == path.read_bytes(), path
     assert verb("verify", "r")[0] == 0
+
+
+def test_initial_values_are_those_before_the_first_step(tmp_path: Path) -> None:
+    """Noted late they prove nothing; noted twice, both count."""
+
+    def initial(*lines: dict[str, Any]) -> dict[str, str]:
+        (tmp_path / "trial.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        return read_reported(tmp_path).initial
+
+    first, other = {"initial": {"w": "a" * 64}}, {"initial": {"w": "b" * 64}}
+    step = {"step": 1, "log": {"loss": 2.0}}
+    assert initial(first, step) == initial(first) and len(initial(first)) == 1
+    assert initial(step, first) == {}
+    assert len({json.dumps(initial(*of)) for of in ([first], [first, other], [other])}) == 3
+    with pytest.raises(TypeError):
+        trial.batch()

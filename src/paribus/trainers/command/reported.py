@@ -97,9 +97,13 @@ def _note(found: Reported, row: Mapping[str, Any]) -> None:
     data, initial = row.get("data"), row.get("initial")
     if isinstance(data, dict) and isinstance(data.get("batches"), int):
         found.prefixes[data["batches"]] = str(data.get("digest"))[:64]
-    if isinstance(initial, dict) and not found.initial:
-        named = list(initial.items())[:MOST_PARAMETERS]
-        found.initial = {str(name): str(digest)[:64] for name, digest in named}
+    if isinstance(initial, dict) and not found.rows:  # after a step they are not initial
+        for name, digest in list(initial.items())[:MOST_PARAMETERS]:
+            name, digest = str(name), str(digest)[:64]
+            before = found.initial.get(name)
+            # Noted twice, both count: a change in between is a difference.
+            both = hashlib.sha256(f"{before}{digest}".encode()).hexdigest()
+            found.initial[name] = digest if before is None else both
 
 
 def reported_value(found: Reported, name: str, take: str, better: str) -> Finder:

@@ -90,7 +90,9 @@ class Ray(JobBackend):
     def _asked(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Return what the cluster answers. Raises ParibusError in its words."""
         try:
-            from ray.job_submission import JobSubmissionClient
+            from ray.job_submission import (  # pyright: ignore[reportMissingImports]
+                JobSubmissionClient,
+            )
         except ImportError:
             raise ParibusError(
                 "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'"
