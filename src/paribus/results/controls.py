@@ -178,7 +178,7 @@ def _summarise(findings: list[Labelled]) -> Finding:
     texts = list(dict.fromkeys(text for _, text in seen))  # a digest is another one in every seed
     n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))
     told = texts[0]
-    if state == "held":
+    if state in ("held", "not proven"):  # of one that is broken the first is an example
         told = "; ".join(texts[:MOST_TEXTS])
         told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.

@@ -63,6 +63,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        self.notes += _stopped_early({trial: found[trial] for trial in trials})
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
         budgets = _budgets(study, [found[trial] for trial in trials])
@@ -313,6 +314,26 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
         seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
         about={"facts": facts | {"source": run.source} | kept},
     )
+
+
+def _stopped_early(found: Mapping[Trial, Run]) -> list[str]:
+    """Return of each arm how many of its runs ended before the last step that they planned."""
+    told = []
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        mine = [run.facts for (one, _), run in found.items() if one == arm]
+        ends = [(of.get("steps"), of.get("planned_steps")) for of in mine]
+        early = [(at, end) for at, end in ends if _is_before(at, end)]
+        if early:
+            at, end = early[0]
+            told.append(
+                f"{len(early)} of {plural(len(mine), 'run')} of {arm} stopped before the last step "
+                f"that was planned, such as at {at:,g} of {end:,g}: what they scored there counts."
+            )
+    return told
+
+
+def _is_before(step: object, planned: object) -> bool:
+    return isinstance(step, int | float) and isinstance(planned, int | float) and step < planned
 
 
 def _budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
