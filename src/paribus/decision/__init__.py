@@ -15,6 +15,8 @@ from paribus.decision.verdict import (
     decide,
     effect_in_words,
     shared_caveats,
+    size_in_words,
+    titled,
     verdict_record,
 )
 from paribus.decision.word import TRUTH, WORDS, Word, exit_code, word_of
@@ -50,6 +52,8 @@ __all__ = [
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "size_in_words",
+    "titled",
     "unreachable",
     "verdict_record",
     "word_of",
