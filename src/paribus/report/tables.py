@@ -479,6 +479,10 @@ def costs(analysis: Analysis) -> Table:
             called[c.reference],
             change(c.calibration, 2, 100),
             *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
+            *(
+                numbers.signed(None if share is None else 100 * share, 1)
+                for share in (c.more_parameters, c.more_flops)
+            ),
             _budget(c),
         )
         for c in analysis.costs
@@ -489,7 +493,8 @@ def costs(analysis: Analysis) -> Table:
         "Change of the expected calibration error (percentage points), and of "
         f"{'tokens per second' if counted else 'speed'} (per cent) in "
         f"training, reading and writing (from ratios), with {level} intervals over "
-        f"{'seed pairs' if analysis.study.is_paired else 'runs'}."
+        f"{'seed pairs' if analysis.study.is_paired else 'runs'}; of parameters and training FLOPs "
+        "as counted."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         (
@@ -499,6 +504,8 @@ def costs(analysis: Analysis) -> Table:
             "training, %",
             "reading, %",
             "writing, %",
+            "parameters, %",
+            "training FLOPs, %",
             "budget",
         ),
         rows,
