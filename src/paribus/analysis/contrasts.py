@@ -256,7 +256,7 @@ def contrast_of(
         counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
         sampling=sampled,
         censored=(late_ours, late_theirs),
-        choice=None if why_not else choice_of(table, tried, arm, reference, metric),
+        choice=None if why_not else choice_of(table, tried, {reference: -1.0, arm: 1.0}, metric),
     )
     if not why_not and not paired:
         contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
@@ -313,7 +313,7 @@ def _all_equal(table: Table, metric: str, values: Mapping[str, Mapping[int, floa
     where it may be so: of whole numbers, where a score says its resolution, and of our own trainer,
     whose seeds are proven to matter."""
     study = table.results.study
-    if study.trainer == STACKED or _resolution(table, metric):
+    if study.trainer == STACKED or resolution_of(table, metric):
         return ""
     for arm, of in values.items():
         first = next(iter(of.values()))
@@ -390,13 +390,13 @@ def _items(
     study = table.results.study
     if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
     about: dict[str, Any] = registered(study) | {
         "margin": contrast.margin,
         "family": _family_size(table, endpoint),
-        "resolution": _resolution(table, contrast.metric),
+        "resolution": resolution_of(table, contrast.metric),
         "choice": contrast.choice_error,
     }
     if not study.is_paired:
@@ -406,7 +406,7 @@ def _items(
     return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
 
 
-def _item_scores(
+def item_scores(
     table: Table, contrast: Contrast
 ) -> tuple[list[np.ndarray], list[np.ndarray]] | str:
     """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
@@ -458,7 +458,7 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
         return None
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
         return None
     found = crossed_components(item_deltas(*scores))
@@ -519,7 +519,7 @@ def _target(table: Table, contrast: Contrast, about: str) -> str:
     return f"new text of this kind ({about})"
 
 
-def _resolution(table: Table, metric: str) -> float | None:
+def resolution_of(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared, study = table.results.metrics[metric], table.results.study
@@ -546,7 +546,7 @@ def _infer_unpaired(
         **about,
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=resolution_of(table, endpoint.metric),
     )
 
 
@@ -567,7 +567,7 @@ def _infer(
         **registered(table.results.study),
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=resolution_of(table, endpoint.metric),
         design=sampled.design(seeds),
         choice=choice,
     )

@@ -22,9 +22,9 @@ from paribus.analysis import (
     sights,
 )
 from paribus.decision import (
+    STYLE_OF,
     TESTS,
     TRUTH,
-    WORDS,
     Calibration,
     Rule,
     Verdict,
@@ -121,7 +121,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
         yield dim(f"  {metric}")
         for row in block:
             cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
-            style = STYLES[WORDS[row.word].style]
+            style = STYLES[STYLE_OF[row.word]]
             line = "  ".join(map(escape, [*cells[1:], row.p])).rstrip()
             yield f"  [bold {style}]{escape(cells[0])}[/]  {line}"
             if row.note:
@@ -146,7 +146,7 @@ def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
         if len(metrics) > 1:
             yield f"\n[bold]on {escape(mine[0].label)}[/]"
         for one in mine:
-            style = STYLES[WORDS[one.word].style]
+            style = STYLES[STYLE_OF[one.word]]
             row = f"[dim](rule's row {one.row}: {one.outcome})[/]"
             yield f"[bold {style}]{one.badge}[/] {row} {escape(one.answer)}"
             yield from _list(line for line in one.caveats if line not in shared)

@@ -11,6 +11,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.hypotheses import judge, said_by
+from paribus.decision.interactions import depends
 from paribus.decision.reach import pairs_needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
@@ -148,11 +149,16 @@ class Verdict:
 
 
 class Verdicts(Shown, list[Verdict]):
-    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
+    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on.
+
+    Attributes:
+        interactions: whether effects depend on something else, where the study asks.
+    """
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
+        self.interactions = depends(analysis, self)
 
     def __repr__(self) -> str:
         """Return the word on each arm, endpoint by endpoint."""
@@ -176,7 +182,7 @@ def decide(analysis: Analysis) -> Verdicts:
 
 
 def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what verdict.json holds; of hypotheses where the study has some."""
+    """Return what verdict.json holds; of hypotheses and interactions where the study has some."""
     told = []
     for verdict in verdicts:
         seen = verdict.evidence
@@ -185,7 +191,17 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+    found = {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+    if isinstance(verdicts, Verdicts) and verdicts.interactions:
+        found["interactions"] = [
+            {
+                key: _finite(of) if key in ("effect", "low", "high") else of
+                for key, of in vars(one).items()
+                if key != "found"
+            }
+            for one in verdicts.interactions
+        ]
+    return found
 
 
 def _finite(value: float | None) -> float | None:

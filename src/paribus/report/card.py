@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, change_in_words
+from paribus.decision import Depends, DependsWord, Verdict, Word, change_in_words, depends
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -34,7 +34,7 @@ class CardRow:
         p: of the test that decides; where too few pairs are left to test, how many there are.
     """
 
-    word: Word
+    word: Word | DependsWord
     note: str
     arm: str
     change: str
@@ -107,6 +107,10 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         blocks[title] = [
             _row(analysis, one, called[one.arm], "" if on else one.target) for one in mine
         ]
+    for one in depends(analysis, verdicts):
+        title = f"{analysis.metrics[one.metric].change_title}, difference between effects"
+        blocks.setdefault(title, []).append(_depends_row(study, one))
+        compared[title] = []
     cautions = list(dict.fromkeys(c.text for v in verdicts for c in v.cautions))
     invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
     if missing := missing_in_words(analysis):
@@ -227,6 +231,15 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
     # The p is that of a difference, and says nothing of being too small to matter.
     shown = f"p {p}" if p and not same else few
     return CardRow(verdict.word, note, called, change, shown)
+
+
+def _depends_row(study: Study, one: Depends) -> CardRow:
+    says, p = one.found.decided, numbers.p_or_blank(one.adjusted_p)
+    change = one.found.declared.delta_text(says.mean, one.low, one.high) if says else ""
+    same = one.word == "SAME"
+    note = f"inside {margin_in_words(study, one.found)}" if same else one.why_not
+    few = f"n = {one.n}" if 0 < one.n < DESCRIPTIVE_BELOW else ""
+    return CardRow(one.word, note, one.title, change, f"p {p}" if p and not same else few)
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:
