@@ -191,17 +191,17 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    found = {"verdicts": told} | ({"hypotheses": judged} if judged else {})
-    if isinstance(verdicts, Verdicts) and verdicts.interactions:
-        found["interactions"] = [
-            {
-                key: _finite(of) if key in ("effect", "low", "high") else of
-                for key, of in vars(one).items()
-                if key != "found"
-            }
-            for one in verdicts.interactions
-        ]
-    return found
+    depending = verdicts.interactions if isinstance(verdicts, Verdicts) else []
+    interactions = [
+        {
+            key: _finite(of) if key in ("effect", "low", "high") else of
+            for key, of in vars(one).items()
+            if key != "found"
+        }
+        for one in depending
+    ]
+    beside = {"hypotheses": judged, "interactions": interactions}
+    return {"verdicts": told} | {name: said for name, said in beside.items() if said}
 
 
 def _finite(value: float | None) -> float | None:
