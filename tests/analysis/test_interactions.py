@@ -19,6 +19,7 @@ from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.report.card import card
+from paribus.report.page import render
 from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, vertex_error
 from paribus.study import Study
@@ -113,8 +114,10 @@ def test_its_word_is_what_the_interval_says(
         here = shift if arm == "untied-norm" else 0.0
         return 2.0 + here + noise * math.sin(17 * seed * len(arm))
 
-    analysis = analysed(small_study, fabricate, of)
+    results = made(small_study, fabricate, of)
+    analysis = analyse(results)
     verdicts = decide(analysis)
+    assert f">{word}<" in render(results, analysis, verdicts)
     (told,) = verdicts.interactions
     assert told.word == word
     record = json.loads(canonical_json(verdict_record(analysis.study, verdicts)))
