@@ -47,6 +47,7 @@ from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
+ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 
 
@@ -425,7 +426,7 @@ def item_scores(
         if why := why_other_blocks(table, *arms, *first):
             return why
         n_blocks = _contiguous(table, contrast)
-        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+        if _is_short(table, contrast):
             told = plural(_recorded(table, contrast), "window")
             return (
                 f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
@@ -460,6 +461,10 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
         return None
     scores = item_scores(table, contrast)
     if isinstance(scores, str):
+        if _is_short(table, contrast):
+            first = contrast.arm, contrast.seeds[0]
+            n = _column(table, *first, metric.items.count).sum()
+            return OtherText(None, f"{n:,.0f} {ITEMS.get(metric.items.count, metric.items.count)}")
         return None
     found = crossed_components(item_deltas(*scores))
     return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
@@ -486,6 +491,12 @@ def _contiguous(table: Table, contrast: Contrast) -> int | None:
     return contiguous_blocks(_recorded(table, contrast))
 
 
+def _is_short(table: Table, contrast: Contrast) -> bool:
+    """Return whether the held-out text is too short to say how much contiguous blocks differ."""
+    n_blocks = _contiguous(table, contrast)
+    return n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW
+
+
 def _about(table: Table, contrast: Contrast, n: int) -> str:
     """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
     text`."""
@@ -500,23 +511,23 @@ def _about(table: Table, contrast: Contrast, n: int) -> str:
 
 def _target(table: Table, contrast: Contrast, about: str) -> str:
     """Return what is claimed of besides new seeds, where `about` are the items that are samples
-    too: `this text`, `new text of this kind (40 documents)`; empty of no held-out text or tasks.
+    too: `this text`, `text like these 40 documents`; empty of no held-out text or tasks.
     """
     metric = contrast.declared
     if metric.items == QUESTIONS:
         n = about.partition(" ")[0]
-        return f"new questions of this kind ({n})" if about else "these questions"
+        return f"questions like these {n}" if about else "these questions"
     if metric.record not in HELD_OUT:
         return ""
     if table.results.study.trainer == RUNS and not about:  # nobody says what scores are of
         return ""
     if table.results.study.trainer != STACKED:  # which may hold out what is no text
-        return f"new items of this kind ({about})" if about else "this held-out data"
+        return f"items like these {about}" if about else "this held-out data"
     if not about:
         return "this text"
     if _contiguous(table, contrast) is not None:
         return f"this text (error over {about.removesuffix(' of text')})"
-    return f"new text of this kind ({about})"
+    return f"text like these {about}"
 
 
 def resolution_of(table: Table, metric: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -113,6 +113,8 @@ class Costs(Result):
         prefill, decoding: share of tokens per second that is lost when reading full windows and
             when writing token by token, measured in turn.
         in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
+        more_parameters, more_flops: share of the reference's parameters, and of its training FLOPs,
+            that the arm has beyond them; None where trials do not record them.
     """
 
     arm: str
@@ -123,6 +125,8 @@ class Costs(Result):
     prefill: Cost | None
     decoding: Cost | None
     in_bytes: bool = False
+    more_parameters: float | None = None
+    more_flops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,13 @@ class OtherText(Result):
     """What the choice of text adds to the error of a claim that is of this text alone.
 
     Attributes:
-        error: standard error of the change over such items, at these seeds.
-        about: the items, `40 documents` or `10 contiguous blocks of text`.
+        error: standard error of the change over such items, at these seeds; None where the text is
+            too short to tell.
+        about: the items, `40 documents` or `10 contiguous blocks of text`; where the text is too
+            short, how long it is: `300 tokens`.
     """
 
-    error: float
+    error: float | None
     about: str
 
 
@@ -248,6 +254,8 @@ class Contrast(Result):
         it; None where that is not known, or no error of seeds is."""
         says, more = self.decided, self.other_text
         if says is None or more is None or self.paired is None or self.paired.constant:
+            return None
+        if more.error is None:
             return None
         error = math.hypot(self.paired.sd / math.sqrt(self.paired.n), self.choice_error)
         return widened(interval, says.mean, math.hypot(error, more.error) / error)
@@ -507,6 +515,16 @@ class Analysis(Shown, Result):
     def primary(self) -> Metric:
         """The metric of the first primary endpoint."""
         return self.metrics[self.study.primary.metric]
+
+    @property
+    def by_name(self) -> Analysis:
+        """The same, whose arms are called by their names and not by titles."""
+        return replace(self, study=self.study.by_name)
+
+    def all_diverged(self, arm: str) -> bool:
+        """Return whether every finished trial of `arm` diverged, so that none can be compared."""
+        mine = [events for (name, _), events in self.events.items() if name == arm]
+        return bool(mine) and all(events.diverged for events in mine)
 
     def __repr__(self) -> str:
         of = numbers.plural(len(self.contrasts), "contrast")

@@ -16,6 +16,8 @@ from paribus.decision.verdict import (
     decide,
     effect_in_words,
     shared_caveats,
+    size_in_words,
+    titled,
     verdict_record,
 )
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
@@ -55,6 +57,8 @@ __all__ = [
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "size_in_words",
+    "titled",
     "unreachable",
     "verdict_record",
     "word_of",

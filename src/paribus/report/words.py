@@ -18,12 +18,6 @@ MOST_LINES = 150  # trials that have a mark each
 STATES = ("significant", "within the margin", "unresolved", "described only")
 
 
-def names(study: Study) -> dict[str, str]:
-    """Return the title of every arm, or its name where titles are not unique."""
-    titles = {arm: study.arms[arm].title or arm for arm in study.arms}
-    return titles if len(set(titles.values())) == len(titles) else {arm: arm for arm in titles}
-
-
 def listed(words: list[str]) -> str:
     """Return `a, b and c`."""
     if len(words) < 2:
@@ -56,7 +50,7 @@ def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
     """Return a sentence for each primary endpoint: the word on each arm; of many, their counts."""
     if not verdicts:
         return ["One arm alone: nothing is compared."]
-    called, told = names(analysis.study), []
+    called, told = analysis.study.called, []
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]

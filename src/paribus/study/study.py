@@ -211,6 +211,22 @@ class Study(Shown, Spec):
         return ours == theirs
 
     @property
+    def called(self) -> dict[str, str]:
+        """What a reader is shown of every arm: its title, or its name where two titles are alike.
+        The page and the paper call arms so; the terminal and all records call them by name
+        (`by_name`)."""
+        titles = {name: arm.title or name for name, arm in self.arms.items()}
+        return (
+            titles if len(set(titles.values())) == len(titles) else {name: name for name in titles}
+        )
+
+    @property
+    def by_name(self) -> Self:
+        """The same study, whose arms are called by their names: it has no titles of them."""
+        arms = {name: arm.model_copy(update={"title": ""}) for name, arm in self.arms.items()}
+        return self.model_copy(update={"arms": arms})
+
+    @property
     def folder(self) -> Path:
         """Return where relative paths of the study start: the folder of its file."""
         return self._folder
@@ -243,7 +259,10 @@ class Study(Shown, Spec):
             raise ParibusError(f"seeds {list(self.seeds)} name one twice; each seed is one trial")
         known_arm = f"in arms {sorted(self.arms)}"
         if self.baseline not in self.arms:
-            raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
+            raise ParibusError(
+                f"baseline '{self.baseline}' is no arm; add [arms.{self.baseline}], or name the "
+                f'one that the others are compared with: baseline = "{next(iter(self.arms), "")}"'
+            )
         claims = self.claims.values if self.claims else ()
         named = [arm.reference for arm in self.arms.values() if arm.reference]
         named += [arm for claim in claims for arm in claim.arms]

@@ -148,7 +148,7 @@ def _shown(value: bool | float | str) -> str:
 
 
 def at_rates(study: Study, arm: str, reference: str) -> str:
-    """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
+    """Return `at learning rate 3e-4, which was not tuned`: what a verdict on the two must add."""
     tuning = study.tuning
     if tuning is not None and (study.tunes_anew or LEARNING_RATE in tuning.keys):
         return _tuned(study, tuning, arm, reference)

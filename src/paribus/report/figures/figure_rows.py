@@ -10,7 +10,6 @@ import numpy as np
 from paribus import numbers
 from paribus.report import words
 from paribus.report.figures.style import rounded
-from paribus.report.words import names
 from paribus.results import Results
 
 MOST_STEPS = 200  # points of one line
@@ -60,7 +59,7 @@ def over_steps(
 
     Of more than MOST_LINES trials, each arm's seeds become {arm, step, mean, low, high, part}.
     """
-    called, found = names(curves.results.study), list(curves.series(columns))
+    called, found = curves.results.study.called, list(curves.series(columns))
     if not found:
         return []
     if len({(arm, seed) for arm, seed, *_ in found}) > words.MOST_LINES:
