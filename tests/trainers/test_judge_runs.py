@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdict, Verdicts
 from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
 from paribus.study import load_study
 from paribus.trainers import register
@@ -206,6 +208,93 @@ def test_a_registration_after_the_runs_is_exploratory(
         register(load_study(path), results)
     assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
     assert capsys.readouterr().out.startswith("Exploratory: ")
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "again.csv"])
+def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "*.csv"))
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    register(load_study(path), results)
+    file = file.rename(tmp_path / name)
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(file, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert capsys.readouterr().out.startswith("Exploratory: ")
+    assert verify(results).findings == ()
+    # A record that says otherwise is found out, whoever sealed it.
+    folder = ResultsFolder(results)
+    record = folder.read_runs()
+    assert record is not None
+    folder.write_runs(record.model_copy(update={"exploratory": ""}))
+    assert any("was there when the study was registered" in one for one in verify(results).findings)
+
+
+def test_files_that_change_after_the_verdict_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert verify(results).findings == () and "1 of 1 file" in " ".join(verify(results).checked)
+    file.write_text(file.read_text().replace("3.1", "3.3"))
+    (found,) = verify(results).findings
+    assert "runs.csv was changed" in found
+    capsys.readouterr()
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 2
+    assert "1 of 1 file changed" in capsys.readouterr().err
+    for verb in ("analyse", "decide"):
+        caplog.clear()
+        assert main([verb, str(results)]) == 0
+        assert "1 of 1 file changed" in caplog.text
+    # Judged into another folder it is the verdict on what there is.
+    assert main(["judge", "--study", str(path), "--results", str(tmp_path / "anew")]) == 0
+    assert verify(tmp_path / "anew").findings == ()
+
+
+@pytest.mark.parametrize("how", ["file", "labels", "folder"])
+def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
+    """Also where nothing but their bytes says so, and never over two arms."""
+    for arm, shift in (("base", 0.0), ("new", -0.03)):
+        (tmp_path / arm).mkdir()
+        for seed in range(5):
+            value = 3.2 + shift + 0.0012345678 * seed
+            (tmp_path / arm / f"{seed}.csv").write_text(f"variant,loss\n{arm},{value}\n")
+    shutil.copy(tmp_path / "new" / "0.csv", tmp_path / "new" / "9.csv")
+    shutil.copy(tmp_path / "new" / "1.csv", tmp_path / "base" / "9.csv")  # another arm's
+    paths = {
+        "file": f"{tmp_path}/*/*.csv",
+        "labels": [f"{arm}={tmp_path}/{arm}/*.csv" for arm in ("base", "new")],
+        "folder": f"{tmp_path}/*/*.csv",
+    }[how]
+    arm = {"file": "variant", "labels": None, "folder": "folder"}[how]
+    said = judge(paths, arm=arm)
+    n = {one.arm: one.n for one in said.analysis.summaries}
+    # By the column, what lies in the folder of base is a copy of the arm new.
+    assert n == ({"base": 5, "new": 5} if how == "file" else {"base": 6, "new": 5})
+
+
+def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
+    base = [3.2012345, 3.2123456, 3.1934567, 3.2045678, 3.2256789]
+    new = [3.1012345, 3.1123456, 3.0934567, 3.1045678, 3.1256789]
+    assert judge(table(base=base, new=new))[0].word == "BETTER"
+    said = judge(table(base=base, new=[*new, new[0]]))[0]
+    assert said.word == "UNRESOLVED" and said.p is None and "2 of 6 runs of new" in said.sentence
+    # Where so few digits are printed that two may well be equal, or a resolution is stated.
+    few = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1, 3.11, 3.09, 3.1, 3.12])
+    assert judge(few)[0].word == "BETTER"
+    assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
+
+
+def test_shares_of_questions_may_be_equal() -> None:
+    """Of 30 questions two runs often have as many right, however many digits are printed."""
+    rng = np.random.default_rng(3)
+    data = table(base=rng.binomial(30, 0.5, 6) / 30, new=rng.binomial(30, 0.9, 6) / 30)
+    assert len(set(data["loss"])) < 12
+    assert judge(data, better="higher")[0].word == "BETTER"
 
 
 def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:

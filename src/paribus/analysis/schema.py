@@ -510,7 +510,9 @@ class Analysis(Shown, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
+        # The files may move, and what is inferred from them stays: runs.json has their digests.
+        read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
+        read = {"runs": read} if read else {}
         return (
             super().to_dict()
             | read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -565,7 +566,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
-    from paribus.results import ResultsFolder
+    from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
     from paribus.results.store import secure
@@ -573,6 +574,8 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
     secure(results.path)
+    if changed := judged_files.changed(ResultsFolder(results.path)):
+        logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
     results.require_current()

@@ -498,6 +498,8 @@ def _of_runs(runs: RunsRecord) -> list[str]:
     if runs.excluded:
         counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
         found.append(f"Crashed runs were left out: {counts}.")
+    if runs.copies:
+        found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
     for what, files in (
         ("could not be read", runs.refused),
         ("are of no known form", runs.skipped),

@@ -27,6 +27,7 @@ from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
 from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
+    arm_of,
     labelled_runs,
     score_of,
     seed_of,
@@ -98,7 +99,7 @@ def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator
     """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
     end; no ledger hears of it."""
     with unrecorded(), fleeting() as folder:
-        yield run(study, home or folder / "runs", reading=reading)
+        yield run(study, home or folder / "runs", reading=reading, is_kept=home is not None)
 
 
 def is_paths(data: Any) -> bool:
@@ -135,7 +136,10 @@ def read_runs(
     if columns and any(label for label, _ in labelled) and columns.arm == "arm":
         columns = replace(columns, arm="")
     if not any(label for label, _ in labelled):
-        return read([path for _, path in labelled], reader, columns=columns), arm
+        whole = read([path for _, path in labelled], reader, columns=columns, once=False)
+        section = RunsSection(arm=arm)
+        whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
+        return whole, arm
     bare = [path for label, path in labelled if not label]
     if bare:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
@@ -148,6 +152,7 @@ def read_runs(
         whole.refused += part.refused
         whole.skipped += part.skipped
         whole.files += part.files
+        whole.paths += part.paths
     whole.runs, whole.copies = counted_once(whole.runs)
     return whole, "arm"
 

@@ -14,9 +14,11 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, read
+from paribus.readers import Columns, Reading, Run, counted_once, files_at, read
 from paribus.results.curves import LossCurve
+from paribus.results.judged_files import digests, known_before
 from paribus.results.records import RunsRecord
+from paribus.results.registration import FILES
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -29,10 +31,15 @@ SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
 
 class Runs:
-    """Finds the runs of a study in the files that it names, or in a `reading` that was made."""
+    """Finds the runs of a study in the files that it names, or in a `reading` that was made.
 
-    def __init__(self, results: Path, *, reading: Reading | None = None) -> None:
-        self.reading = reading
+    With `is_kept` the results are read again some day, and digests say whether files changed.
+    """
+
+    def __init__(
+        self, results: Path, *, reading: Reading | None = None, is_kept: bool = True
+    ) -> None:
+        self.home, self.reading, self.is_kept = results, reading, is_kept
         self.excluded: dict[str, int] = {}
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
@@ -70,16 +77,18 @@ class Runs:
         for trial in trials:
             yield trial, _record(study, found[trial], budgets)
 
-    def about(self, registered_at: str | None) -> RunsRecord | None:
+    def about(self, registered: Mapping[str, Any] | None) -> RunsRecord | None:
         """Return what became of the files; None where none was read, as all trials were there.
 
-        `registered_at` is when the study was registered before; None where it was not.
+        `registered` is what was registered before; None where nothing was.
         """
         if not self.read:
             return None
-        sources = {run.source.partition("#")[0] for one in self.read for run in one.runs}
+        paths = [path for one in self.read for path in one.paths]
+        sha256 = digests(paths, self.home) if self.is_kept else {}
         return RunsRecord(
-            exploratory=_why_exploratory(registered_at, sources),
+            exploratory=_why_exploratory(registered, paths, sha256),
+            sha256=sha256,
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
             refused=[list(pair) for one in self.read for pair in one.refused],
@@ -115,7 +124,10 @@ class Runs:
         if not section.paths:
             raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
         paths = [os.path.join(study.folder, path) for path in section.paths]
-        reading = read(paths, section.reader or None, columns=columns_of(section, study.metrics))
+        columns = columns_of(section, study.metrics)
+        reading = read(paths, section.reader or None, columns=columns, once=False)
+        once = counted_once(reading.runs, lambda run: arm_of(run, section))
+        reading.runs, reading.copies = once
         self.read.append(reading)
         return reading
 
@@ -137,17 +149,30 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
     return Columns(scores, arm, section.seed, step=section.step, item=section.item)
 
 
-def _why_exploratory(registered_at: str | None, sources: Iterable[str]) -> str:
-    if registered_at is None:
+def files_there(study: Study, home: Path) -> dict[str, str]:
+    """Return the digests of the files that a study of runs names, as far as they are there."""
+    sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
+    paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
+    return digests(files_at(dict.fromkeys(paths)), home)
+
+
+def _why_exploratory(
+    registered: Mapping[str, Any] | None, paths: Iterable[str], sha256: Mapping[str, str]
+) -> str:
+    """Return why a verdict is on files that were there before the study was registered: they are
+    listed there, or older. Empty where none is."""
+    if registered is None:
         return "nothing was registered before these runs were there"
-    moment = datetime.fromisoformat(registered_at).timestamp()
-    files = [path for path in sources if path and os.path.exists(path)]
+    moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
+    files = [path for path in paths if os.path.exists(path)]
     older = [path for path in files if os.stat(path).st_mtime < moment]
-    if not older:
+    listed = known_before(sha256, registered.get(FILES, {}))
+    if not older and not listed:
         return ""
+    found = max(older, listed, key=len)
     return (
-        f"{len(older)} of {plural(len(files), 'file')} were written before the study was "
-        f"registered, such as {older[0]}"
+        f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
+        f"such as {found[0]}"
     )
 
 

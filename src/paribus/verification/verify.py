@@ -26,10 +26,20 @@ from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.migrations import SCHEMA, leniency
-from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
+from paribus.numbers import plural
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    judged_files,
+    load_results,
+    read_registration,
+    readable,
+    why_not_tested,
+)
 from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
 from paribus.results.record_format import records_of
+from paribus.results.registration import FILES
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
     MANIFEST,
@@ -196,6 +206,7 @@ def _verify(
             told = "; ".join(f"{file}: {left}" for file, left in sorted(thinned.items()))
             checked.append(f"thinned, by digests in kept.json and not in manifests: {told}")
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
+    findings += _told("files", lambda: _files_of_runs(results, checked))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
     checked += looked_at
@@ -232,6 +243,26 @@ def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     if not whole and results.finished:
         return findings, [looked_at]
     return findings, [looked_at, f"scores of {len(whole)} trials from blocks and questions"]
+
+
+def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
+    """Hold the files that runs of other programs were read from against their digests."""
+    record = ResultsFolder(results.path).read_runs()
+    if record is None:
+        return
+    listed = (read_registration(ResultsFolder(results.path)) or {}).get(FILES, {})
+    if (known := judged_files.known_before(record.sha256, listed)) and not record.exploratory:
+        yield f"runs.json: {known[0]} was there when the study was registered, and it says none"
+    if not record.sha256:
+        checked.append("no files of runs: their digests were not recorded")
+        return
+    found = judged_files.now(record.sha256, results.path)
+    checked.append(
+        f"{found.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
+        + (f"; {found.gone} not there any more" if found.gone else "")
+    )
+    for path in found.changed:
+        yield f"{path} was changed after it was judged"
 
 
 def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
