@@ -21,12 +21,14 @@ import paribus
 from paribus import trial
 from paribus.cli import main
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import read_reported
 from paribus.trainers.command.sources import place, source_of
+from paribus.verification import verify
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
@@ -323,14 +325,12 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     for name in ("report.html", "verdict.json"):
         assert (folder / "r" / name).stat().st_size > 0
     code, out, err = verb("verify", "r")
-    assert code == 0 and "scores by pattern from the logs of 10 trials" in out, out + err
+    assert code == 0 and "scores by pattern from the logs of 10 of 10 trials" in out, out + err
     # A log that says otherwise than the score is found, whoever sealed it.
     home = folder / "r" / "trials" / "hot" / "seed-1"
     log = home / "output.log"
     log.write_text(log.read_text().replace("val_bpb: 1", "val_bpb: 2"))
     manifest = json.loads((home / "manifest.json").read_text())
-    from paribus.files import file_digest
-
     manifest["output.log"] = file_digest(log)
     (home / "manifest.json").write_text(json.dumps(manifest))
     code, out, _ = verb("verify", "r")
@@ -454,6 +454,21 @@ def test_a_template_the_environment_and_a_file_of_values(tmp_path: Path) -> None
     assert curve["value"].to_pylist() == [0.5, 1.5, 0.1]
     states = {control.name: control.state for control in results.controls}
     assert (states["command"], states["configuration"]) == ("declared", "held")
+    found = verify(tmp_path / "r")
+    assert found.findings == () and any("files in runs of 4 of 4" in one for one in found.checked)
+    assert not any("pattern" in one for one in found.checked)
+    # A file that is written anew is found out, by its bytes and by its values.
+    file = tmp_path / "r" / "runs" / "x" / "seed-1" / "out" / "log.jsonl"
+    file.write_text(file.read_text().replace("0.1", "0.2"))
+    (found,) = verify(tmp_path / "r").findings
+    assert "log.jsonl was changed" in found
+    file.write_text(file.read_text().replace("1.7", "1.9"))
+    assert any(
+        "acc is 1.7, and log.jsonl gives 1.9" in one for one in verify(tmp_path / "r").findings
+    )
+    file.unlink()
+    found = verify(tmp_path / "r")
+    assert found.findings == () and any("files in runs of 3 of 4" in one for one in found.checked)
 
 
 def test_values_by_a_reader_of_finished_runs(tmp_path: Path) -> None:
@@ -527,6 +542,15 @@ def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path: Path) -> None
     assert results.scores["loss"].to_pylist() == [1.6] * 8
     series = results.finished[0].read_columns("series.parquet")
     assert series["step"].to_pylist() == [0, 1, 2, 3, 4]
+    # What was said of a score is read once more, whoever sealed another one.
+    assert "scores as reported of 8 of 8 trials" in verify(tmp_path / "r").checked
+    home = results.finished[0]
+    scores = home.read_json("evaluation.json")
+    home.write_json("evaluation.json", scores | {"score": scores["score"] + 0.5})
+    manifest = json.loads((home.path / "manifest.json").read_text())
+    manifest["evaluation.json"] = file_digest(home.path / "evaluation.json")
+    (home.path / "manifest.json").write_text(json.dumps(manifest))
+    assert any("what the program said gives" in one for one in verify(tmp_path / "r").findings)
 
 
 def test_outside_of_paribus_it_does_nothing(tmp_path: Path) -> None:

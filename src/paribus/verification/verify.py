@@ -222,15 +222,12 @@ def _verify(
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     if results.study.trainer != STACKED:
-        n, looked_at = len(results.finished), "means over items"
-        findings = [line for one in results.finished for line in item_findings(one)]
         if results.study.trainer == COMMAND:
-            from paribus.trainers.command.records import log_findings
+            from paribus.trainers.command.scores import verified
 
-            looked_at = "scores by pattern from the logs"
-            for one in results.finished:
-                findings += _told(one.label, lambda one=one: log_findings(results.study, one))
-        return findings, [f"{looked_at} of {n} trials"]
+            return verified(results, trust=trust)
+        findings = [line for one in results.finished for line in item_findings(one)]
+        return findings, [f"means over items of {len(results.finished)} trials"]
     if has_engine():
         from paribus.verification.with_engine import arm_findings
 
