@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 7  # of what is written now
+SCHEMA = 8  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -334,6 +334,7 @@ _CHANGED = {
         },
         5: {"p_over_studies"},
         6: {"target", "text_error"},
+        8: {"published", "secondary"},
     },
 }
 

@@ -368,6 +368,39 @@ def test_more_scores_stand_beside_the_first() -> None:
     assert not second.primary and second.p is not None and second.declared.better == "higher"
 
 
+def test_more_scores_and_targets_are_on_the_card_in_json_and_in_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": [], "acc": []}
+    rng = np.random.default_rng(7)
+    for arm, speed, right in (("base", 1.0, 0.5), ("new", 2.0, 0.75)):
+        for seed in range(6):
+            noise, of_run = rng.normal(0, 0.01), right + rng.normal(0, 0.01)
+            for step in range(0, 101, 10):
+                loss = 4 - speed * step / 100 + noise
+                row = (arm, seed, step, loss, of_run)
+                for name, value in zip(data, row, strict=True):
+                    data[name].append(value)
+    file = write(tmp_path / "runs.csv", data)
+    options = ["--arm", "variant", "--baseline", "base", "--margin", "0.1", "--step", "step"]
+    options += ["--score", "loss", "--score", "acc", "--target", "3.5"]
+    said = judge(data, score=["loss", "acc"], step="step", target=3.5)
+    by_name = {one.metric: one for one in said.beside}
+    acc, steps = by_name["acc"], by_name["steps_to_target"]
+    means = [np.mean(data["acc"][a:b]) for a, b in ((66, 132), (0, 66))]
+    assert acc.effect == pytest.approx(means[0] - means[1]) and acc.n == 6
+    assert acc.adjusted_p is not None and acc.adjusted_p < 1e-6
+    assert steps.effect == pytest.approx(-25, abs=2)
+    assert main(["judge", str(file), *options, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["secondary"]
+    assert {one["metric"] for one in told} == by_name.keys()
+    assert next(one["effect"] for one in told if one["metric"] == "acc") == acc.effect
+    for more in ([], ["--markdown"]):
+        assert main(["judge", str(file), *options, *more]) == 0
+        out = capsys.readouterr().out
+        assert "steps to 3.5" in out and "+0.25" in out, out
+
+
 def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
     rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
     rng = np.random.default_rng(5)
@@ -502,6 +535,19 @@ def test_published_rules_answer_beside_ours(
     out = capsys.readouterr().out
     assert "BETTER  new" in out
     assert "modded-nanogpt-track3: new: supported" in out
+    kept = tmp_path / "kept"
+    more = ["--rule", "modded-nanogpt-track3", "--results", str(kept)]
+    assert main(["judge", str(file), *options, *more]) == 0
+    capsys.readouterr()
+    for verb in ([], ["analyse"], ["decide"]):  # whoever writes verdict.json
+        assert not verb or main([*verb, str(kept)]) == 0
+        published = json.loads((kept / "verdict.json").read_text())["published"]
+        assert published["new"]["word"] == "supported" and published["new"]["runs"] == 5
+    assert verify(kept).findings == ()
+    published["new"]["word"] = "not supported"
+    there = json.loads((kept / "verdict.json").read_text())
+    (kept / "verdict.json").write_text(json.dumps(there | {"published": published}))
+    assert any("published.new.word" in one for one in verify(kept).findings)
     assert "modded-nanogpt-track3: base: not supported" in out
 
 

@@ -566,6 +566,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
+    from paribus.decision.published import published_record
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
@@ -580,7 +581,8 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     verdicts = decide_analysis(analysis)
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
-    write_json(results.path / "verdict.json", verdict_record(analysis.study, verdicts))
+    published = published_record(analysis, results.trials)
+    write_json(results.path / "verdict.json", verdict_record(analysis, verdicts, published))
     note(ResultsFolder(results.path), is_known=True)
     return analysis, verdicts
 
@@ -630,7 +632,7 @@ def give(
     from paribus.report.card import card, markdown
 
     if answer.json:
-        print_json({**stamped(verdict_record(analysis.study, verdicts)), **(beside or {})})
+        print_json({**stamped(verdict_record(analysis, verdicts)), **(beside or {})})
     elif answer.markdown:
         print(markdown(card(analysis, verdicts)), end="")
     else:

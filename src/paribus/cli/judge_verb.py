@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -123,9 +122,11 @@ def judge(
             )
         registered, home = _registered(study, results)
         reading = _read(registered, paths, reader)
+        from paribus.study.runs import section_of
         from paribus.trainers import run
 
         found = run(registered, home, **({"reading": reading} if reading else {}))
+        published = published or _published(section_of(registered).rule or None)
         return _give(found, page, answer, published)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
@@ -146,6 +147,7 @@ def judge(
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
+        rule=rule if rule and not rule.endswith(".toml") else "",
         alone=published is not None,
         step=step,
         item=item,
@@ -248,9 +250,9 @@ def _give(
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
     beside = {}
     if published is not None:
-        from paribus.decision.published import answers_of
+        from paribus.decision.published import answers_of, plain
 
         found = answers_of(published, analysis, results.trials)
         written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
-        beside["published"] = {arm: asdict(said) for arm, said in found.items()}
+        beside["published"] = {arm: plain(said) for arm, said in found.items()}
     return give(analysis, verdicts, answer, written, beside)

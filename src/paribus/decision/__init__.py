@@ -8,9 +8,11 @@ from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
     TESTS,
+    Beside,
     Caution,
     Verdict,
     Verdicts,
+    beside,
     change_in_words,
     decide,
     effect_in_words,
@@ -25,6 +27,7 @@ __all__ = [
     "TRUTH",
     "UNJUDGED",
     "WORDS",
+    "Beside",
     "Calibration",
     "Caution",
     "Evidence",
@@ -36,6 +39,7 @@ __all__ = [
     "Verdicts",
     "Word",
     "benefit_of",
+    "beside",
     "calibrate",
     "calibrate_tuned",
     "change_in_words",

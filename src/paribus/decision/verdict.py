@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -154,6 +154,11 @@ class Verdicts(Shown, list[Verdict]):
         super().__init__(verdicts)
         self.analysis = analysis
 
+    @property
+    def beside(self) -> list[Beside]:
+        """How the arms changed on the secondary endpoints, which decide nothing."""
+        return beside(self.analysis)
+
     def __repr__(self) -> str:
         """Return the word on each arm, endpoint by endpoint."""
         said = (
@@ -175,9 +180,52 @@ def decide(analysis: Analysis) -> Verdicts:
     return Verdicts(analysis, found)
 
 
-def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what verdict.json holds; of hypotheses where the study has some."""
-    told = []
+@dataclass(frozen=True)
+class Beside:
+    """How an arm changed on an endpoint that decides nothing.
+
+    Attributes:
+        arm, reference, metric, label, effect, low, high, n: as a `Verdict` has them.
+        adjusted_p: by Holm's method over the secondary endpoints; None where untested.
+        why_not: why nothing was inferred; empty where it was.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    label: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    adjusted_p: float | None
+    n: int
+    why_not: str
+
+
+def beside(analysis: Analysis) -> list[Beside]:
+    """Return every contrast on the secondary endpoints, endpoint by endpoint."""
+    found = []
+    for endpoint in analysis.study.endpoints:
+        for arm, reference in analysis.study.contrasts if not endpoint.primary else ():
+            contrast = analysis.contrast(arm, endpoint.metric)
+            says = contrast.decided
+            numbers_ = (
+                (says.mean, _finite(says.interval.low), _finite(says.interval.high))
+                if says
+                else (None, None, None)
+            )
+            label, p = contrast.declared.label, contrast.tested_p
+            about = (arm, reference, endpoint.metric, label, *numbers_, p)
+            found.append(Beside(*about, says.n if says else 0, contrast.why_not))
+    return found
+
+
+def verdict_record(
+    analysis: Analysis, verdicts: Sequence[Verdict], published: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what verdict.json holds; of hypotheses, and of a published rule, where the study has
+    some."""
+    study, told = analysis.study, []
     for verdict in verdicts:
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
@@ -185,7 +233,9 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+    more = {"hypotheses": judged, "published": dict(published or {})}
+    secondary = [asdict(one) for one in beside(analysis)]
+    return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
 def _finite(value: float | None) -> float | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, change_in_words
+from paribus.decision import Verdict, Word, beside, change_in_words
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -75,6 +75,7 @@ class Card:
         cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
+        beside: of runs that are judged, by secondary endpoint the arm, its change and its p.
     """
 
     question: str
@@ -86,6 +87,7 @@ class Card:
     action: str
     facts: tuple[str, ...]
     cautions: tuple[str, ...] = ()
+    beside: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
 
 def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
@@ -132,7 +134,19 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
             proven,
         ),
         tuple(cautions),
+        _beside(analysis, called) if analysis.runs else {},
     )
+
+
+def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[str, str, str]]]:
+    """Return how the arms changed on secondary endpoints, as they were asked for by name."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for one in beside(analysis):
+        contrast = analysis.contrast(one.arm, one.metric)
+        p = numbers.p_or_blank(one.adjusted_p)
+        row = (called[one.arm], change_in_words(contrast), f"p {p}" if p else "")
+        found.setdefault(contrast.declared.change_title, []).append(row)
+    return found
 
 
 def markdown(shown: Card) -> str:
@@ -143,6 +157,12 @@ def markdown(shown: Card) -> str:
         for row in rows:
             note = f" ({row.note})" if row.note else ""
             cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+        lines.append("")
+    for metric, others in shown.beside.items():
+        lines += [f"| {_plain(metric)} (beside) | change | p |", "| --- | --- | --- |"]
+        for arm, change, p in others:
+            cells = (arm, change, p.removeprefix("p "))
             lines.append(f"| {' | '.join(map(_plain, cells))} |")
         lines.append("")
     lines.append(_plain(shown.reading))

@@ -211,6 +211,7 @@ def exploratory(
     test: str | None = None,
     alpha: float = 0.05,
     new_items: bool = False,
+    rule: str = "",
     alone: bool = False,
     step: str = "",
     item: str = "",
@@ -227,6 +228,7 @@ def exploratory(
         resolution: the smallest difference that the first score can show.
         test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
         new_items: whether the claim is about new items as well, such as documents or questions.
+        rule: a published one, whose answers stand beside the verdict.
         alone: whether there may be one arm alone, of which nothing is said.
     Raises ParibusError.
     """
@@ -301,7 +303,7 @@ def exploratory(
             set_["runs.without"] = without[label]
         arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
     runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= {"step": step, "item": item}
+    runs |= {"step": step, "item": item, "rule": rule}
     runs |= {} if at_step is None else {"at_step": float(at_step)}
     runs |= {} if target is None else {"target": float(target)}
     others = [called[label] for label in by_label if label != baseline]
