@@ -325,6 +325,7 @@ _CHANGED = {
         5: {"both_texts", "reuse"},
         6: {"other_text", "sensitivities"},
         7: {"tuned_by_seed"},
+        8: {"excluded"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
@@ -334,7 +335,7 @@ _CHANGED = {
         },
         5: {"p_over_studies"},
         6: {"target", "text_error"},
-        8: {"published", "secondary"},
+        8: {"excluded", "published", "secondary"},
     },
 }
 

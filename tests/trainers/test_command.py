@@ -382,11 +382,16 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert why["bad", 1].startswith("bad failed: exit code 3 after")
     assert why["lost", 2] == "lost diverged: its val bpb is not finite"
     assert {arm for arm, _ in why} == {"bad", "lost"}
+    assert analysis.excluded == {"bad": 3}  # and what ended well without a number is a result
     assert len(results.trials["bad", 1]["attempts"]) == 2
     first = results.trials["again", 1]["attempts"]
     assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
     _, out, _ = verb("status", "r")
     assert "✗ failed: exit code 3" in out
+    assert "left out: 3 of bad" in verb("analyse", "r")[1]
+    assert json.loads(verb("analyse", "r", "--json")[1])["excluded"] == {"bad": 3}
+    assert verb("report", "r", "--no-paper")[0] == 0
+    assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(

@@ -17,8 +17,9 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.cli import main
-from paribus.decision import Verdict, Verdicts
+from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
+from paribus.report.card import card
 from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
 from paribus.study import load_study
@@ -322,8 +323,11 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     first = judge(data)[0]
     assert first.word == "UNRESOLVED"  # those that survived show it at its best
     assert "2 of 7 runs against 0 of 7" in first.sentence
-    without = judge(data, crashed="exclude")[0]
-    assert without.word == "BETTER" and "2 of new" in without.sentence
+    without = judge(data, crashed="exclude")
+    assert without[0].word == "BETTER" and "2 of new" in without[0].sentence
+    assert without.analysis.excluded == {"new": 2}
+    assert any("2 of new" in fact for fact in card(without.analysis, without).facts)
+    assert verdict_record(without.analysis, without)["excluded"] == {"new": 2}
     everyone = drawn(6, {"base": 0.0, "new": -0.05})
     everyone["loss"][6:] = [math.inf] * 6
     assert judge(everyone)[0].word == "WORSE"

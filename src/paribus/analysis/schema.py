@@ -423,6 +423,7 @@ class Analysis(Shown, Result):
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         both_texts: primary contrasts on validation and test text beside each other.
         runs: of runs that other programs made: which files they are of; None of any other.
+        excluded: by arm, how many runs crashed or failed and are left out, as the study says.
     """
 
     study: Study = field(repr=False)
@@ -450,6 +451,7 @@ class Analysis(Shown, Result):
     reuse: Reuse | None = field(default=None, repr=False)
     both_texts: tuple[BothTexts, ...] = ()
     runs: RunsRecord | None = field(default=None, repr=False)
+    excluded: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_trials(self) -> int:

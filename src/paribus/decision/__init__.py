@@ -16,6 +16,7 @@ from paribus.decision.verdict import (
     change_in_words,
     decide,
     effect_in_words,
+    excluded_in_words,
     shared_caveats,
     verdict_record,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "change_in_words",
     "decide",
     "effect_in_words",
+    "excluded_in_words",
     "exit_code",
     "find_rule",
     "judge",

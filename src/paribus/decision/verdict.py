@@ -233,7 +233,11 @@ def verdict_record(
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    more = {"hypotheses": judged, "published": dict(published or {})}
+    more = {
+        "hypotheses": judged,
+        "published": dict(published or {}),
+        "excluded": analysis.excluded,
+    }
     secondary = [asdict(one) for one in beside(analysis)]
     return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
@@ -476,6 +480,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
+    found["excluded"] = _excluded(analysis)
     if late:
         found["late_seeds"] = [
             f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
@@ -545,9 +550,6 @@ def _assumed(study: Study) -> list[str]:
 def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = list(runs.notes)
-    if runs.excluded:
-        counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
-        found.append(f"Crashed runs were left out: {counts}.")
     if runs.copies:
         found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
     for what, files in (
@@ -559,6 +561,18 @@ def _of_runs(runs: RunsRecord) -> list[str]:
             of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
             found.append(f"{of} {what}, such as {path}: {why}.")
     return found
+
+
+def _excluded(analysis: Analysis) -> list[str]:
+    """Say how many runs the study leaves out as failed, of each arm."""
+    told = excluded_in_words(analysis)
+    return [f"{told[0].upper()}{told[1:]}."] if told else []
+
+
+def excluded_in_words(analysis: Analysis) -> str:
+    """Return `failed runs left out: 2 of new`; empty for none."""
+    counts = ", ".join(f"{n} of {arm}" for arm, n in analysis.excluded.items())
+    return f"failed runs left out: {counts}" if counts else ""
 
 
 def _is_of_text(contrast: Contrast) -> bool:

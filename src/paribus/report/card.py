@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, beside, change_in_words
+from paribus.decision import Verdict, Word, beside, change_in_words, excluded_in_words
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -132,6 +132,7 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
             proven,
+            *filter(None, [excluded_in_words(analysis)]),
         ),
         tuple(cautions),
         _beside(analysis, called) if analysis.runs else {},
@@ -184,6 +185,8 @@ def chips(analysis: Analysis) -> list[Chip]:
     speed and calibration."""
     total, missing = analysis.n_trials, len(analysis.missing)
     found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
+    if analysis.excluded:
+        found.append(Chip(excluded_in_words(analysis), "trials", "open"))
     if states := Counter(control.state for control in analysis.controls):
         held = states["held"] + states["declared"]
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"
