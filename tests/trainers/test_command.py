@@ -25,6 +25,7 @@ from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows
+from paribus.report.card import card
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import read_reported
 from paribus.trainers.command.sources import place, source_of
@@ -681,6 +682,13 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(
     evidence = {arm: results.trials[arm, 1]["controls"]["source"] for arm in study.arms}
     assert "uncommitted" in evidence["baseline"] and "uncommitted" not in evidence["idea"]
     assert "patch" in evidence["patched"] and "uncommitted" in evidence["patched"]
+    detail = {one.arm: one.detail for one in results.controls if one.name == "source"}
+    assert evidence["patched"] in detail["patched"] and evidence["baseline"] in detail["patched"]
+    analysis = paribus.analyse(results)
+    for verdict in paribus.decide(analysis):
+        told = [one.text for one in verdict.cautions if one.code == "uncommitted"]
+        assert len(told) == 1 and evidence["baseline"] in told[0]
+    assert any("uncommitted" in fact for fact in card(analysis, paribus.decide(analysis)).facts)
     setting = study.setting("patched")
     copy = place(study, "patched", setting, source_of(study, "patched", setting), tmp_path / "c")
     assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()

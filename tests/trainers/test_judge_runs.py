@@ -363,6 +363,31 @@ def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
     assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
 
 
+def test_runs_of_two_programs_under_one_label_are_asked_about() -> None:
+    digests = ["a" * 64] * 5 + ["b" * 64] * 3 + ["c" * 64] * 2
+    said = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": digests})[0]
+    told = [one.text for one in said.cautions if "programs" in one.text]
+    assert len(told) == 1 and "new" in told[0] and "base" not in told[0]
+    assert f"{'b' * 12} (3), {'c' * 12} (2)" in told[0]
+    alike = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": ["a"] * 5 + ["b"] * 5})
+    assert not [one for one in alike[0].cautions if "programs" in one.text]
+
+
+def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
+    rng = np.random.default_rng(2)
+    for arm, last in (("base", 3), ("new", 4)):
+        for seed in range(5):
+            for step in range(1, last + 1):
+                row = (arm, seed, step, 5 - step + rng.normal(0, 0.01))
+                for name, value in zip(rows, row, strict=True):
+                    rows[name].append(value)
+    said = judge(rows, step="step")[0]
+    assert said.word == "BETTER" and any("base 3, new 4" in one.text for one in said.cautions)
+    stated = judge(rows, step="step", at_step=3)[0]
+    assert stated.word != "BETTER" and not any("base 3" in one.text for one in stated.cautions)
+
+
 def test_more_scores_stand_beside_the_first() -> None:
     data = drawn(6, {"base": 0.0, "new": -0.03})
     data["accuracy"] = np.random.default_rng(1).normal(0.5, 0.02, 12).tolist()

@@ -18,6 +18,7 @@ from paribus.decision.verdict import (
     effect_in_words,
     excluded_in_words,
     shared_caveats,
+    uncommitted,
     verdict_record,
 )
 from paribus.decision.word import TRUTH, WORDS, Word, exit_code, word_of
@@ -56,6 +57,7 @@ __all__ = [
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "uncommitted",
     "unreachable",
     "verdict_record",
     "word_of",

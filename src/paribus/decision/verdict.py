@@ -15,6 +15,7 @@ from paribus.decision.reach import pairs_needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
+from paribus.results import Control
 from paribus.results.records import RunsRecord
 from paribus.shown import Shown
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, Decided
@@ -31,6 +32,7 @@ TESTS = {
     "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
+UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
@@ -481,6 +483,11 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
     found["excluded"] = _excluded(analysis)
+    found["uncommitted"] = [
+        f"Of uncommitted changes the digest alone is recorded: {control.detail}."
+        for control in uncommitted(analysis)
+        if control.arm == contrast.arm
+    ]
     if late:
         found["late_seeds"] = [
             f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
@@ -561,6 +568,11 @@ def _of_runs(runs: RunsRecord) -> list[str]:
             of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
             found.append(f"{of} {what}, such as {path}: {why}.")
     return found
+
+
+def uncommitted(analysis: Analysis) -> list[Control]:
+    """Return the controls that tell of changes that were in no commit when a program ran."""
+    return [one for one in analysis.controls if one.name == "source" and UNCOMMITTED in one.detail]
 
 
 def _excluded(analysis: Analysis) -> list[str]:

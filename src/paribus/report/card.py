@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, beside, change_in_words, excluded_in_words
+from paribus.decision import Verdict, Word, beside, change_in_words, excluded_in_words, uncommitted
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -133,6 +133,7 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
             f"{len(analysis.events)} of {analysis.n_trials} trials",
             proven,
             *filter(None, [excluded_in_words(analysis)]),
+            *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
         tuple(cautions),
         _beside(analysis, called) if analysis.runs else {},

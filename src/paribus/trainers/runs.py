@@ -26,6 +26,8 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
+PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
+PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
@@ -70,6 +72,8 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        self.notes += _of_several_programs({trial: found[trial] for trial in trials})
+        self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
@@ -355,6 +359,42 @@ def _stopped_early(found: Mapping[Trial, Run]) -> list[str]:
                 f"that was planned, such as at {at:,g} of {end:,g}: what they scored there counts."
             )
     return told
+
+
+def _of_several_programs(found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of each arm whose runs are of several programs or commits whether it is one arm."""
+    told = []
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        mine = [run.facts for (one, _), run in found.items() if one == arm]
+        for fact, what in PROGRAM.items():
+            counts = Counter(str(of[fact]) for of in mine if fact in of)
+            if len(counts) > 1:
+                each = ", ".join(f"{of[:12]} ({n})" for of, n in counts.most_common(PROGRAMS_TOLD))
+                more = len(counts) - PROGRAMS_TOLD
+                each += f" and {more} more" if more > 0 else ""
+                told.append(
+                    f"The runs of {arm} are of {len(counts)} {what}, {each}: is it one arm?"
+                )
+                break
+    return told
+
+
+def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Say that runs ended at different steps, where no step is stated at which they are read."""
+    if section_of(study).at_step is not None:
+        return []
+    by_arm: dict[str, set[float]] = {}
+    for (arm, _), run in found.items():
+        if isinstance(steps := run.facts.get("steps"), int | float):
+            by_arm.setdefault(arm, set()).add(float(steps))
+    if len(set().union(*by_arm.values())) < 2:
+        return []
+    each = []
+    for arm, steps in by_arm.items():
+        low, high = min(steps), max(steps)
+        each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
+    shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
+    return [f"Scores are those of the last step logged, which differs: {shown}."]
 
 
 def _is_before(step: object, planned: object) -> bool:

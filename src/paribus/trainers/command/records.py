@@ -90,8 +90,8 @@ class CommandRecords(RecordFormat):
                 pairs[name], among[name] = _seed, _seeds
             elif name == COMMAND:
                 pairs[name] = _command(tuple(keys))
-            else:
-                pairs[name] = evidence(name, tuple(keys))
+            else:  # a source is its commit, a patch and what is uncommitted, a digest each
+                pairs[name] = evidence(name, tuple(keys), shown=100)
         return Checks(pairs, among=among)
 
     def evidence(
