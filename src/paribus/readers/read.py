@@ -19,6 +19,7 @@ from paribus.untrusted_io import files_below
 PACKAGE = "paribus.readers"
 WORD = "--reader"
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -37,6 +38,7 @@ class Reading:
             output beside it.
         files: how many were looked at.
         paths: those of a form that is known.
+        notes: what readers say of files besides, a sentence each.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -45,6 +47,7 @@ class Reading:
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
     paths: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> str:
@@ -96,6 +99,7 @@ def read(
                 told = f"reader '{chosen.name}' finds no run in it"
                 raise ParibusError(f"{path}: {told}") if is_named else SkippedError(told)
             reading.runs += runs
+            reading.notes += source.notes
         except SkippedError as error:
             reading.skipped.append((path, str(error)))
         except ParibusError as error:
@@ -218,6 +222,8 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     if len(found) > 1:
         names = " or ".join(f"'{one.name}'" for one in found)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
+    if not found and is_named and source.name.lower().endswith(COMPRESSED):
+        raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not found and is_named:
         names = ", ".join(one.name for one in known)
         raise ParibusError(

@@ -74,6 +74,7 @@ class Runs:
             )
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
+        self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
@@ -98,7 +99,7 @@ class Runs:
             refused=[list(pair) for one in self.read for pair in one.refused],
             skipped=[list(pair) for one in self.read for pair in one.skipped],
             copies=sum(len(one.copies) for one in self.read),
-            notes=self.notes,
+            notes=[*(note for one in self.read for note in one.notes), *self.notes],
         )
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
@@ -377,6 +378,15 @@ def _of_several_programs(found: Mapping[Trial, Run]) -> list[str]:
                 )
                 break
     return told
+
+
+def _of_cut_logs(found: Mapping[Trial, Run]) -> list[str]:
+    """Say which runs are of logs that end in the middle of something; tables say it themselves."""
+    cut = [run for run in found.values() if "cut" in run.facts and run.reader != "table"]
+    if not cut:
+        return []
+    some = f"such as {cut[0].source} ({cut[0].facts['cut']})"
+    return [f"{len(cut)} of {plural(len(found), 'run')} are of logs that are cut, {some}."]
 
 
 def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
