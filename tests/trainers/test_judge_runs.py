@@ -101,6 +101,36 @@ def test_welchs_example_has_arms_of_two_sizes() -> None:
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
 
 
+def test_pairs_share_what_is_named(tmp_path: Path) -> None:
+    """The maize by its pots, in any order and told in words, beside seeds that say nothing."""
+    order = np.random.default_rng(1).permutation(30)
+    rows = [("self", f"pot-{at}", value) for at, value in enumerate(SELF)]
+    rows += [("cross", f"pot-{at}", value) for at, value in enumerate(CROSS)]
+    names = ("variant", "pot", "loss")
+    data = {name: [rows[at][k] for at in order] for k, name in enumerate(names)}
+    data["seed"] = list(range(30))
+    about = {"better": "higher", "baseline": "self", "margin": 2.0}
+    by_pot = judge(data, pair="pot", **about)[0]
+    assert by_pot.p == pytest.approx(0.0497, abs=5e-5) and by_pot.n == 15
+    numbered = data | {"pot": [int(pot.partition("-")[2]) for pot in data["pot"]]}
+    assert judge(numbered, pair="pot", **about)[0].p == pytest.approx(by_pot.p)
+    with pytest.raises(ParibusError, match="keep one"):
+        judge(data, pair="pot", seed="seed", **about)
+    with pytest.raises(ParibusError, match="no column 'pots': did you mean 'pot'"):
+        judge(data, pair="pots", **about)
+    file = write(tmp_path / "maize.csv", data)
+    words = ["--arm", "variant", "--score", "loss", "--better", "higher", "--baseline", "self"]
+    assert main(["judge", str(file), *words, "--margin", "2", "--pair", "pot"]) == 0
+
+
+@pytest.mark.parametrize("baseline", [0, 0.0, "0", np.int64(0)])
+def test_arms_may_be_numbers(baseline: Any) -> None:
+    data = drawn(5, {"0": 0.0, "1": -0.05})
+    data["variant"] = list(map(int, data["variant"]))
+    (said,) = judge(data, baseline=baseline)
+    assert (said.arm, said.reference, said.word) == ("1", "0", "BETTER")
+
+
 def test_several_arms_are_one_family() -> None:
     data = drawn(6, {"base": 0.0, "a": -0.02, "b": -0.01, "c": 0.0})
     verdicts = judge(data)

@@ -53,8 +53,11 @@ def judge(
         str | None, Parameter(help="The arm that others are compared with; by default baseline.")
     ] = None,
     pair: Annotated[
-        Literal["seed"] | None,
-        Parameter(help="Runs of one seed share data and initial values: compare them as pairs."),
+        str | None,
+        Parameter(
+            help="Runs of one seed, or of one value of this column, share data and initial values: "
+            "compare them as pairs."
+        ),
     ] = None,
     reader: Annotated[
         str | None, Parameter(help="How the files are read; by default each is recognised.")
@@ -108,7 +111,7 @@ def judge(
         prepare()
     if ":" not in (reader or ""):
         _without_pandas()
-    from paribus.trainers.judging import columns, exploratory, judged, read_runs
+    from paribus.trainers.judging import columns, exploratory, judged, paired_by, read_runs
 
     published = _published(rule)
     scores = score or ([published.score] if published else [])
@@ -130,6 +133,7 @@ def judge(
         return _give(found, page, answer, published)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+    seed = paired_by(pair, seed)
     meant = columns(scores, arm, seed, step, item, pair=pair is not None)
     reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
     made = exploratory(

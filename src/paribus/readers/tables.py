@@ -130,8 +130,12 @@ class _Gathered:
                 raise ParibusError(
                     f"{self.where}: " + (f"two columns are '{name}'" if name in names else told)
                 )
+        # Facts of that name are what the columns that were named say.
+        taken = {fact for fact in ("arm", "seed") if getattr(columns, fact)}
         facts: dict[str, _Coded | None] = {
-            name: None for name in names if name not in meant and names.count(name) == 1
+            name: None
+            for name in names
+            if name not in meant and name not in taken and names.count(name) == 1
         }
         values = {name: self._numbers(batch, name) for name in columns.scores}
         told = _Coded.of(batch.column(columns.metric), _name) if columns.metric else None

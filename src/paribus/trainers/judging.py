@@ -28,6 +28,7 @@ from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
     arm_of,
+    in_words,
     labelled_runs,
     score_of,
     seed_of,
@@ -46,11 +47,11 @@ def judge(
     *,
     score: str | Sequence[str],
     margin: float | None = None,
-    baseline: str | None = None,
+    baseline: str | float | None = None,
     better: Better | None = None,
     arm: str | None = None,
     seed: str | None = None,
-    pair: bool = False,
+    pair: bool | str = False,
     **options: Any,
 ) -> Verdicts:
     """Return the verdicts on runs that are there, as `paribus judge` gives them.
@@ -66,14 +67,18 @@ def judge(
         better: "lower" or "higher"; by default what the name of the score says, if it does.
         arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
             may be "folder" or "name" too.
-        pair: whether runs of one seed share data and initial values: an assumption, which is said.
+        pair: whether runs of one seed share data and initial values: an assumption, which is said;
+            or the column of what pairs share, by whose values they are paired instead.
         options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
             `alpha`, `name`, `question`: as `exploratory` has them.
 
     Raises ParibusError in one line on bad input.
     """
     scores = [score] if isinstance(score, str) else list(score)
-    meant = columns(scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=pair)
+    seed = paired_by(pair, seed)
+    meant = columns(
+        scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=bool(pair)
+    )
     arm, seed = arm or "arm", seed or "seed"
     if is_paths(data):
         reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
@@ -83,15 +88,25 @@ def judge(
         reading,
         scores=scores,
         margin=margin,
-        baseline=baseline,
+        baseline=None if baseline is None else in_words(baseline),
         better=better,
         arm=arm,
         seed=seed,
-        pair=pair,
+        pair=bool(pair),
         **options,
     )
     with judged(study, reading) as results:
         return decide(analyse(results))
+
+
+def paired_by(pair: bool | str | None, seed: str | None) -> str | None:
+    """Return the column of seeds: what `pair` names, or else `seed`. Raises ParibusError where both
+    name one."""
+    if not isinstance(pair, str) or pair == "seed":
+        return seed
+    if seed not in (None, pair):
+        raise ParibusError(f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two")
+    return pair
 
 
 @contextmanager
@@ -374,6 +389,8 @@ def _seeds(
         return list(range(1, most + 1)), {
             label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
         }
+    if section.seed != "seed":
+        _number(by_label, section)
     named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
     for label, seeds in named.items():
         if "" in seeds:
@@ -387,6 +404,19 @@ def _seeds(
     return [int(seed) for seed in every], {
         label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
     }
+
+
+def _number(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
+    """Give numbers to what pairs share where it is told in words, such as the name of a text."""
+    runs = [one for mine in by_label.values() for one in mine]
+    words = sorted({seed_of(one, section) for one in runs} - {""})
+    if all(word.isdecimal() for word in words):
+        return
+    numbers = {word: number for number, word in enumerate(words, start=1)}
+    for one in runs:
+        if word := seed_of(one, section):
+            one.facts[section.seed] = one.facts["seed"] = float(numbers[word])
+            one.facts["pair"] = word
 
 
 def _in_order(seed: str) -> tuple[int, str]:
