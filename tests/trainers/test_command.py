@@ -274,6 +274,27 @@ def test_what_a_program_leaves_behind_ends_with_it(
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+ORPHANS = """
+import ctypes, pathlib, sys, time
+from paribus.programs.process import run_program
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, as of a worker
+began = time.monotonic()
+script = "(trap '' TERM; while :; do sleep 0.05; done) & exit 0"
+home = pathlib.Path(sys.argv[1])
+end = run_program(["/bin/sh", "-c", script], folder=home, env={"PATH": "/usr/bin:/bin"},
+                  log=home / "log", log_bytes=1000, hear=lambda line: None)
+print(end.lingered, time.monotonic() - began < 5)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl")
+def test_what_lingers_is_not_waited_for_long(tmp_path: Path) -> None:
+    """Also where orphans are children of the worker, which has to wait for them."""
+    command = [sys.executable, "-c", ORPHANS, str(tmp_path)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["True", "True"]
+
+
 def test_a_program_is_asked_to_end_and_then_made_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -131,6 +132,20 @@ def test_arms_may_be_numbers(baseline: Any) -> None:
     assert (said.arm, said.reference, said.word) == ("1", "0", "BETTER")
 
 
+def test_runs_keep_their_own_seeds() -> None:
+    data = drawn(5, {"base": 0.0, "new": -0.05})
+    data["seed"] = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    verdicts = judge(data)
+    analysis = verdicts.analysis
+    found = {one.arm: list(one.values) for one in analysis.summaries}
+    assert found == {"base": [0, 1, 2, 3, 4], "new": [10, 11, 12, 13, 14]}
+    assert verdicts[0].n == 5 and analysis.n_trials == 10 and not analysis.left_out
+    # What tells no two runs apart is no number of theirs.
+    named = judge(data | {"seed": list("abcdefghij")}).analysis
+    assert {one.arm: list(one.values) for one in named.summaries}["base"] == [1, 2, 3, 4, 5]
+    assert named.contrasts[0].decided == analysis.contrasts[0].decided
+
+
 def test_several_arms_are_one_family() -> None:
     data = drawn(6, {"base": 0.0, "a": -0.02, "b": -0.01, "c": 0.0})
     verdicts = judge(data)
@@ -186,6 +201,40 @@ def test_names_of_arms_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixtu
     page = tmp_path / "page.html"
     assert main(["judge", str(file), *options, "--page", str(page)]) == 0
     assert "<img src=x>" not in page.read_text()
+    file = write(tmp_path / "bold.csv", drawn(5, {"base": 0.0, "**b**": -0.03}))
+    assert main(["judge", str(file), *options, "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "**BETTER**" in out and "\\*\\*b\\*\\*" in out and "**b**" not in out
+
+
+def test_a_label_that_is_no_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    (said,) = judge(drawn(5, {"base": 0.0, "lr/high": -0.03}))
+    assert said.arm == "lr-high" and "'lr/high' is called 'lr-high'" in caplog.text
+
+
+def test_one_arm_alone_has_a_question_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table(new=[3.2765, 3.277, 3.2762, 3.2771, 3.2768])
+    file = write(tmp_path / "runs.csv", data | {"val_loss": data["loss"]})
+    words = ["--arm", "variant", "--rule", "modded-nanogpt-track3"]
+    assert main(["judge", str(file), *words]) == 0
+    assert capsys.readouterr().out.startswith("Exploratory: val loss of new\n")
+
+
+def test_what_names_no_arm_is_not_offered_again() -> None:
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["arm"] = [None, *data.pop("variant")[1:]]
+    with pytest.raises(ParibusError, match="names the arm of") as told:
+        paribus.judge(data, score="loss", baseline="base")
+    assert "did you mean" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["runs.csv.gz", "runs.tar"])
+def test_what_is_compressed_says_so(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"variant,loss\nbase,1\n"))
+    with pytest.raises(ParibusError, match="unpack it first"):
+        judge(str(tmp_path / name))
 
 
 STUDY = """

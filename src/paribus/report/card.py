@@ -158,8 +158,9 @@ def markdown(shown: Card) -> str:
         lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
         for row in rows:
             note = f" ({row.note})" if row.note else ""
-            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
-            lines.append(f"| {' | '.join(map(_plain, cells))} |")
+            cells = (note, row.arm, row.change, row.p.removeprefix("p "))
+            note, *rest = map(_plain, cells)
+            lines.append(f"| {' | '.join([f'**{row.word}**{note}', *rest])} |")
         lines.append("")
     for metric, others in shown.beside.items():
         lines += [f"| {_plain(metric)} (beside) | change | p |", "| --- | --- | --- |"]
@@ -173,8 +174,8 @@ def markdown(shown: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
-MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+# What Markdown or HTML would take for its own, in the names of arms and files.
+MARKED = re.compile(r"([\\`*_\[\]<>|#@~])")
 
 
 def _plain(text: str) -> str:

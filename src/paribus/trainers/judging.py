@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -35,6 +36,7 @@ from paribus.trainers.runs import (
     spent_by,
 )
 
+LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
 LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
 HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
@@ -290,6 +292,11 @@ def exploratory(
         raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
     seeds, without = _seeds(by_label, section, pair=pair)
     called = {label: label_as_name(label) for label in by_label}
+    for label, own in called.items():
+        if own != label:
+            LOG.warning(
+                "arm '%s' is called '%s' here, as folders cannot be called that", label, own
+            )
     if len(set(called.values())) < len(called):
         raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
     specs = {
@@ -354,6 +361,8 @@ def _require_score(score: str, runs: Sequence[Run]) -> None:
 
 def _question(score: str, others: list[str], baseline: str) -> str:
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    if not others:
+        return f"{readable(score)} of {baseline}"
     return f"{readable(score)} of {shown} against {baseline}"
 
 
@@ -362,11 +371,12 @@ def _require_arms(
 ) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
     if nameless := by_label.get(""):
-        known = sorted({name for run in runs for name in run.facts})
+        known = sorted({name for run in runs for name in run.facts} - {arm})
         which = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {which}: {nearest(arm, known)}; say what "
-            "does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
+            f"nothing called '{arm}' names the arm of {which}"
+            + (f": {nearest(arm, known)}" if known else "")
+            + "; say what does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
         )
     if len(by_label) == 1:
         label = next(iter(by_label))
@@ -381,17 +391,17 @@ def _seeds(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the seeds of the study, and by arm those that it has no run of.
 
-    Runs that are no pairs are numbered, as what their programs call a seed is nothing that two of
-    them share.
+    Runs that are no pairs are numbered where their seeds do not tell them apart.
     """
-    if not pair:
+    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
+    if not pair and not all(map(_tell_apart, named.values())):
         most = max(map(len, by_label.values()))
         return list(range(1, most + 1)), {
             label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
         }
-    if section.seed != "seed":
+    if pair and section.seed != "seed":
         _number(by_label, section)
-    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
+        named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
     for label, seeds in named.items():
         if "" in seeds:
             raise ParibusError(
@@ -417,6 +427,13 @@ def _number(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
         if word := seed_of(one, section):
             one.facts[section.seed] = one.facts["seed"] = float(numbers[word])
             one.facts["pair"] = word
+
+
+def _tell_apart(seeds: Sequence[str]) -> bool:
+    """Return whether seeds are whole numbers that tell the runs of an arm apart."""
+    return len(set(seeds)) == len(seeds) and all(
+        seed.isdecimal() and str(int(seed)) == seed and int(seed) < 2**63 for seed in seeds
+    )
 
 
 def _in_order(seed: str) -> tuple[int, str]:
