@@ -773,6 +773,25 @@ def test_any_backend_runs_it_without_torch(folder: Path) -> None:
     assert "where mine" in (folder / "r/trials/hot/seed-1/output.log").read_text()
 
 
+def test_a_campaign_tries_commands_on_the_workers_that_are_named(folder: Path) -> None:
+    count = 'import os; os.system("printf x >> starts"); return Piped'
+    (folder / "cluster.py").write_text(BACKEND.replace("return Piped", count, 1))
+    (folder / "train.py").write_text(PROGRAM + "print('where', os.environ.get('WHERE'))\n")
+    changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5, 6]"))
+    assert verb("campaign", "new", "night", "--baseline", "study.toml")[0] == 0
+    where = ["--workers", "2", "--backend", "cluster.py:Mine"]
+    code, _, err = verb("campaign", "try", "night", "better", "--set", "set.lr=0.05", *where)
+    assert code == 0, err
+    logs = sorted(Path("night").glob("ideas/better/*/trials/better/*/output.log"))
+    assert len(logs) > 6 and all("where mine" in log.read_text() for log in logs)
+    assert Path("starts").read_text() == "x" * 2 * 2  # the screen and its confirmation
+    # What a command does not take is no longer passed over in silence.
+    code, _, err = verb(
+        "campaign", "try", "night", "other", "--set", "set.lr=0.07", "--device", "cpu"
+    )
+    assert code == 2 and err.count("\n") == 1 and "--device" in err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_command_takes_its_program_with_it(folder: Path) -> None:
