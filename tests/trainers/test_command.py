@@ -346,6 +346,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     ]
     for name in ("report.html", "verdict.json"):
         assert (folder / "r" / name).stat().st_size > 0
+    assert "train loss over training" in (folder / "r" / "report.html").read_text()
     code, out, err = verb("verify", "r")
     assert code == 0 and "scores by pattern from the logs of 10 of 10 trials" in out, out + err
     # A log that says otherwise than the score is found, whoever sealed it.

@@ -20,6 +20,7 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
+from paribus.report import draw
 from paribus.report.card import card
 from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
@@ -450,6 +451,31 @@ def test_runs_of_two_programs_under_one_label_are_asked_about() -> None:
     assert f"{'b' * 12} (3), {'c' * 12} (2)" in told[0]
     alike = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": ["a"] * 5 + ["b"] * 5})
     assert not [one for one in alike[0].cautions if "programs" in one.text]
+
+
+def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
+    for arm, off in (("base", 0.0), ("new", -0.25)):
+        for seed in range(5):
+            for step in range(3_000):
+                row = (arm, seed, step, 3 + off + 1 / (step + 1) + seed / 512)
+                for name, value in zip(rows, row, strict=True):
+                    rows[name].append(value)
+    reading = table_runs(rows, paribus.trainers.judging.columns(["loss"], "variant", None, "step"))
+    study = exploratory(
+        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", step="step"
+    )
+    with judged(study, reading) as results:
+        series = results.trial_series["new", 4]
+        assert (series["step"][0].as_py(), series["step"][-1].as_py()) == (0, 2999)
+        assert len(series) == 1_000  # what is drawn of a long curve
+        (figure,) = [one for one in draw(results, analyse(results)) if one.name == "loss"]
+    last = {row["arm"]: row["value"] for row in figure.rows if row["step"] == 2999}
+    assert last == {
+        arm: pytest.approx(3 + off + 4 / 512, abs=1e-3)
+        for arm, off in (("base", 0.0), ("new", -0.25))
+    }
+    assert figure.section == "along" and {row["seed"] for row in figure.rows} == set(range(5))
 
 
 def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:

@@ -27,6 +27,7 @@ FROM_PATH = ("folder", "name")  # of a file, that may name the arm
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
+MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -341,6 +342,7 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
     return TrialRecord(
         scores=scores,
         items=items,
+        curves={name: _thinned(run.curves[name]) for name in section.scores if name in run.curves},
         seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
         about={"facts": facts | {"source": run.source} | kept},
     )
@@ -360,6 +362,14 @@ def _stopped_early(found: Mapping[Trial, Run]) -> list[str]:
                 f"that was planned, such as at {at:,g} of {end:,g}: what they scored there counts."
             )
     return told
+
+
+def _thinned(curve: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return an even choice of the points of a curve, first and last among them, to be drawn."""
+    if len(curve) <= MOST_POINTS:
+        return list(curve)
+    chosen = np.linspace(0, len(curve) - 1, MOST_POINTS).round().astype(int)
+    return [curve[at] for at in chosen.tolist()]
 
 
 def _of_several_programs(found: Mapping[Trial, Run]) -> list[str]:

@@ -228,7 +228,9 @@ def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
 
             return verified(results, trust=trust)
         findings = [line for one in results.finished for line in item_findings(one)]
-        return findings, [f"means over items of {len(results.finished)} trials"]
+        blocks = records_of(results.study).blocks
+        n = sum(is_regular(one.path / blocks) for one in results.finished)
+        return findings, [f"means over items of {plural(n, 'trial')}"] if n else []
     if has_engine():
         from paribus.verification.with_engine import arm_findings
 
