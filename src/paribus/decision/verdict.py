@@ -551,7 +551,8 @@ def _assumed(study: Study) -> list[str]:
     """Say what pairs of runs that other programs made rest on."""
     if not study.is_paired:
         return []
-    return ["That runs of one seed share data and initial values is assumed, and not recorded."]
+    seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
+    return [f"That runs of one {seed} share data and initial values is assumed, and not recorded."]
 
 
 def _of_runs(runs: RunsRecord) -> list[str]:

@@ -33,7 +33,7 @@ class Now:
 
 def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
     """Return SHA-256 of the files among `paths`, by their path from the results folder `home`."""
-    files = {_from(home, path): Path(path) for path in paths if is_regular(Path(path))}
+    files = {name_of(path, home): Path(path) for path in paths if is_regular(Path(path))}
     return {name: file_digest(files[name]) for name in sorted(files)}
 
 
@@ -62,5 +62,6 @@ def known_before(judged: Mapping[str, str], registered: Mapping[str, str]) -> li
     return [name for name, digest in judged.items() if name in registered or digest in contents]
 
 
-def _from(home: Path, path: str) -> str:
+def name_of(path: str, home: Path) -> str:
+    """Return what a file is called in the records of `home`."""
     return Path(os.path.relpath(path, home)).as_posix()

@@ -16,7 +16,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, files_at, read
 from paribus.results.curves import LossCurve
-from paribus.results.judged_files import digests, known_before
+from paribus.results.judged_files import digests, known_before, name_of
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES
 from paribus.study import Study
@@ -93,7 +93,7 @@ class Runs:
         paths = [path for one in self.read for path in one.paths]
         sha256 = digests(paths, self.home) if self.is_kept else {}
         return RunsRecord(
-            exploratory=_why_exploratory(registered, paths, sha256),
+            exploratory=_why_exploratory(registered, paths, sha256, self.home),
             sha256=sha256,
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
@@ -163,7 +163,10 @@ def files_there(study: Study, home: Path) -> dict[str, str]:
 
 
 def _why_exploratory(
-    registered: Mapping[str, Any] | None, paths: Iterable[str], sha256: Mapping[str, str]
+    registered: Mapping[str, Any] | None,
+    paths: Iterable[str],
+    sha256: Mapping[str, str],
+    home: Path,
 ) -> str:
     """Return why a verdict is on files that were there before the study was registered: they are
     listed there, or older. Empty where none is."""
@@ -171,11 +174,12 @@ def _why_exploratory(
         return "nothing was registered before these runs were there"
     moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
     files = [path for path in paths if os.path.exists(path)]
-    older = [path for path in files if os.stat(path).st_mtime < moment]
     listed = known_before(sha256, registered.get(FILES, {}))
-    if not older and not listed:
+    found = [
+        path for path in files if os.stat(path).st_mtime < moment or name_of(path, home) in listed
+    ]
+    if not found:
         return ""
-    found = max(older, listed, key=len)
     return (
         f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
         f"such as {found[0]}"
