@@ -120,7 +120,7 @@ def test_its_word_is_what_the_interval_says(
     assert f">{word}<" in render(results, analysis, verdicts)
     (told,) = verdicts.interactions
     assert told.word == word
-    record = json.loads(canonical_json(verdict_record(analysis.study, verdicts)))
+    record = json.loads(canonical_json(verdict_record(analysis, verdicts)))
     (said,) = record["interactions"]
     assert (said["word"], said["n"], said["of"]) == (word, 6, ["untied-norm"])
     assert said["effect"] == pytest.approx(told.effect)

@@ -9,6 +9,7 @@ fewer than five pairs counts in its family, and has no adjusted p: it is only de
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from paribus.results import (
     why_unregistered,
 )
 from paribus.results.opened_texts import read_reuse
+from paribus.results.record_format import records_of
 
 
 def analyse(results: Results) -> Analysis:
@@ -58,7 +60,15 @@ def analyse(results: Results) -> Analysis:
         own_rule=registered_rule(folder),
     )
     both = both_texts(results, found.contrasts, results.study.inference.alpha)
-    return replace(found, reuse=read_reuse(folder), both_texts=tuple(both), runs=folder.read_runs())
+    runs, records = folder.read_runs(), records_of(results.study)
+    failed = Counter(arm for (arm, _), one in results.trials.items() if records.why_failed(one))
+    return replace(
+        found,
+        reuse=read_reuse(folder),
+        both_texts=tuple(both),
+        runs=runs,
+        excluded=dict(runs.excluded if runs else failed),
+    )
 
 
 def analyse_table(

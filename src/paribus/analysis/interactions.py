@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.choice import choice_of
-from paribus.analysis.contrasts import item_scores, resolution_of
+from paribus.analysis.contrasts import item_scores, share_step
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import Contrast, Interacting
 from paribus.analysis.table import Table
@@ -82,7 +82,7 @@ def _interaction(
     about: dict[str, Any] = registered(study) | {
         "margin": first.margin,
         "family": len(study.interactions) * len(study.judged),
-        "resolution": resolution_of(table, first.metric),
+        "resolution": share_step(table, first.metric),
         "design": sampled.design(seeds),
         "choice": choice.error if choice and choice.included else 0.0,
     }
@@ -127,10 +127,11 @@ def _by_items(
         if sides is None:
             sides = told[0], told[1]
         else:
-            sides = tuple(
+            added = [
                 [a + b for a, b in zip(side, more, strict=True)]
                 for side, more in zip(sides, told, strict=True)
-            )
+            ]
+            sides = added[0], added[1]
     return sides
 
 

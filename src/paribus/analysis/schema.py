@@ -477,6 +477,7 @@ class Analysis(Shown, Result):
         both_texts: primary contrasts on validation and test text beside each other.
         runs: of runs that other programs made: which files they are of; None of any other.
         interactions: differences between effects, in the order of the study, endpoint by endpoint.
+        excluded: by arm, how many runs crashed or failed and are left out, as the study says.
     """
 
     study: Study = field(repr=False)
@@ -505,6 +506,7 @@ class Analysis(Shown, Result):
     both_texts: tuple[BothTexts, ...] = ()
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
+    excluded: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_trials(self) -> int:
@@ -575,7 +577,9 @@ class Analysis(Shown, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
+        # The files may move, and what is inferred from them stays: runs.json has their digests.
+        read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
+        read = {"runs": read} if read else {}
         return (
             {key: of for key, of in super().to_dict().items() if of or key != "interactions"}
             | read

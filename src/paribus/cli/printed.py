@@ -126,6 +126,11 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
             yield f"  [bold {style}]{escape(cells[0])}[/]  {escape(line)}{note}"
             if row.note and not beside:
                 yield dim(f"  {'':{wide['word']}}  {row.note}")
+    for metric, others in shown.beside.items():
+        yield dim(f"  beside: {metric}")
+        for arm, change, p in others:
+            line = "  ".join((arm.ljust(wide["arm"]), change.ljust(wide["change"]), p)).rstrip()
+            yield f"  {'':{wide['word']}}  {escape(line)}"
     yield escape(shown.reading)
     if shown.action:
         yield escape(shown.action)
