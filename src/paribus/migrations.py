@@ -325,7 +325,7 @@ _CHANGED = {
         5: {"both_texts", "reuse"},
         6: {"other_text", "sensitivities"},
         7: {"tuned_by_seed"},
-        8: {"more_flops", "more_parameters"},
+        8: {"excluded", "more_flops", "more_parameters"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
@@ -335,7 +335,7 @@ _CHANGED = {
         },
         5: {"p_over_studies"},
         6: {"target", "text_error"},
-        8: {"needs", "pairs_why_not"},
+        8: {"excluded", "needs", "pairs_why_not", "published", "secondary"},
     },
 }
 # What was null, or has been said in other words, before schema 8: what a text is too short to tell,

@@ -199,7 +199,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     assert "12 documents" in verdict.target
     (heading,) = card(analysis, [verdict]).blocks
     assert heading.endswith(f", on {verdict.target}")
-    assert verdict_record(analysis.study, [verdict])["verdicts"][0]["target"] == verdict.target
+    assert verdict_record(analysis, [verdict])["verdicts"][0]["target"] == verdict.target
     told = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
     assert f"p {numbers.p_equals(says.p_value)}" in told
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]

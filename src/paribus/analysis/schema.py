@@ -344,6 +344,51 @@ class Contrast(Result):
         return found if self.unpaired else {k: v for k, v in found.items() if k != "unpaired"}
 
 
+@dataclass(frozen=True, eq=False)
+class Interacting(Result):
+    """A difference between effects, on one primary endpoint.
+
+    Attributes:
+        of, than: the arms whose mean effect is compared with that of the others.
+        seeds: those that all of their trials can be compared at.
+        decided: what the registered test says of it; None where it cannot be tested, and `why_not`
+            says why.
+        holm_p: p by Holm's method over interactions x primary endpoints; None for fewer than five
+            seeds. So is `equivalence_holm_p`, of two one-sided tests against the margin.
+        choice: what choosing the values of the arms adds to the error; None where none was chosen.
+    """
+
+    name: str
+    title: str
+    of: tuple[str, ...]
+    than: tuple[str, ...]
+    metric: str
+    seeds: tuple[int, ...]
+    decided: Decided | None
+    why_not: str
+    margin: float | None
+    declared: Metric = field(repr=False)
+    holm_p: float | None = None
+    equivalence_holm_p: float | None = None
+    choice: Choice | None = None
+
+    def __repr__(self) -> str:
+        says, found = self.decided, self.why_not
+        if says:
+            found = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+            found += f", n = {says.n}"
+            found += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.holm_p is not None else ""
+        return f"Interacting('{self.name}', {self.metric}: {found})"
+
+    def differs(self, alpha: float) -> bool:
+        """Return whether the effects are shown to differ, in the family."""
+        return self.holm_p is not None and self.holm_p <= alpha
+
+    def alike(self, alpha: float) -> bool:
+        """Return whether the difference is shown to lie inside the margin, in the family."""
+        return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
+
+
 @dataclass(frozen=True)
 class TaskContrast(Result):
     """The accuracy of an arm on one task against its reference's.
@@ -431,6 +476,8 @@ class Analysis(Shown, Result):
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         both_texts: primary contrasts on validation and test text beside each other.
         runs: of runs that other programs made: which files they are of; None of any other.
+        interactions: differences between effects, in the order of the study, endpoint by endpoint.
+        excluded: by arm, how many runs crashed or failed and are left out, as the study says.
     """
 
     study: Study = field(repr=False)
@@ -458,6 +505,8 @@ class Analysis(Shown, Result):
     reuse: Reuse | None = field(default=None, repr=False)
     both_texts: tuple[BothTexts, ...] = ()
     runs: RunsRecord | None = field(default=None, repr=False)
+    interactions: tuple[Interacting, ...] = ()
+    excluded: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_trials(self) -> int:
@@ -528,9 +577,11 @@ class Analysis(Shown, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
+        # The files may move, and what is inferred from them stays: runs.json has their digests.
+        read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
+        read = {"runs": read} if read else {}
         return (
-            super().to_dict()
+            {key: of for key, of in super().to_dict().items() if of or key != "interactions"}
             | read
             | {
                 "study": self.study.digest,

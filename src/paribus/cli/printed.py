@@ -22,9 +22,9 @@ from paribus.analysis import (
     sights,
 )
 from paribus.decision import (
+    STYLE_OF,
     TESTS,
     TRUTH,
-    WORDS,
     Calibration,
     Rule,
     Verdict,
@@ -119,13 +119,18 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
         yield dim(f"  {metric}")
         for row in block:
             cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
-            style = STYLES[WORDS[row.word].style]
+            style = STYLES[STYLE_OF[row.word]]
             line = "  ".join(filter(str.strip, [*cells[1:], row.p])).rstrip()
             beside = bool(row.note) and len(f"  {cells[0]}  {line}  {row.note}") <= CARD_WIDTH
             note = dim(f"  {row.note}") if beside else ""
             yield f"  [bold {style}]{escape(cells[0])}[/]  {escape(line)}{note}"
             if row.note and not beside:
                 yield dim(f"  {'':{wide['word']}}  {row.note}")
+    for metric, others in shown.beside.items():
+        yield dim(f"  beside: {metric}")
+        for arm, change, p in others:
+            line = "  ".join((arm.ljust(wide["arm"]), change.ljust(wide["change"]), p)).rstrip()
+            yield f"  {'':{wide['word']}}  {escape(line)}"
     yield escape(shown.reading)
     if shown.action:
         yield escape(shown.action)
@@ -145,7 +150,7 @@ def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
         if len(metrics) > 1:
             yield f"\n[bold]on {escape(mine[0].label)}[/]"
         for one in mine:
-            style = STYLES[WORDS[one.word].style]
+            style = STYLES[STYLE_OF[one.word]]
             row = f"[dim](rule's row {one.row}: {one.outcome})[/]"
             yield f"[bold {style}]{one.badge}[/] {row} {escape(one.answer)}"
             yield from _list(line for line in one.caveats if line not in shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,12 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.hypotheses import judge, said_by
+from paribus.decision.interactions import depends
 from paribus.decision.reach import Needed, needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
+from paribus.results import Control
 from paribus.results.records import RunsRecord
 from paribus.shown import Shown
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, Decided
@@ -32,6 +34,7 @@ TESTS = {
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
+UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
@@ -154,11 +157,21 @@ class Verdict:
 
 
 class Verdicts(Shown, list[Verdict]):
-    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
+    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on.
+
+    Attributes:
+        interactions: whether effects depend on something else, where the study asks.
+    """
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
+        self.interactions = depends(analysis, self)
+
+    @property
+    def beside(self) -> list[Beside]:
+        """How the arms changed on the secondary endpoints, which decide nothing."""
+        return beside(self.analysis)
 
     def __repr__(self) -> str:
         """Return the word on each arm, endpoint by endpoint."""
@@ -188,9 +201,52 @@ def titled(analysis: Analysis, verdicts: list[Verdict]) -> list[Verdict]:
     return decide(analysis, titles=True) if any(arm != called[arm] for arm in called) else verdicts
 
 
-def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what verdict.json holds; of hypotheses where the study has some."""
-    told = []
+@dataclass(frozen=True)
+class Beside:
+    """How an arm changed on an endpoint that decides nothing.
+
+    Attributes:
+        arm, reference, metric, label, effect, low, high, n: as a `Verdict` has them.
+        adjusted_p: by Holm's method over the secondary endpoints; None where untested.
+        why_not: why nothing was inferred; empty where it was.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    label: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    adjusted_p: float | None
+    n: int
+    why_not: str
+
+
+def beside(analysis: Analysis) -> list[Beside]:
+    """Return every contrast on the secondary endpoints, endpoint by endpoint."""
+    found = []
+    for endpoint in analysis.study.endpoints:
+        for arm, reference in analysis.study.contrasts if not endpoint.primary else ():
+            contrast = analysis.contrast(arm, endpoint.metric)
+            says = contrast.decided
+            numbers_ = (
+                (says.mean, _finite(says.interval.low), _finite(says.interval.high))
+                if says
+                else (None, None, None)
+            )
+            label, p = contrast.declared.label, contrast.tested_p
+            about = (arm, reference, endpoint.metric, label, *numbers_, p)
+            found.append(Beside(*about, says.n if says else 0, contrast.why_not))
+    return found
+
+
+def verdict_record(
+    analysis: Analysis, verdicts: Sequence[Verdict], published: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what verdict.json holds; of hypotheses, interactions and a published rule, where the
+    study has some."""
+    study, told = analysis.study, []
     for verdict in verdicts:
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
@@ -198,7 +254,22 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+    interactions = [
+        {
+            key: _finite(of) if key in ("effect", "low", "high") else of
+            for key, of in vars(one).items()
+            if key != "found"
+        }
+        for one in depends(analysis, verdicts)
+    ]
+    more = {
+        "hypotheses": judged,
+        "interactions": interactions,
+        "published": dict(published or {}),
+        "excluded": analysis.excluded,
+    }
+    secondary = [asdict(one) for one in beside(analysis)]
+    return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
 def _finite(value: float | None) -> float | None:
@@ -454,6 +525,12 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
+    found["excluded"] = _excluded(analysis)
+    found["uncommitted"] = [
+        f"Of uncommitted changes the digest alone is recorded: {control.detail}."
+        for control in uncommitted(analysis)
+        if control.arm == contrast.arm
+    ]
     if late:
         found["late_seeds"] = [
             f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
@@ -549,15 +626,15 @@ def _assumed(study: Study) -> list[str]:
     """Say what pairs of runs that other programs made rest on."""
     if not study.is_paired:
         return []
-    return ["That runs of one seed share data and initial values is assumed, and not recorded."]
+    seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
+    return [f"That runs of one {seed} share data and initial values is assumed, and not recorded."]
 
 
 def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = list(runs.notes)
-    if runs.excluded:
-        counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
-        found.append(f"Crashed runs were left out: {counts}.")
+    if runs.copies:
+        found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
     for what, files in (
         ("could not be read", runs.refused),
         ("are of no known form", runs.skipped),
@@ -567,6 +644,23 @@ def _of_runs(runs: RunsRecord) -> list[str]:
             of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
             found.append(f"{of} {what}, such as {path}: {why}.")
     return found
+
+
+def uncommitted(analysis: Analysis) -> list[Control]:
+    """Return the controls that tell of changes that were in no commit when a program ran."""
+    return [one for one in analysis.controls if one.name == "source" and UNCOMMITTED in one.detail]
+
+
+def _excluded(analysis: Analysis) -> list[str]:
+    """Say how many runs the study leaves out as failed, of each arm."""
+    told = excluded_in_words(analysis)
+    return [f"{told[0].upper()}{told[1:]}."] if told else []
+
+
+def excluded_in_words(analysis: Analysis) -> str:
+    """Return `failed runs left out: 2 of new`; empty for none."""
+    counts = ", ".join(f"{n} of {arm}" for arm, n in analysis.excluded.items())
+    return f"failed runs left out: {counts}" if counts else ""
 
 
 def _is_of_text(contrast: Contrast) -> bool:

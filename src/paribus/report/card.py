@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, change_in_words, size_in_words
+from paribus.decision import (
+    Depends,
+    DependsWord,
+    Verdict,
+    Word,
+    beside,
+    change_in_words,
+    depends,
+    excluded_in_words,
+    size_in_words,
+    uncommitted,
+)
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -19,6 +30,7 @@ from paribus.report.words import (
     missing_in_words,
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study import Study
 
 ON_CARD = ("all_diverged", "unequal_size")  # codes of cautions that stand beside the words
 MOST_NAMED = 3  # arms in a sentence, or beside a cost
@@ -35,7 +47,7 @@ class CardRow:
         p: of the test that decides; where too few pairs are left to test, how many there are.
     """
 
-    word: Word
+    word: Word | DependsWord
     note: str
     arm: str
     change: str
@@ -77,6 +89,7 @@ class Card:
         cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
+        beside: of runs that are judged, by secondary endpoint the arm, its change and its p.
     """
 
     question: str
@@ -89,6 +102,7 @@ class Card:
     action: str
     facts: tuple[str, ...]
     cautions: tuple[str, ...] = ()
+    beside: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
 
 def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
@@ -110,6 +124,10 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         blocks[title] = [
             _row(analysis, one, called[one.arm], "" if on else one.target) for one in mine
         ]
+    for one in depends(analysis, verdicts):
+        title = f"{analysis.metrics[one.metric].change_title}, difference between effects"
+        blocks.setdefault(title, []).append(_depends_row(study, one))
+        compared[title] = []
     shown = [c.text for v in verdicts for c in v.cautions if c.code not in ON_CARD]
     invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
     if missing := missing_in_words(analysis):
@@ -137,8 +155,11 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
             proven,
+            *filter(None, [excluded_in_words(analysis)]),
+            *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
         tuple(cautions),
+        _beside(analysis, called) if analysis.runs else {},
     )
 
 
@@ -146,6 +167,17 @@ def _titled(metric: Metric) -> str:
     """Return `validation loss (nats/token), lower is better`; an accuracy goes without saying."""
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
+
+
+def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[str, str, str]]]:
+    """Return how the arms changed on secondary endpoints, as they were asked for by name."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for one in beside(analysis):
+        contrast = analysis.contrast(one.arm, one.metric)
+        p = numbers.p_or_blank(one.adjusted_p)
+        row = (called[one.arm], change_in_words(contrast), f"p {p}" if p else "")
+        found.setdefault(contrast.declared.change_title, []).append(row)
+    return found
 
 
 def markdown(shown: Card) -> str:
@@ -156,7 +188,14 @@ def markdown(shown: Card) -> str:
         lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
         for row in rows:
             note = f" ({row.note})" if row.note else ""
-            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            cells = (note, row.arm, row.change, row.p.removeprefix("p "))
+            note, *rest = map(_plain, cells)
+            lines.append(f"| {' | '.join([f'**{row.word}**{note}', *rest])} |")
+        lines.append("")
+    for metric, others in shown.beside.items():
+        lines += [f"| {_plain(metric)} (beside) | change | p |", "| --- | --- | --- |"]
+        for arm, change, p in others:
+            cells = (arm, change, p.removeprefix("p "))
             lines.append(f"| {' | '.join(map(_plain, cells))} |")
         lines.append("")
     lines.append(_plain(shown.reading))
@@ -165,8 +204,8 @@ def markdown(shown: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
-MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+# What Markdown or HTML would take for its own, in the names of arms and files.
+MARKED = re.compile(r"([\\`*_\[\]<>|#@~])")
 
 
 def _plain(text: str) -> str:
@@ -178,6 +217,8 @@ def chips(analysis: Analysis) -> list[Chip]:
     speed and calibration."""
     total, missing = analysis.n_trials, len(analysis.missing)
     found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
+    if analysis.excluded:
+        found.append(Chip(excluded_in_words(analysis), "trials", "open"))
     if states := Counter(control.state for control in analysis.controls):
         held = states["held"] + states["declared"]
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"
@@ -260,6 +301,19 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
     # The p is that of a difference, and says nothing of being too small to matter.
     shown = f"p {p}" if p and not same else few
     return CardRow(verdict.word, note, called, change, shown)
+
+
+def _depends_row(study: Study, one: Depends) -> CardRow:
+    says, p = one.found.decided, numbers.p_or_blank(one.adjusted_p)
+    change = (
+        one.found.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+        if says
+        else ""
+    )
+    same = one.word == "SAME"
+    note = f"inside {margin_in_words(study, one.found)}" if same else one.why_not
+    few = f"n = {one.n}" if 0 < one.n < DESCRIPTIVE_BELOW else ""
+    return CardRow(one.word, note, one.title, change, f"p {p}" if p and not same else few)
 
 
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:

@@ -75,7 +75,7 @@ def comparison_record(results: Sequence[Results]) -> dict[str, Any]:
     analyses = [analyse(one) for one in results]
     studies = {}
     for label, analysis in zip(_labels(results), analyses, strict=True):
-        verdicts = verdict_record(analysis.study, decide(analysis))["verdicts"]
+        verdicts = verdict_record(analysis, decide(analysis))["verdicts"]
         mine = [v for v in verdicts if (v["arm"], v["reference"]) in shared]
         studies[label] = [v for v in mine if v["metric"] in metrics]
     return {"studies": studies}

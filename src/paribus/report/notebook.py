@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.decision import WORDS, Verdicts, decide, titled
+from paribus.decision import STYLE_OF, Verdicts, decide, titled
 from paribus.report import tables
 from paribus.report.card import card
 from paribus.report.figures import colours, forest
@@ -90,7 +90,7 @@ def _filled(study: Study, **values: Any) -> str:
         "notebook.html",
         **known | values,
         style=_style(),
-        styles={word: says.style for word, says in WORDS.items()},
+        styles=STYLE_OF,
         colours={called[arm]: palette[arm] for arm in study.arms},
     )
 

@@ -17,7 +17,7 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import WORDS, Verdict, judge, shared_caveats, titled
+from paribus.decision import STYLE_OF, Verdict, judge, shared_caveats, titled
 from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
@@ -113,7 +113,7 @@ def render(
         summaries=[_lean(t) for t in (*tables.primary(analysis), *tables.both_texts(analysis))],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
-        styles={word: says.style for word, says in WORDS.items()},
+        styles=STYLE_OF,
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
         trials=trial_tables(results, analysis),

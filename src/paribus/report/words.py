@@ -6,7 +6,7 @@ import importlib
 from collections import Counter
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision import WORDS, Verdict, change_in_words
 from paribus.digests import flatten
 from paribus.results import Results
@@ -92,7 +92,7 @@ def at_the_same_seed(study: Study) -> str:
     return " at the same seed" if study.is_paired else ""
 
 
-def margin_in_words(study: Study, contrast: Contrast) -> str:
+def margin_in_words(study: Study, contrast: Contrast | Interacting) -> str:
     """Return `±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
     return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"

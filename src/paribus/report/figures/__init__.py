@@ -14,7 +14,7 @@ from paribus.report.figures.contrasts import (
     seed_pairs,
 )
 from paribus.report.figures.figure_rows import Curves
-from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves
+from paribus.report.figures.over_training import all_series, all_trends, contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
 from paribus.report.figures.trained_models import (
     all_depths,
@@ -52,6 +52,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         loss_curves(results),
         contrast_along(analysis),
         *all_trends(curves),
+        *all_series(results),
         *all_depths(curves),
         *all_heldout(results),
         tasks(results),
