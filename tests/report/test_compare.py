@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from paribus.decision import WORDS
 from paribus.errors import ParibusError
-from paribus.report import write_comparison
+from paribus.report import comparison_tables, write_comparison
 from paribus.results import Results
 from paribus.study import Study
 
@@ -35,6 +36,9 @@ def test_studies_stand_side_by_side(small_study: Maker, made: Make, tmp_path: Pa
     assert len(re.findall(r"layernorm is (?:BETTER|WORSE|SAME|UNRESOLVED) \(", markup)) == 1
     assert "figure-studies" in markup
     assert not re.search(r"https?:", markup)
+    for table in comparison_tables([pilot, final]):
+        assert [row[0] for row in table.rows] == ["pilot", "final"]
+        assert table.rows[0][1] == "DESCRIPTIVE" and table.rows[1][1] in WORDS
 
 
 def test_every_primary_endpoint_that_all_studies_judge_is_drawn(

@@ -229,9 +229,9 @@ def compare(
         Parameter(negative=(), help="Print their verdicts as JSON in place of writing the page."),
     ] = False,
 ) -> None:
-    """Show several studies of the same arms on one page."""
+    """Show several studies of the same arms side by side: a table here, and one page."""
     from paribus.cli import as_json
-    from paribus.report import comparison_record, write_comparison
+    from paribus.report import comparison_record, comparison_tables, write_comparison
     from paribus.results import load_results
 
     with _readable(folders) as read:
@@ -239,6 +239,7 @@ def compare(
         if json:
             as_json.give("compare", comparison_record(results))
             return
+        show(*comparison_tables(results))
         path = write_comparison(results, output)
     show_path(f"comparison: {path}")
 

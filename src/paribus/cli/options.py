@@ -5,6 +5,7 @@ Nothing heavy is imported up here: asking for help reads this file.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
@@ -217,13 +218,19 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+# Spaces at the end of a line, before or after the codes that end a style.
+TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)(?=\n|$)")
+
+
 def show(*parts: RenderableType) -> None:
-    """Print each part on lines of its own; of text that is broken, no line ends in a space. A
-    `Text` is a command: it keeps its line, however long.
+    """Print each part on lines of its own, none of which ends in a space. A `Text` is a command: it
+    keeps its line, however long.
     """
     for part in parts:
         if not isinstance(part, str):
-            console.print(part, soft_wrap=isinstance(part, Text) or None)
+            with console.capture() as printed:
+                console.print(part, soft_wrap=isinstance(part, Text) or None)
+            console.file.write(TRAILING.sub(r"\1", printed.get()))
             continue
         for line in console.render_str(part).wrap(console, console.width):
             line.rstrip()

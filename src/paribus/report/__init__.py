@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paribus.report.compare import comparison_record, write_comparison
+    from paribus.report.compare import comparison_record, comparison_tables, write_comparison
     from paribus.report.figures import draw
     from paribus.report.page import prepare, render, write_report
     from paribus.report.paper import write_paper
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Loaded when asked for: what draws takes a second to import, and tables need none of it.
 _HOMES = {
     "comparison_record": "compare",
+    "comparison_tables": "compare",
     "draw": "figures",
     "prepare": "page",
     "render": "page",
@@ -24,6 +25,7 @@ _HOMES = {
 
 __all__ = [
     "comparison_record",
+    "comparison_tables",
     "draw",
     "prepare",
     "render",

@@ -14,7 +14,7 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.decision import decide, verdict_record
+from paribus.decision import change_in_words, decide, verdict_record
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report.figures import Figure, colours
@@ -22,12 +22,13 @@ from paribus.report.figures.contrasts import ends_of, intervals, state_shapes
 from paribus.report.figures.style import PANEL, TEXT, hover, rounded
 from paribus.report.page import page
 from paribus.report.table_model import Table
-from paribus.report.tables import change_of, plain_name
+from paribus.report.tables import change_head, change_of, plain_name
 from paribus.report.words import headline, state_of
 from paribus.results import Results
 
 ROW_PIXELS = 30
 STUDY_PIXELS = 190
+MOST_TOLD = 3  # findings in a title
 
 Pair = tuple[str, str]
 
@@ -67,6 +68,28 @@ def render_comparison(results: Sequence[Results]) -> str:
         colours=arms,
         tables=[_studies(labels, results), _contrasts(labels, analyses, shared)],
     )
+
+
+def comparison_tables(results: Sequence[Results]) -> list[Table]:
+    """Return, for each primary endpoint that all studies have and each shared contrast, a table of
+    the word in every study, for the terminal."""
+    shared, labels = _shared(results), _labels(results)
+    analyses = [analyse(one).by_name for one in results]
+    found = [decide(analysis) for analysis in analyses]
+    tables = []
+    for metric in _judged(results):
+        for arm, reference in shared:
+            rows = []
+            for label, analysis, verdicts in zip(labels, analyses, found, strict=True):
+                verdict = next(v for v in verdicts if (v.arm, v.metric) == (arm, metric))
+                change = change_in_words(analysis.contrast(arm, metric))
+                p = numbers.p_or_blank(verdict.adjusted_p)
+                rows.append((label, verdict.word, change, p))
+            head = ("study", "word", change_head(analyses[0].study), "Holm p")
+            title = f"{arm} against {reference}: {analyses[0].metrics[metric].change_title}"
+            text = frozenset({"study", "word"})
+            tables.append(Table("compared", title, head, tuple(rows), text, title=title))
+    return tables
 
 
 def comparison_record(results: Sequence[Results]) -> dict[str, Any]:
@@ -128,7 +151,8 @@ def _forest(
     rows = _forest_rows(analyses, shared, metric)
     if not rows:
         return None
-    title = f"change of {first.metrics[metric].title}"
+    declared = first.metrics[metric]
+    title = f"change of {declared.change_title}"
     facet = alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3))
     labels = alt.Axis(labelLimit=STUDY_PIXELS)
     y = alt.Y("study:N", title=None, sort=list(analyses), axis=labels)
@@ -146,10 +170,14 @@ def _forest(
         "decide; bands are the margins that each study registered. Studies stand side by side and "
         "are not pooled."
     )
+    found = Counter(f"{row['contrast']} {row['state']}" for row in rows)
+    ours = numbers.plural(len(analyses), "study", "studies")
+    told = [f"{one} in {n} of {ours}" for one, n in found.most_common(MOST_TOLD)]
+    heading = f"{declared.label}: {'; '.join(told)}{' ...' if len(found) > MOST_TOLD else ''}"
     return Figure(
         "studies" if is_first else f"studies-{plain_name(metric)}",
         "endpoints",
-        "The same contrasts, study by study",
+        f"{heading[0].upper()}{heading[1:]}",
         caption,
         chart,
         rows,
@@ -171,17 +199,18 @@ def _forest_rows(
             says, margin = contrast.decided, contrast.margin or 0
             if says is None:
                 continue
-            low, high = ends_of(says.interval, says.mean)
+            shown, ends = contrast.declared.shown, ends_of(says.interval, says.mean)
+            low, high = map(shown, ends)
             rows.append(
                 {
                     "contrast": f"{called[arm]} against {called[reference]}",
                     "arm": called[arm],
                     "study": label,
-                    "mean": rounded(says.mean),
+                    "mean": rounded(shown(says.mean)),
                     "low": rounded(low),
                     "high": rounded(high),
-                    "from": -margin,
-                    "to": margin,
+                    "from": -shown(margin),
+                    "to": shown(margin),
                     "n": says.n,
                     "state": state_of(contrast, analysis.study.inference.alpha),
                 }
