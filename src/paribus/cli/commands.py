@@ -310,13 +310,14 @@ def decide(
     if folder is None:
         if not rows:
             raise ParibusError("decide takes a results folder, or --rows for the rules alone")
-        show(printed.truth(), *map(printed.rows_alone, shipped_rules().values()))
+        rules = shipped_rules().values()
+        show(*printed.truth(), *(line for rule in rules for line in printed.rows_alone(rule)))
         return 0
     analysis, verdicts = analysed(load_results(folder))
     if answer.verbose:
         show(*printed.verdicts(analysis.study, verdicts))
     if rows:
-        show(printed.truth(), printed.rows_of(analysis, verdicts))
+        show(*printed.truth(), *printed.rows_of(analysis, verdicts))
     return give(analysis, verdicts, answer)
 
 

@@ -174,20 +174,36 @@ def _list(lines: Iterable[str]) -> Parts:
         yield row
 
 
-def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Table:
-    """Return the rows of the registered rule, and the arms that each fired for."""
-    return tables.rule_table(rule_of(analysis), analysis.study.by_name, verdicts)
+def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
+    """Yield the rows of the registered rule, and the arms that each fired for."""
+    yield from _rule(tables.rule_table(rule_of(analysis), analysis.study.by_name, verdicts))
 
 
-def truth() -> Table:
-    """Return when each word is said: the first line that holds."""
-    rows = [(line.word, line.when) for line in TRUTH]
-    return _table("what each word says", ("word", "when (first match)"), rows, "word", "when")
+def rows_alone(rule: Rule) -> Parts:
+    """Yield the rows of a rule without a study."""
+    yield from _rule(tables.rule_table(rule))
 
 
-def rows_alone(rule: Rule) -> Table:
-    """Return the rows of a rule without a study."""
-    return tables.rule_table(rule)
+def _rule(table: Table) -> Parts:
+    yield f"\n[bold]{escape(table.title)}[/]: the first row that holds"
+    for id_, when, says, fired in table.rows:
+        of = f" [bold]({escape(fired)})[/]" if fired else ""
+        yield _beside(id_, 4, f"{escape(when)}: [bold]{escape(says)}[/]{of}")
+
+
+def truth() -> Parts:
+    """Yield when each word is said: the first line that holds."""
+    yield "[bold]what each word says[/]: the first line that holds"
+    for line in TRUTH:
+        yield _beside(line.word, 12, escape(line.when))
+
+
+def _beside(name: str, width: int, text: str) -> Grid:
+    """Return a name of so many characters, and the lines of a text beside it."""
+    row = Grid.grid(padding=(0, 1))
+    row.add_column(width=width)
+    row.add_row(f" {escape(name)}", text)
+    return row
 
 
 def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:

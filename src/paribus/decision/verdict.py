@@ -519,7 +519,8 @@ def _gain(lost: Cost) -> str:
 def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[Caution]:
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
-    found: dict[str, list[str]] = {"all_diverged": _all_diverged(analysis, contrast)}
+    found: dict[str, list[str]] = {}
+    found["all_diverged"] = _all_diverged(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
         found["exploratory"] = _exploratory(analysis.runs)
