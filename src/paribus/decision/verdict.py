@@ -230,14 +230,15 @@ def beside(analysis: Analysis) -> list[Beside]:
         for arm, reference in analysis.study.contrasts if not endpoint.primary else ():
             contrast = analysis.contrast(arm, endpoint.metric)
             says = contrast.decided
-            numbers_ = (
+            mean, low, high = (
                 (says.mean, _finite(says.interval.low), _finite(says.interval.high))
                 if says
                 else (None, None, None)
             )
             label, p = contrast.declared.label, contrast.tested_p
-            about = (arm, reference, endpoint.metric, label, *numbers_, p)
-            found.append(Beside(*about, says.n if says else 0, contrast.why_not))
+            n = says.n if says else 0
+            about = (arm, reference, endpoint.metric, label, mean, low, high, p, n)
+            found.append(Beside(*about, contrast.why_not))
     return found
 
 
