@@ -196,9 +196,9 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     assert says.p_value == contrast.p == contrast.items.crossed.p_value() > contrast.paired.t_p
     (verdict,) = decide(analysis)
     assert "n = 6 seeds and 12 documents" in verdict.sentence
-    assert verdict.target == "new text of this kind (12 documents)"
+    assert "12 documents" in verdict.target
     (heading,) = card(analysis, [verdict]).blocks
-    assert heading.endswith(", on new text of this kind (12 documents)")
+    assert heading.endswith(f", on {verdict.target}")
     assert verdict_record(analysis, [verdict])["verdicts"][0]["target"] == verdict.target
     told = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
     assert f"p {numbers.p_equals(says.p_value)}" in told

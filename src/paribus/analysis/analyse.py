@@ -18,6 +18,7 @@ from paribus.analysis.both_texts import both_texts
 from paribus.analysis.choice import tried_before
 from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
+from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
@@ -89,6 +90,7 @@ def analyse_table(
             contrast, out = contrast_of(table, arm, reference, endpoint, tried)
             contrasts.append(contrast)
             left_out += out
+    found = adjusted(contrasts, study.inference.alpha)
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
@@ -100,7 +102,8 @@ def analyse_table(
             for metric in metrics
             for arm in study.arms
         ),
-        contrasts=tuple(adjusted(contrasts, study.inference.alpha)),
+        contrasts=tuple(found),
+        interactions=tuple(interactions_of(table, found, tried)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),

@@ -50,6 +50,7 @@ from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
+ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 RARE = 0.01  # equal pairs that are expected; more of them are no surprise
 MOST_QUESTIONS = 100_000  # of a share of correct answers
@@ -261,7 +262,7 @@ def contrast_of(
         counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
         sampling=sampled,
         censored=(late_ours, late_theirs),
-        choice=None if why_not else choice_of(table, tried, arm, reference, metric),
+        choice=None if why_not else choice_of(table, tried, {reference: -1.0, arm: 1.0}, metric),
     )
     if not why_not and not paired:
         contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
@@ -318,7 +319,7 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, flo
     one; empty where it may be so: of whole numbers, where a score says its resolution, and of our
     own trainer, whose seeds are proven to matter."""
     study = table.results.study
-    if study.trainer == STACKED or _resolution(table, metric):
+    if study.trainer == STACKED or share_step(table, metric):
         return ""
     if any(_never(table, name, metric) for name in values):
         return ""  # they stand at the budget
@@ -425,13 +426,13 @@ def _items(
     study = table.results.study
     if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
     about: dict[str, Any] = registered(study) | {
         "margin": contrast.margin,
         "family": _family_size(table, endpoint),
-        "resolution": _resolution(table, contrast.metric),
+        "resolution": share_step(table, contrast.metric),
         "choice": contrast.choice_error,
     }
     if not study.is_paired:
@@ -441,7 +442,7 @@ def _items(
     return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
 
 
-def _item_scores(
+def item_scores(
     table: Table, contrast: Contrast
 ) -> tuple[list[np.ndarray], list[np.ndarray]] | str:
     """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
@@ -460,7 +461,7 @@ def _item_scores(
         if why := why_other_blocks(table, *arms, *first):
             return why
         n_blocks = _contiguous(table, contrast)
-        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+        if _is_short(table, contrast):
             told = plural(_recorded(table, contrast), "window")
             return (
                 f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
@@ -493,8 +494,12 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
         return None
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
+        if _is_short(table, contrast):
+            first = contrast.arm, contrast.seeds[0]
+            n = _column(table, *first, metric.items.count).sum()
+            return OtherText(None, f"{n:,.0f} {ITEMS.get(metric.items.count, metric.items.count)}")
         return None
     found = crossed_components(item_deltas(*scores))
     return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
@@ -521,6 +526,12 @@ def _contiguous(table: Table, contrast: Contrast) -> int | None:
     return contiguous_blocks(_recorded(table, contrast))
 
 
+def _is_short(table: Table, contrast: Contrast) -> bool:
+    """Return whether the held-out text is too short to say how much contiguous blocks differ."""
+    n_blocks = _contiguous(table, contrast)
+    return n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW
+
+
 def _about(table: Table, contrast: Contrast, n: int) -> str:
     """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
     text`."""
@@ -535,26 +546,26 @@ def _about(table: Table, contrast: Contrast, n: int) -> str:
 
 def _target(table: Table, contrast: Contrast, about: str) -> str:
     """Return what is claimed of besides new seeds, where `about` are the items that are samples
-    too: `this text`, `new text of this kind (40 documents)`; empty of no held-out text or tasks.
+    too: `this text`, `text like these 40 documents`; empty of no held-out text or tasks.
     """
     metric = contrast.declared
     if metric.items == QUESTIONS:
         n = about.partition(" ")[0]
-        return f"new questions of this kind ({n})" if about else "these questions"
+        return f"questions like these {n}" if about else "these questions"
     if metric.record not in HELD_OUT:
         return ""
     if table.results.study.trainer == RUNS and not about:  # nobody says what scores are of
         return ""
     if table.results.study.trainer != STACKED:  # which may hold out what is no text
-        return f"new items of this kind ({about})" if about else "this held-out data"
+        return f"items like these {about}" if about else "this held-out data"
     if not about:
         return "this text"
     if _contiguous(table, contrast) is not None:
         return f"this text (error over {about.removesuffix(' of text')})"
-    return f"new text of this kind ({about})"
+    return f"text like these {about}"
 
 
-def _resolution(table: Table, metric: str) -> float | None:
+def share_step(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared, study = table.results.metrics[metric], table.results.study
@@ -581,7 +592,7 @@ def _infer_unpaired(
         **about,
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=share_step(table, endpoint.metric),
     )
 
 
@@ -602,7 +613,7 @@ def _infer(
         **registered(table.results.study),
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=share_step(table, endpoint.metric),
         design=sampled.design(seeds),
         choice=choice,
     )

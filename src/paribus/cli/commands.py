@@ -637,7 +637,7 @@ def give(
     if answer.json:
         print_json({**stamped(verdict_record(analysis, verdicts)), **(beside or {})})
     elif answer.markdown:
-        print(markdown(card(analysis, verdicts)), end="")
+        print(markdown(card(analysis.by_name, verdicts)), end="")
     else:
         show(*printed.card(analysis, verdicts))
     for line in written:

@@ -2,6 +2,7 @@
 
 from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
 from paribus.decision.hypotheses import Judgement, judge
+from paribus.decision.interactions import Depends, DependsWord, depends
 from paribus.decision.null import Calibration, calibrate, calibrate_tuned
 from paribus.decision.reach import out_of_reach, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
@@ -18,13 +19,16 @@ from paribus.decision.verdict import (
     effect_in_words,
     excluded_in_words,
     shared_caveats,
+    size_in_words,
+    titled,
     uncommitted,
     verdict_record,
 )
-from paribus.decision.word import TRUTH, WORDS, Word, exit_code, word_of
+from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
 
 __all__ = [
     "OUTCOMES",
+    "STYLE_OF",
     "TESTS",
     "TRUTH",
     "UNJUDGED",
@@ -32,6 +36,8 @@ __all__ = [
     "Beside",
     "Calibration",
     "Caution",
+    "Depends",
+    "DependsWord",
     "Evidence",
     "Judgement",
     "Row",
@@ -46,6 +52,7 @@ __all__ = [
     "calibrate_tuned",
     "change_in_words",
     "decide",
+    "depends",
     "effect_in_words",
     "excluded_in_words",
     "exit_code",
@@ -57,6 +64,8 @@ __all__ = [
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "size_in_words",
+    "titled",
     "uncommitted",
     "unreachable",
     "verdict_record",

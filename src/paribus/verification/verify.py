@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 SENTENCES = frozenset(
     {
         *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
-        *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
+        *("items_why_not", "label", "needs", "pairs_why_not", "reason", "sentence", "text"),
+        "tie_breaks",
         *("statement", "unregistered", "untested", "why", "why_not"),
     }
 )

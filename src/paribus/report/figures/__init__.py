@@ -24,7 +24,6 @@ from paribus.report.figures.trained_models import (
     throughput,
 )
 from paribus.report.figures.tuning_curves import tuning_figures
-from paribus.report.words import names
 from paribus.results import Results
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "draw",
     "forest",
     "forest_name",
-    "names",
     "pairs_name",
     "quantile_columns",
     "seed_pairs",

@@ -42,7 +42,7 @@ from paribus.report.figures.style import (
     share_axis,
     wrapped,
 )
-from paribus.report.words import is_large, names
+from paribus.report.words import is_large
 from paribus.results import Results
 from paribus.results.curves import AXES, Axis, LossCurve
 from paribus.study import Study
@@ -242,7 +242,7 @@ def loss_curves(results: Results) -> Figure | None:
 
 def contrast_along(analysis: Analysis) -> Figure | None:
     """Return every contrast along each budget with its interval; None where none is known."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     points = sum(len(one.spent) for one in analysis.along)
     every = -(-points // MOST_ROWS) if points else 1
     rows = [
@@ -290,7 +290,7 @@ def _curve_rows(
     results: Results, curves: dict[tuple[str, int], LossCurve], axis: Axis
 ) -> list[dict[str, Any]]:
     """Return a row for each point of each seed, and of the mean of each arm."""
-    called, found = names(results.study), []
+    called, found = results.study.called, []
     shown = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
     for arm in results.study.arms:
         lines: list[Line] = [
