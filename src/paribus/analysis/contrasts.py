@@ -490,16 +490,19 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     metric = contrast.declared
     if not table.results.study.is_paired:
         return None
-    of_text = metric.record in HELD_OUT and isinstance(metric.items, ItemSums)
+    items = metric.items
+    of_text = metric.record in HELD_OUT
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
+        return None
+    if not isinstance(items, ItemSums):
         return None
     scores = item_scores(table, contrast)
     if isinstance(scores, str):
         if _is_short(table, contrast):
             first = contrast.arm, contrast.seeds[0]
-            n = _column(table, *first, metric.items.count).sum()
-            return OtherText(None, f"{n:,.0f} {ITEMS.get(metric.items.count, metric.items.count)}")
+            n = _column(table, *first, items.count).sum()
+            return OtherText(None, f"{n:,.0f} {ITEMS.get(items.count, items.count)}")
         return None
     found = crossed_components(item_deltas(*scores))
     return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
