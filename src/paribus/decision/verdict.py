@@ -230,15 +230,19 @@ def beside(analysis: Analysis) -> list[Beside]:
         for arm, reference in analysis.study.contrasts if not endpoint.primary else ():
             contrast = analysis.contrast(arm, endpoint.metric)
             says = contrast.decided
-            mean, low, high = (
-                (says.mean, _finite(says.interval.low), _finite(says.interval.high))
-                if says
-                else (None, None, None)
+            one = Beside(
+                arm=arm,
+                reference=reference,
+                metric=endpoint.metric,
+                label=contrast.declared.label,
+                effect=says.mean if says else None,
+                low=_finite(says.interval.low) if says else None,
+                high=_finite(says.interval.high) if says else None,
+                adjusted_p=contrast.tested_p,
+                n=says.n if says else 0,
+                why_not=contrast.why_not,
             )
-            label, p = contrast.declared.label, contrast.tested_p
-            n = says.n if says else 0
-            about = (arm, reference, endpoint.metric, label, mean, low, high, p, n)
-            found.append(Beside(*about, contrast.why_not))
+            found.append(one)
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -438,15 +439,16 @@ def _without_a_short_end(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table whose last line has no end; without it, where its last cell, of so
     many characters, is shorter than all others of its column, so that it may be cut."""
-    shortest, held = None, None
+    shortest, held, last = math.inf, None, math.inf
     for batch in batches:
         if held is not None:
             yield held
         held = batch
         lengths = pc.utf8_length(batch.column(batch.num_columns - 1)).to_pylist()
         # Should it be the last batch, its last row is not held against itself.
-        shortest = min([*lengths[:-1], *([] if shortest is None else [shortest])], default=None)
-    if held is not None and shortest is not None and length < shortest:
+        shortest = min([shortest, last, *lengths[:-1]])
+        last = lengths[-1] if lengths else math.inf
+    if held is not None and length < shortest < math.inf:
         held = held.slice(0, held.num_rows - 1)
         _note_cut(source)
     if held is not None:

@@ -1,0 +1,146 @@
+"""What reading finished runs takes: processor seconds for a GB, and memory, of each form of file.
+
+    python benchmarks/reading.py [MB]
+
+Files of MB megabytes in all (60 by default) are made of random numbers, for each form, and read
+three times; the least is printed. Last come the seconds of a processor of a whole
+`paribus judge` of ten runs, and of a table of 1,000, from the command to the card.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.readers import Columns, read
+
+ROUNDS = 3
+RNG = np.random.default_rng(0)
+
+
+def table(home: Path, size: int) -> Iterator[Path]:
+    """Make a CSV file of 1 MB for each run, with a curve in three columns."""
+    for number in range(max(size // 10**6, 1)):
+        losses = RNG.normal(3, 0.1, 45_000)
+        rows = (f"{at},{loss:.6f},{0.1 / (1 + at):.6f}\n" for at, loss in enumerate(losses))
+        path = home / f"seed_{number}.csv"
+        path.write_text("step,loss,lr\n" + "".join(rows), encoding="utf-8")
+        yield path
+
+
+def long_table(home: Path, size: int) -> Iterator[Path]:
+    """Make one CSV file of ten runs, in six columns."""
+    path, n = home / "runs.csv", size // 400
+    with path.open("w") as file:
+        file.write("variant,seed,step,loss,lr,host\n")
+        for run in range(10):
+            rows = enumerate(RNG.normal(3, 0.1, n))
+            name = f"{'new' if run % 2 else 'base'},{run // 2}"
+            file.writelines(
+                f"{name},{at},{loss:.6f},{0.1 / (1 + at):.6g},node-1\n" for at, loss in rows
+            )
+    yield path
+
+
+def trainer_state(home: Path, size: int) -> Iterator[Path]:
+    """Make a trainer_state.json of 1.2 MB for each run, as the Hugging Face Trainer does."""
+    for number in range(max(size // 1_200_000, 1)):
+        history = [
+            {
+                "epoch": at / 1000,
+                "grad_norm": float(abs(RNG.normal())),
+                "learning_rate": 1e-4 / (1 + at),
+                "loss": float(RNG.normal(3, 0.1)),
+                "step": at * 10,
+            }
+            for at in range(7_500)
+        ]
+        path = home / f"seed_{number}" / "trainer_state.json"
+        path.parent.mkdir()
+        state = {"global_step": 75_000, "max_steps": 75_000, "log_history": history}
+        path.write_text(json.dumps(state, indent=2))
+        yield path
+
+
+def events(home: Path, size: int) -> Iterator[Path]:
+    """Make an event file of 1 MB for each run, with one scalar."""
+    protos: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+    for number in range(max(size // 10**6, 1)):
+        path = home / f"seed_{number}" / "events.out.tfevents.1.h"
+        path.parent.mkdir()
+        with path.open("wb") as file:
+            for at in range(19_000):
+                event = protos.Event(step=at, wall_time=1.7e9 + at)
+                event.summary.value.add(tag="loss", simple_value=float(RNG.normal(3, 0.1)))
+                record = event.SerializeToString()
+                file.write(struct.pack("<QI", len(record), 0) + record + b"\0\0\0\0")
+        yield path
+
+
+def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
+    """Return what reading these files takes, in words; in a process of its own, for its memory."""
+    is_long = make is long_table
+    columns = Columns(("loss",), *(("variant", "seed") if is_long else ("", "")), step="step")
+    with tempfile.TemporaryDirectory() as home:
+        files = list(map(str, make(Path(home), size)))
+        n = sum(map(os.path.getsize, files))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        taken = []
+        for _ in range(ROUNDS):
+            began = time.process_time()
+            reading = read(files, columns=columns)
+            taken.append(time.process_time() - began)
+            assert reading.runs and not reading.refused, reading.counts
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    least = min(taken)
+    return f"{n / 1e6:.0f} MB, {least / n * 1e9:.1f} s a GB, {(after - before) / 1024:.0f} MiB more"
+
+
+def card(n_runs: int) -> float:
+    """Return the processor seconds of `paribus judge` of a table of so many runs."""
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home, "runs.csv")
+        rows = (f"{'new' if at % 2 else 'base'},{3 + RNG.normal() / 100}\n" for at in range(n_runs))
+        path.write_text("arm,loss\n" + "".join(rows), encoding="utf-8")
+        words = ["judge", path, "--score", "loss", "--baseline", "base", "--margin", "0.01"]
+        least = float("inf")
+        for _ in range(ROUNDS):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [sys.executable, "-m", "paribus", *words], check=True, capture_output=True
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            least = min(least, used)
+    return least
+
+
+FORMS = {"table": table, "long_table": long_table, "trainer_state": trainer_state, "events": events}
+
+
+def main() -> None:
+    """Measure every form, each in a process of its own, and print a line for each."""
+    size = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 60_000_000
+    if len(sys.argv) > 2:
+        print(f"{sys.argv[2]}: {measured(FORMS[sys.argv[2]], size)}")
+        return
+    for name in FORMS:
+        subprocess.run([sys.executable, __file__, str(size / 1e6), name], check=True)
+    for n_runs in (10, 1_000):
+        print(f"judge, {n_runs:,} runs: {card(n_runs):.2f} s of a processor")
+
+
+if __name__ == "__main__":
+    main()
