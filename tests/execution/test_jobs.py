@@ -569,3 +569,23 @@ set."model.embedding.norm" = "layernorm"
 [arms.rmsnorm]
 set."model.embedding.norm" = "rmsnorm"
 """
+
+
+LEAVES = """
+import signal, sys, threading, os
+from paribus.engine.execution.backends.slurm import Attempt
+child = "import time; time.sleep(60)"
+attempt = Attempt([sys.executable, "-c", child])
+signal.signal(signal.SIGUSR2, lambda *_: print(attempt.checkpoint().function.command == attempt.command))
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+attempt()
+"""
+
+
+def test_a_job_that_is_told_to_leave_waits_for_its_command_and_no_longer() -> None:
+    """The signal comes while the command is waited for, as on a node."""
+    pytest.importorskip("submitit")
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == ["True"]
