@@ -17,6 +17,7 @@ from paribus.engine.execution.backends import find_backend
 from paribus.errors import ParibusError
 
 from .conftest import Trained
+from .job_backend import assert_like_here, command_study
 from .test_run import canonical_bytes
 
 pytestmark = pytest.mark.slow
@@ -66,6 +67,12 @@ def test_the_same_bytes(cluster: str, trained: Trained, tmp_path: Path) -> None:
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / ".r.jobs").exists()
+
+
+def test_a_command_runs_as_jobs(cluster: str, tmp_path: Path) -> None:
+    study = command_study(tmp_path)
+    backend = find_backend("ray", {"address": cluster, "jobs": 2})
+    assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
 def test_no_cluster_is_one_line(trained: Trained, tmp_path: Path) -> None:

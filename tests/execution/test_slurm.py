@@ -23,6 +23,7 @@ from paribus.engine.execution.backends.slurm import Slurm
 from paribus.engine.execution.jobs.standing import job_rows
 
 from .conftest import Trained
+from .job_backend import assert_like_here, command_study
 from .test_jobs import _toml
 from .test_run import canonical_bytes
 
@@ -62,6 +63,12 @@ def test_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / ".r.jobs").exists()
+
+
+def test_a_command_runs_as_jobs(tmp_path: Path) -> None:
+    study = command_study(tmp_path)
+    backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
+    assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
 def test_an_unknown_partition_is_told_in_its_words(
