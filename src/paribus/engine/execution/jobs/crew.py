@@ -23,11 +23,11 @@ from typing import Any, Self
 
 from paribus.digests import digest
 from paribus.engine.execution.backends.jobs import JobBackend, JobState
-from paribus.engine.execution.crew import Asked, Datasets, Say
+from paribus.engine.execution.crew import Asked, Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
 from paribus.engine.execution.jobs.job import software
 from paribus.engine.execution.jobs.standing import end_jobs
-from paribus.engine.execution.start import Tried, settle_on
+from paribus.engine.execution.start import Beginning, settle_on
 from paribus.engine.execution.trial.stacks import Trial
 from paribus.engine.execution.workers.messages import (
     EvaluateHeldoutPart,
@@ -170,30 +170,20 @@ class JobCrew:
 
     # What a run asks for
 
-    def start(
-        self,
-        folder: ResultsFolder,
-        study: Study,
-        datasets: Datasets,
-        n_trials: int,
-        tried: Tried,
-        n_jobs: int = 1,
-        *,
-        briefly: bool = False,
-    ) -> tuple[Study, list[list[Trial]]]:
+    def start(self, begins: Beginning) -> tuple[Study, list[list[Trial]]]:
         """Let a job try a step of every arm and register the study, or take what one has found."""
         settings = {
-            "n_trials": n_trials,
-            "n_jobs": self._backend.n_jobs(max(n_trials, 1), self._workers),
-            "tried": sorted(tried),
-            "briefly": briefly,
+            "n_trials": begins.n_trials,
+            "n_jobs": self._backend.n_jobs(max(begins.n_trials, 1), self._workers),
+            "tried": sorted(begins.tried),
+            "briefly": begins.briefly,
         }
         found: dict[str, Any] = {}
         self._follow(
             "start", [""], lambda _: bool(found), lambda _, about: found.update(about), settings
         )
-        tried.update((one, size) for one, size in found["tried"])
-        self._study = settle_on(study, found["precision"])
+        begins.tried.update((one, size) for one, size in found["tried"])
+        self._study = settle_on(begins.study, found["precision"])
         return self._study, [[(arm, seed) for arm, seed in one] for one in found["stacks"]]
 
     def work(

@@ -130,12 +130,12 @@ class _Job:
                     crew.time(study, self.results, [(arm, seed) for arm, seed in given["trials"]])
 
     def _start(self, crew: Any, study: Study) -> None:
-        from paribus.engine.execution.start import read_data
+        from paribus.engine.execution.start import Beginning, read_data
 
         given = self.order.settings
         tried = {(one, size) for one, size in given["tried"]}
         about = (study, read_data(study), given["n_trials"], tried, given["n_jobs"])
-        begun = crew.start(self.results, *about, briefly=given["briefly"])
+        begun = crew.start(Beginning(self.results, *about, briefly=given["briefly"]))
         self.tell(
             result={
                 "precision": begun[0].training.precision,
