@@ -33,7 +33,7 @@ from paribus.results.trial_folder import MANIFEST
 from paribus.study import Study
 
 from .conftest import Trained
-from .job_backend import Options, Processes
+from .job_backend import Options, Processes, assert_like_here, command_study
 from .test_run import canonical_bytes
 
 SETTINGS: dict[str, Any] = {
@@ -513,6 +513,38 @@ def test_a_trainer_of_ones_own_runs_as_jobs(tmp_path: Path) -> None:
     assert "submit" in (tmp_path / "home" / "asked").read_text()
 
 
+def test_a_command_runs_as_jobs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each job runs programs for its part, in copies of its own; what they print is heard."""
+    study = command_study(tmp_path)
+    (tmp_path / "home").mkdir()
+    backend = Processes(Options(home=str(tmp_path / "home"), jobs=2))
+    seen: list[tuple[int, str]] = []
+    ours = paribus.run(
+        study,
+        tmp_path / "jobs",
+        backend=backend,
+        watch=lambda progress: seen.append((progress.n_finished, " ".join(progress.running))),
+    )
+    assert caplog.text.count("uncommitted") == 1
+    assert seen[0] == (0, "") and seen[-1][0] == 4
+    assert any("idea/seed-1" in running for _, running in seen)
+    assert_like_here(ours, study, tmp_path / "here")
+
+
+def test_a_program_that_changed_before_its_job_began_is_refused(tmp_path: Path) -> None:
+    study = command_study(tmp_path)
+    (tmp_path / "home").mkdir()
+
+    class Late(Processes):
+        def submit(self, *about: Any) -> None:
+            (tmp_path / "repo" / "train.sh").write_text("echo loss: 3\n")
+            super().submit(*about)
+
+    backend = Late(Options(home=str(tmp_path / "home"), jobs=2))
+    with pytest.raises(ParibusError, match="is not the one that was registered: its program"):
+        paribus.run(study, tmp_path / "jobs", backend=backend)
+
+
 AGAIN = """
 import sys
 from pathlib import Path
@@ -569,3 +601,25 @@ set."model.embedding.norm" = "layernorm"
 [arms.rmsnorm]
 set."model.embedding.norm" = "rmsnorm"
 """
+
+
+LEAVES = """
+import signal, sys, threading, os
+from paribus.engine.execution.backends.slurm import Attempt
+child = "import time; time.sleep(60)"
+attempt = Attempt([sys.executable, "-c", child])
+def told(*about):
+    print(attempt.checkpoint().function.command == attempt.command)
+signal.signal(signal.SIGUSR2, told)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+attempt()
+"""
+
+
+def test_a_job_that_is_told_to_leave_waits_for_its_command_and_no_longer() -> None:
+    """The signal comes while the command is waited for, as on a node."""
+    pytest.importorskip("submitit")
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.split() == ["True"], done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 import paribus
 from paribus.engine.execution.shrink import shrunk
+from paribus.engine.execution.workers.messages import Refused
 from paribus.engine.execution.workers.ranks import _failure, torchrun
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
@@ -81,11 +82,12 @@ def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
         "Root Cause (first observed failure):\n[0]:\n  time : x\n  rank      : 3 (local_rank: 3)\n"
         "  exitcode  : -9 (pid: 17)\n"
     )
-    said = _failure(tmp_path, stderr, 4, "baseline/seed-1").words
-    assert said.startswith("rank 3 of 4 died with signal 9") and "\n" not in said
-    assert "baseline/seed-1" in said and "run again" in said
+    said = _failure(tmp_path, stderr, 4)
+    assert isinstance(said, str) and "\n" not in said
+    assert said.startswith("rank 3 of 4 died with signal 9")
     (tmp_path / "error-1").write_text('{"refused": true, "words": "no room", "trace": ""}')
-    assert _failure(tmp_path, stderr, 4, "").words == "no room"
+    told = _failure(tmp_path, stderr, 4)
+    assert isinstance(told, Refused) and told.words == "no room"
     assert (
         "--max-restarts" in torchrun(2)
         and torchrun(2)[torchrun(2).index("--max-restarts") + 1] == "0"
@@ -100,21 +102,41 @@ def test_a_stack_over_devices_is_refused(tmp_path: Path) -> None:
 
 RUN = """
 import sys, paribus
+from paribus.engine.execution.backends import find_backend
 from paribus.errors import ParibusError
 from tests.execution.test_sharded_in_a_run import study
 try:
     paribus.run(study(resources__devices_per_trial=int(sys.argv[2])), sys.argv[1], workers=1,
-                device="cpu", checkpoint_seconds=0.2, progress=False)
+                device="cpu", checkpoint_seconds=0.2, progress=False,
+                backend=find_backend("local", {"retries": int(sys.argv[3])}))
 except ParibusError as error:
     print(error)
     sys.exit(1)
 """
 
 
-def begin(results: Path, ranks: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", RUN, str(results), str(ranks)]
-    about = {"cwd": Path(__file__).parents[2], "stdout": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **about)
+def begin(results: Path, ranks: int, retries: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RUN, str(results), str(ranks), str(retries)]
+    return subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_rank(results: Path, run: subprocess.Popen[str], at: int = 0) -> int:
+    """Kill rank 1 once there is a checkpoint after step `at`; returns the newest one's step."""
+    while not (steps := [t for t in _steps(results) if t > at]):
+        assert run.poll() is None
+        time.sleep(0.05)
+    os.kill(rank_below(os.getpid(), 1), signal.SIGKILL)
+    return max(steps)
+
+
+def _steps(results: Path) -> list[int]:
+    return [int(path.name[5:]) for path in results.glob("checkpoints/*/step-*")]
 
 
 def rank_below(parent: int, rank: int) -> int:
@@ -139,13 +161,11 @@ def test_a_killed_rank_ends_the_trial_in_one_line_and_it_goes_on_with_another_nu
     monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
     results = tmp_path / "r"
     run = begin(results, 2)
-    while not list(results.glob("checkpoints/*/step-*")):
-        assert run.poll() is None
-        time.sleep(0.05)
-    os.kill(rank_below(os.getpid(), 1), signal.SIGKILL)
+    kill_rank(results, run)
     said, _ = run.communicate(timeout=300)
     assert run.returncode == 1 and len(said.splitlines()) == 1
     assert "rank 1 of 2 died with signal 9" in said and "run again to continue" in said
+    assert "on baseline/seed-1" in said
     assert begin(results, 1).wait(timeout=600) == 0
     loaded = paribus.load_results(results)
     (trial,) = loaded.finished
@@ -159,6 +179,27 @@ def test_a_killed_rank_ends_the_trial_in_one_line_and_it_goes_on_with_another_nu
     )
     assert ours == pytest.approx(theirs, abs=1e-4)
     assert not paribus.verify(results).findings
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_trial_whose_rank_was_killed_goes_on_within_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as is registered, each time from its checkpoint; with the bits of a whole run."""
+    monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
+    results = tmp_path / "r"
+    run = begin(results, 2, retries=2)
+    kill_rank(results, run, kill_rank(results, run))
+    _, warned = run.communicate(timeout=600)
+    assert run.returncode == 0, warned
+    for count in ("1 of 2", "2 of 2"):
+        assert f"begun again ({count})" in warned
+    assert warned.count("rank 1 of 2 died with signal 9") == 2
+    (trial,) = paribus.load_results(results).finished
+    assert begin(tmp_path / "whole", 2).wait(timeout=600) == 0
+    (whole,) = paribus.load_results(tmp_path / "whole").finished
+    assert trial.read_json("evaluation.json") == whole.read_json("evaluation.json")
 
 
 @pytest.mark.slow

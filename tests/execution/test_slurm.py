@@ -23,6 +23,7 @@ from paribus.engine.execution.backends.slurm import Slurm
 from paribus.engine.execution.jobs.standing import job_rows
 
 from .conftest import Trained
+from .job_backend import assert_like_here, command_study
 from .test_jobs import _toml
 from .test_run import canonical_bytes
 
@@ -62,6 +63,12 @@ def test_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / ".r.jobs").exists()
+
+
+def test_a_command_runs_as_jobs(tmp_path: Path) -> None:
+    study = command_study(tmp_path)
+    backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
+    assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
 def test_an_unknown_partition_is_told_in_its_words(
@@ -114,17 +121,26 @@ def test_status_and_cancel(
     assert canonical_bytes(ours) == canonical_bytes(trained.results)
 
 
-def test_a_job_whose_time_is_over_goes_on(trained: Trained, tmp_path: Path) -> None:
-    """SLURM's signal, sent by hand: the job writes checkpoints and is queued again by itself."""
+@pytest.mark.parametrize("what", ["its time is over", "its node is lost"])
+def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
+    """It is queued again by itself. SLURM's signal is sent by hand, and the node set down; the job
+    wrote checkpoints, or has those of before."""
     file = trained.study.folder / "long.toml"
-    file.write_text(_toml(trained.study).replace("iterations = 8", "iterations = 800"))
+    text = _toml(trained.study).replace("iterations = 8", "iterations = 800")
+    file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
     results = tmp_path / "r"
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     until(lambda: any("at step" in row.doing for row in job_rows(results)))
     (row,) = [row for row in job_rows(results) if "at step" in row.doing]
-    subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+    if what == "its time is over":
+        subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+    else:
+        node = ["scontrol", "update", f"nodename={row.node}"]
+        subprocess.run([*node, "state=down", "reason=test"], check=True)
+        until(lambda: _restarts(row.job))
+        subprocess.run([*node, "state=resume"], check=True)
     until(lambda: _restarts(row.job))
     subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
     assert process.wait(3 * SECONDS) == 0

@@ -1,13 +1,15 @@
-"""kill -9 of the command, of jobs and of their workers on a real SLURM, and jobs that it requeues:
-then the same command again, and the same bytes.
+"""kill -9 of the command, of jobs and of their workers, and jobs that SLURM requeues: then the same
+command again, and the same bytes.
 
-Needs a SLURM whose jobs run on this machine (`sinfo` answers), and is skipped where there is
-none. `PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture tests/torture/test_job_kills.py`; the counts
-so far are printed, and README.md here has them.
+One test needs a SLURM whose jobs run on this machine (`sinfo` answers), the other starts a Ray of
+this machine; each is skipped where there is none. `PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture
+tests/torture/test_job_kills.py`; the counts so far are printed, and README.md here has them.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import random
 import shutil
@@ -16,15 +18,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ..execution.ray_cluster import ray_cluster
 from .harness import new_study, written
 
 KILLS = int(os.environ.get("PARIBUS_JOB_KILLS", "50"))
 SEED = int(os.environ.get("PARIBUS_SEED", "20261125"))
-TARGETS = ("command", "job", "worker", "requeue", "time is over")
+OF_ALL = ("command", "job", "worker")
+OF_SLURM = ("requeue", "time is over")
 STUDY = """
 name = "small"
 seeds = [1, 2]
@@ -38,31 +44,23 @@ tasks = {names = []}
 set."model.embedding.norm" = "layernorm"
 """
 RUN = """
-import sys
+import json, sys
 from paribus import ParibusError, load_study
 from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.run import run
-options = {"jobs": 2, "time": 60} if sys.argv[1] == "slurm" else {}
 try:
-    backend = find_backend(sys.argv[1], options)
+    backend = find_backend(sys.argv[1], json.loads(sys.argv[2]))
     run(load_study("study.toml"), "r", device="cpu", checkpoint_seconds=0.5, backend=backend)
 except ParibusError as error:
     sys.exit(f"paribus: {error}")
 """
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(
-        shutil.which("sinfo") is None
-        or subprocess.run(["sinfo", "-h"], capture_output=True, check=False).returncode != 0,
-        reason="no SLURM answers here",
-    ),
-]
+pytestmark = pytest.mark.torture
 
 
-def begin(folder: Path, backend: str) -> subprocess.Popen[str]:
+def begin(folder: Path, backend: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, backend],
+        [sys.executable, "-c", RUN, backend, json.dumps(options)],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -104,7 +102,7 @@ def accident(folder: Path, target: str, command: subprocess.Popen[str], rng: ran
             return False
         command.send_signal(signal.SIGKILL)
         return True
-    if target in ("requeue", "time is over"):
+    if target in OF_SLURM:
         asked = ["squeue", "-h", "-r", "-t", "R", "-o", "%i|%j"]
         listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
         known = {path.parent.parent.name for path in folder.glob(".r.jobs/*/batch.json")}
@@ -140,7 +138,11 @@ def hasten() -> None:
             subprocess.run(update, capture_output=True, check=False)
 
 
-def finish(folder: Path, command: subprocess.Popen[str], counts: Counter[str]) -> None:
+def finish(
+    command: subprocess.Popen[str],
+    again: Callable[[], subprocess.Popen[str]],
+    counts: Counter[str],
+) -> None:
     """Call it again until it says that all is done; each refusal is one line."""
     for _ in range(20):
         _, said = command.communicate(timeout=900)
@@ -152,27 +154,47 @@ def finish(folder: Path, command: subprocess.Popen[str], counts: Counter[str]) -
             assert len(lines) == 1, said
             counts["one line"] += 1
             print(lines[0], flush=True)
-        command = begin(folder, "slurm")
+        command = again()
     raise AssertionError("it never came to its end")
 
 
-def test_kills_of_command_jobs_and_workers(tmp_path: Path) -> None:
+def test_kills_under_slurm(tmp_path: Path) -> None:
+    asked = ["sinfo", "-h"]
+    if shutil.which("sinfo") is None or subprocess.run(asked, capture_output=True).returncode:
+        pytest.skip("no SLURM answers here")
+    kill_and_compare(tmp_path, (*OF_ALL, *OF_SLURM), hasten, "slurm", time=60)
+
+
+def test_kills_under_ray(tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    with ray_cluster(tmp_path / "ray") as address:
+        kill_and_compare(tmp_path, OF_ALL, lambda: None, "ray", address=address)
+
+
+def kill_and_compare(
+    tmp_path: Path,
+    targets: tuple[str, ...],
+    meanwhile: Callable[[], None],
+    backend: str,
+    **options: Any,
+) -> None:
     text = tmp_path / "text.txt"
     whole = new_study(tmp_path / "whole", text, STUDY)
     command = begin(whole, "local")
     assert command.wait(900) == 0, command.communicate()[1]
     reference = written(whole, "train")
     counts, rng = Counter[str](), random.Random(SEED)
-    while sum(counts[target] for target in TARGETS) < KILLS:
+    while sum(counts[target] for target in targets) < KILLS:
         folder = new_study(tmp_path / f"{counts['folders']}", text, STUDY)
-        command = begin(folder, "slurm")
+        again = functools.partial(begin, folder, backend, jobs=2, **options)
+        command = again()
         left = rng.randint(5, 12)
         while left:
             time.sleep(rng.uniform(0.5, 8))
-            hasten()
+            meanwhile()
             # Some before a job has begun; most in the middle of one.
             is_early = not victims(folder, "worker")
-            target = rng.choice(TARGETS)
+            target = rng.choice(targets)
             if is_early and rng.random() < 0.8:
                 pass
             elif accident(folder, target, command, rng):
@@ -183,8 +205,8 @@ def test_kills_of_command_jobs_and_workers(tmp_path: Path) -> None:
                 assert "Traceback" not in said, said
                 if command.returncode == 0:
                     break
-                command = begin(folder, "slurm")
-        finish(folder, command, counts)
+                command = again()
+        finish(command, again, counts)
         ours = written(folder, "train")
         assert ours.keys() == reference.keys()
         assert [name for name in ours if ours[name] != reference[name]] == []

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from paribus.results.formats import read_json, write_json
 from paribus.results.store import ResultsFolder
+from paribus.study import Study
 
 FILE = "live.json"
 SECONDS = 2.0  # between two writes of it
@@ -89,6 +90,45 @@ class Live:
     def close(self) -> None:
         """Remove the file: the run is over."""
         self._path.unlink(missing_ok=True)
+
+
+class Followed:
+    """A run that counts trials: its progress is told to `watch`, and written to `live.json`."""
+
+    def __init__(self, study: Study, folder: ResultsFolder, watch: Watch | None) -> None:
+        self._primary = study.primary.metric
+        self._folder, self._live, self._watch = folder, Live(folder), watch
+        n, done = len(study.trials), sum(folder.trial(*t).is_finished for t in study.trials)
+        self._progress = Progress(n, done, n, done, done, unit="trials")
+        self._tell()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.close()
+
+    def running(self, trial: tuple[str, int], step: int, value: float | None) -> None:
+        """Note what a trial has printed last."""
+        self._progress.running[self._folder.trial(*trial).label] = step, value
+        self._tell()
+
+    def finished(self, trial: tuple[str, int]) -> None:
+        """Note that a trial's records are sealed, and what came out."""
+        folder, name, progress = self._folder.trial(*trial), self._primary, self._progress
+        progress.running.pop(folder.label, None)
+        progress.n_finished += 1
+        progress.tokens_done += 1
+        value = folder.read_json("evaluation.json").get(name)
+        told = f": {name} {value:.6g}" if value is not None else f" without a finite {name}"
+        self._tell(f"{folder.label} finished{told}")
+
+    def _tell(self, news: str = "") -> None:
+        self._progress.news = news
+        self._live.note(self._progress)
+        if self._watch is not None:
+            self._watch(self._progress)
+        self._progress.news = ""
 
 
 def read_live(folder: Path) -> dict[str, Any] | None:

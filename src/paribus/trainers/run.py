@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -109,7 +110,11 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
             _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
 
     with _entered(folder, backend) as held:
-        by_jobs = partial(_by_jobs, backend, held) if backend is not None else None
+        by_jobs = None
+        if backend is not None:
+            train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
+            about = {key: options.get(key) for key in ("workers", "watch")}
+            by_jobs = partial(train, backend, held, **about)
         study = folder.adopt(extended(study, folder))
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
@@ -292,7 +297,16 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
     metrics = {name: known[name] for name in study.metrics}
     data: dict[str, Any] = {arm: {} for arm in study.arms}
     wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
-    wanted[TRAINER] = {
+    wanted[TRAINER] = _of_trainer(study, declaration)
+    files: Callable[[], dict[str, str]] = dict
+    if study.trainer == RUNS:  # readers take a while to import
+        files = partial(resolve_name("paribus.trainers.runs:files_there"), study, folder.path)
+    settle(folder, study, wanted, files=files)
+
+
+def _of_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
+    """Return what is registered of a trainer."""
+    return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
         "sources": measuring_digests(
@@ -300,10 +314,6 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
         ),
         **declaration.about,
     } | _test_text(declaration)
-    files: Callable[[], dict[str, str]] = dict
-    if study.trainer == RUNS:  # readers take a while to import
-        files = partial(resolve_name("paribus.trainers.runs:files_there"), study, folder.path)
-    settle(folder, study, wanted, files=files)
 
 
 def _test_text(declaration: Declaration) -> dict[str, Any]:
@@ -372,11 +382,25 @@ class InFolder(Protocol):
         ...
 
 
-def train_here(study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> Iterator[Trial]:
+def train_here(
+    study: Study, folder: ResultsFolder, trials: Sequence[Trial], **options: Any
+) -> Iterator[Trial]:
     """Train those of `trials` that are not finished, in this process, which is a job; yields each
-    when it is."""
-    trainer = find_trainer(study, folder)
+    when it is. A command takes `options`.
+
+    Raises ParibusError where the trainer is not what is registered.
+    """
+    if study.trainer != COMMAND:
+        options = {}
+    trainer = find_trainer(study, folder, **options)
     declaration = declared_by(study, trainer)
+    there = (read_registration(folder) or {}).get(TRAINER, {})
+    here = json.loads(json.dumps(_of_trainer(study, declaration)))
+    if differing := [name for name in here if here[name] != there.get(name, here[name])]:
+        raise ParibusError(
+            f"trainer '{study.trainer}' is not the one that was registered: its {differing[0]} "
+            "changed since; restore it, or choose another folder with --results"
+        )
     todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
     is_tuning = folder.path.parent.name == TUNING
     yield from _train_these(study, folder, trainer, declaration, todo, is_tuning=is_tuning)
@@ -402,15 +426,9 @@ def _train_these(
                 yield trial
 
 
-def _by_jobs(
-    backend: Any, held: Any, study: Study, folder: ResultsFolder, todo: Sequence[Trial]
-) -> None:
-    train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
-    train(backend, study, folder, held, todo)
-
-
 def _job_backend(study: Study, options: dict[str, Any]) -> Any:
-    """Take the backend whose jobs run the trainer out of `options`; None where none does.
+    """Return the backend whose jobs run the trainer; None where none does. What the trainer does
+    not take is taken out of `options`.
 
     Raises ParibusError for one that a trainer of the user's own cannot be run by.
     """
@@ -418,12 +436,13 @@ def _job_backend(study: Study, options: dict[str, Any]) -> Any:
     found = (
         None if chosen == "local" else resolve_name(f"{EXECUTION}.backends:find_backend")(chosen)
     )
+    if study.trainer != COMMAND:
+        options.pop("backend", None)
     if found is None or found.name == "local":
-        if study.trainer != COMMAND:
-            options.pop("backend", None)
         return None
     if isinstance(found, resolve_name(f"{EXECUTION}.backends.jobs:JobBackend")):
-        options.pop("backend")
+        if study.trainer == COMMAND:
+            options["backend"] = found
         return found
     if study.trainer == COMMAND:
         return None

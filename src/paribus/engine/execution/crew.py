@@ -5,36 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
-from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.repeat import retrain
-from paribus.engine.execution.start import Tried, start
+from paribus.engine.execution.start import Beginning, start
 from paribus.engine.execution.timing.interleaved_timing import time_in_turn
 from paribus.engine.execution.trial.stacks import Trial
 from paribus.engine.execution.workers.messages import ArmTask
 from paribus.engine.execution.workers.pool import Pool
-from paribus.engine.setting import Data
 from paribus.results import ResultsFolder
 from paribus.study import Study
 
 Asked = TypeVar("Asked", bound=ArmTask[Any])
 Say = Callable[[str], object]
-Datasets = dict[Data, Dataset]
 
 
 class Crew(Protocol):
     """Who does the work of a run. Everything is done, or begun again, whatever happened before."""
 
-    def start(
-        self,
-        folder: ResultsFolder,
-        study: Study,
-        datasets: Datasets,
-        n_trials: int,
-        tried: Tried,
-        n_jobs: int = 1,
-        *,
-        briefly: bool = False,
-    ) -> tuple[Study, list[list[Trial]]]:
+    def start(self, begins: Beginning) -> tuple[Study, list[list[Trial]]]:
         """Try a step of every arm and register the study; see `paribus.engine.execution.start`."""
         ...
 
@@ -63,20 +50,9 @@ class PoolCrew:
         self.pool, self._workers, self._stack = pool, workers, stack
         self.work = pool.work
 
-    def start(
-        self,
-        folder: ResultsFolder,
-        study: Study,
-        datasets: Datasets,
-        n_trials: int,
-        tried: Tried,
-        n_jobs: int = 1,
-        *,
-        briefly: bool = False,
-    ) -> tuple[Study, list[list[Trial]]]:
+    def start(self, begins: Beginning) -> tuple[Study, list[list[Trial]]]:
         """Start workers, try a step of every arm and register the study."""
-        given = (self.pool, folder, study, datasets, self._workers, self._stack, n_trials, tried)
-        return start(*given, n_jobs, briefly=briefly)
+        return start(self.pool, begins, self._workers, self._stack)
 
     def retrain(self, study: Study, folder: ResultsFolder, say: Say) -> None:
         """Train again what is registered to be."""

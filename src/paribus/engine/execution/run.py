@@ -17,7 +17,14 @@ from paribus.engine.execution.crew import Crew, PoolCrew
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
 from paribus.engine.execution.jobs.crew import JobCrew
 from paribus.engine.execution.jobs.entry import entered, note_backend
-from paribus.engine.execution.start import Tried, as_registered, described, read_data, tried_alone
+from paribus.engine.execution.start import (
+    Beginning,
+    Tried,
+    as_registered,
+    described,
+    read_data,
+    tried_alone,
+)
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
 from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
@@ -181,7 +188,7 @@ def _train(
     """
     todo = _to_train(study, folder)
     with options.crew(study, folder, held) as crew:
-        study, stacks = crew.start(folder, study, datasets, len(todo), options.tried)
+        study, stacks = crew.start(Beginning(folder, study, datasets, len(todo), options.tried))
         followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
         if not is_tuning:
@@ -239,7 +246,8 @@ def _register(
     n_tried = len(sharing_arms(study))
     alone = tried_alone(study, datasets, options.device)
     with replace(options, stack=None).crew(alone, folder, held) as crew:
-        return crew.start(folder, study, datasets, n_tried, options.tried, briefly=True)[0]
+        begins = Beginning(folder, study, datasets, n_tried, options.tried, briefly=True)
+        return crew.start(begins)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:

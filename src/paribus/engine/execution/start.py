@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Set
+from dataclasses import dataclass
 from typing import Any
 
 from paribus.analysis import boundaries
@@ -36,28 +37,38 @@ Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
 
 
-def start(
-    pool: Pool,
-    folder: ResultsFolder,
-    study: Study,
-    datasets: dict[Data, Dataset],
-    workers: int | None,
-    stack: int | None,
-    n_trials: int,
-    tried: Tried,
-    n_jobs: int = 1,
-    *,
-    briefly: bool = False,
-) -> tuple[Study, list[list[Trial]]]:
-    """Start the workers for `n_trials`, try a step of every arm, and register the study.
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with.
 
-    `n_jobs` is on how many machines like this one they will be trained side by side. Models that
-    `tried` has are not tried again; those that are now, are added to it. Where nothing is trained
-    after it (`briefly`), models that a step here takes minutes with are tried by their shapes.
+    Attributes:
+        datasets: the text, by what cuts it.
+        n_trials: how many are to be trained.
+        tried: models that are not tried again; those that are now, are added to it.
+        n_jobs: on how many machines like this one they will be trained side by side.
+        briefly: nothing is trained after it: models that a step here takes minutes with are tried
+            by their shapes.
+    """
+
+    folder: ResultsFolder
+    study: Study
+    datasets: dict[Data, Dataset]
+    n_trials: int
+    tried: Tried
+    n_jobs: int = 1
+    briefly: bool = False
+
+
+def start(
+    pool: Pool, begins: Beginning, workers: int | None, stack: int | None
+) -> tuple[Study, list[list[Trial]]]:
+    """Start the workers for the trials, try a step of every arm, and register the study.
 
     Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
     before anything is written, and before anything is warned of.
     """
+    folder, study, datasets = begins.folder, begins.study, begins.datasets
+    n_trials, tried = begins.n_trials, begins.tried
     warnings: list[str] = []
     if study.resources.devices_per_trial is not None and stack not in (None, 1):
         raise ParibusError(
@@ -72,14 +83,15 @@ def start(
         ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
-        size = stack or default_size(study, ready.device, ready.devices * n_jobs)
+        size = stack or default_size(study, ready.device, ready.devices * begins.n_jobs)
         recorded = read_recorded(study, folder)
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
             warnings += device_warnings(study, ready)
             pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
-            large = large_arms(study, datasets) if briefly and ready.device == "cpu" else set()
+            by_shapes = begins.briefly and ready.device == "cpu"
+            large = large_arms(study, datasets) if by_shapes else set()
             warnings += _check(pool, study, max(map(len, stacks)), tried, large)
             stacks, smaller = _fitting(pool, study, size, sharing, recorded)
             warnings += smaller

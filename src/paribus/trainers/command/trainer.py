@@ -10,7 +10,7 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,7 +23,7 @@ from paribus.files import remove_folder
 from paribus.programs.values import Found
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
-from paribus.results.live import Live, Progress, Watch
+from paribus.results.live import Followed, Watch
 from paribus.results.record_format import TRAINER
 from paribus.results.store import OUTPUTS
 from paribus.study import Study
@@ -61,6 +61,7 @@ from paribus.untrusted_io import (
     read_text,
 )
 
+Hear = Callable[[Trial, int, float | None], None]
 BACKENDS = "paribus.engine.execution.backends"
 LOG_ = logging.getLogger("paribus")
 TRAIN_LOSS = "train_loss"
@@ -115,6 +116,10 @@ class Command:
             stated as many as have their own.
         backend: where workers run, as of our own engine.
         watch: hears of progress.
+        part: of a job that runs a part of the trials: its name. How far the run is, whoever
+            follows the job tells.
+        hear: is given, by a job, each trial that begins or has printed something: with the step
+            and the value that it printed last.
     """
 
     def __init__(
@@ -124,10 +129,14 @@ class Command:
         workers: int | None = None,
         backend: Any = "local",
         watch: Watch | None = None,
+        part: str = "",
+        hear: Hear = lambda trial, step, value: None,
     ) -> None:
         require_positive(workers=workers)
         self._home = home.absolute()
-        self._workers, self._watch = workers, watch
+        self._workers, self._watch, self._part, self._hear = workers, watch, part, hear
+        # Jobs do not share copies: one may be remaking what another's program stands in.
+        self._copies = self._home / COPIES / part
         self._backend = resolve_name(f"{BACKENDS}:find_backend")(backend)
         self._folder = ResultsFolder(home)
         self._sources: dict[str, Source] = {}
@@ -149,7 +158,8 @@ class Command:
         require_put(settings, templates)
         sources = {arm: self._source(study, arm) for arm in study.arms}
         self._require_programs(study, sources)
-        _tell_uncommitted(sources)
+        if not self._part:
+            _tell_uncommitted(sources)
         declares = study.program.declares
         controls = {name: (*keys, *declares.get(name, ())) for name, keys in KEYS.items()}
         if not any(setting.program.config for setting in settings.values()):
@@ -168,37 +178,32 @@ class Command:
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Run the program for each of `trials`, and yield the record of each when it has ended."""
         jobs = [self._job(study, arm, seed) for arm, seed in trials]
-        done = sum(self._folder.trial(*trial).is_finished for trial in study.trials)
-        progress = Progress(len(study.trials), done, len(study.trials), done, done, unit="trials")
-        live = Live(self._folder)
-        with contextlib.closing(live), self._pool(study, len(jobs)) as pool:
-            self._tell(progress, live)
+        followed = None if self._part else Followed(study, self._folder, self._watch)
+        with followed or contextlib.nullcontext(), self._pool(study, len(jobs)) as pool:
 
-            def hear(job: Job, latest: Mapping[str, Any]) -> None:
-                progress.running[job.label] = _latest(latest, study.primary.metric)
-                self._tell(progress, live)
+            def heard(job: Job, latest: Mapping[str, Any]) -> None:
+                at = _latest(latest, study.primary.metric)
+                self._hear((job.arm, job.seed), *at)
+                if followed is not None:
+                    followed.running((job.arm, job.seed), *at)
 
-            for job, ended in pool.work(jobs, lambda job: self._task(study, job), hear):
-                progress.running.pop(job.label, None)
+            def task(job: Job) -> dict[str, Any]:
+                heard(job, {})
+                return self._task(study, job)
+
+            for job, ended in pool.work(jobs, task, heard):
                 record = self._ended(study, job, ended)
                 if record is None:  # it is tried again
                     pool.again(job)
                     continue
                 yield (job.arm, job.seed), record
                 _tidy(job)
-                progress.n_finished += 1
-                progress.tokens_done += 1
-                value = record.scores.get(study.primary.metric, math.nan)
-                progress.news = (
-                    f"{job.label} finished: {study.primary.metric} {value:.6g}"
-                    if math.isfinite(value)
-                    else f"{job.label} finished without a finite {study.primary.metric}"
-                )
-                self._tell(progress, live)
-                progress.news = ""
-                self._ask(study, job, value)
-        if self._folder.path.absolute() == self._home and progress.n_finished == len(study.trials):
-            remove_copies(self._home / COPIES)
+                if followed is not None:
+                    followed.finished((job.arm, job.seed))
+                self._ask(study, job, record.scores.get(study.primary.metric, math.nan))
+        is_whole = all(self._folder.trial(*trial).is_finished for trial in study.trials)
+        if self._part or (is_whole and self._folder.path.absolute() == self._home):
+            remove_copies(self._copies)
 
     def try_briefly(self, study: Study, seconds: float | None = None) -> dict[str, str]:
         """Run each arm's first seed for some seconds, into folders that are not kept.
@@ -223,13 +228,8 @@ class Command:
                 record = self._record(study, job, ended)
                 scores = ", ".join(f"{name} {value:g}" for name, value in record.scores.items())
                 told[job.arm] = f"ended by itself after {ended['seconds']:.3g} s; {scores}"
-        remove_copies(self._home / COPIES)
+        remove_copies(self._copies)
         return {arm: told[arm] for arm in study.arms}
-
-    def _tell(self, progress: Progress, live: Live) -> None:
-        live.note(progress)
-        if self._watch is not None:
-            self._watch(progress)
 
     def _pool(self, study: Study, n_jobs: int) -> Pool:
         return Pool(self._backend, self._workers, study.program.gpus, n_jobs)
@@ -281,7 +281,7 @@ class Command:
     def _task(self, study: Study, job: Job) -> dict[str, Any]:
         """Make the folder of a trial, put values in, and return what a worker is told."""
         program, source = job.setting.program, self._now(study, job)
-        folder = place(study, job.arm, job.setting, source, self._home / COPIES)
+        folder = place(study, job.arm, job.setting, source, self._copies)
         remove_folder(job.home)
         out = job.home / OUT
         out.mkdir(parents=True)

@@ -101,8 +101,8 @@ class JobBackend(Backend):
         """Return one worker: what is asked live, such as the cost of a study, asks one."""
         return 1
 
-    def n_jobs(self, n_tasks: int, devices_per_trial: int = 1) -> int:
-        """Return how many jobs do so many tasks."""
+    def n_jobs(self, n_tasks: int, workers: int | None = None) -> int:
+        """Return how many jobs, of so many workers each, do so many tasks."""
         if of_each := self.options.trials_per_job:
             return math.ceil(n_tasks / of_each)
-        return min(self.options.jobs, math.ceil(n_tasks / (self.workers(devices_per_trial) or 1)))
+        return min(self.options.jobs, math.ceil(n_tasks / (workers or 1)))

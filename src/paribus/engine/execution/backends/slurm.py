@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import io
+import os
 import re
 import shutil
 import signal
@@ -93,7 +94,9 @@ class Attempt:
 
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait()
+            # This is a signal's handler: `wait`, which it has interrupted, holds a lock.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(Attempt(self.command))
 
 

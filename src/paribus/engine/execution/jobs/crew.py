@@ -23,11 +23,11 @@ from typing import Any, Self
 
 from paribus.digests import digest
 from paribus.engine.execution.backends.jobs import JobBackend, JobState
-from paribus.engine.execution.crew import Asked, Datasets, Say
+from paribus.engine.execution.crew import Asked, Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
 from paribus.engine.execution.jobs.job import software
 from paribus.engine.execution.jobs.standing import end_jobs
-from paribus.engine.execution.start import Tried, settle_on
+from paribus.engine.execution.start import Beginning, settle_on
 from paribus.engine.execution.trial.stacks import Trial
 from paribus.engine.execution.workers.messages import (
     EvaluateHeldoutPart,
@@ -43,10 +43,13 @@ from paribus.files import fence, unfence
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested
 from paribus.results.lease import Lease
+from paribus.results.live import Followed, Watch
 from paribus.results.registration import registered_retries, repetitions
 from paribus.search_path import own_folders, shared_folders
 from paribus.study import Study
 from paribus.study.study import substance
+from paribus.study.trainer import COMMAND
+from paribus.trainers.command.sources import COPIES, remove_copies
 
 LOOK_SECONDS = 0.5  # between two looks at what jobs have told
 ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
@@ -146,8 +149,7 @@ class JobCrew:
         self.retries = backend.retries if registered is None else registered
         self._software = software(study)
         self._doing: dict[str, str] = {}
-        of_devices = getattr(study, "resources", None)
-        self._devices: int = getattr(of_devices, "devices_per_trial", None) or 1
+        self._workers: int | None = settings["workers"] or backend.workers(_devices(study))
 
     def __enter__(self) -> Self:
         return self
@@ -168,30 +170,20 @@ class JobCrew:
 
     # What a run asks for
 
-    def start(
-        self,
-        folder: ResultsFolder,
-        study: Study,
-        datasets: Datasets,
-        n_trials: int,
-        tried: Tried,
-        n_jobs: int = 1,
-        *,
-        briefly: bool = False,
-    ) -> tuple[Study, list[list[Trial]]]:
+    def start(self, begins: Beginning) -> tuple[Study, list[list[Trial]]]:
         """Let a job try a step of every arm and register the study, or take what one has found."""
         settings = {
-            "n_trials": n_trials,
-            "n_jobs": self._backend.n_jobs(max(n_trials, 1), self._devices),
-            "tried": sorted(tried),
-            "briefly": briefly,
+            "n_trials": begins.n_trials,
+            "n_jobs": self._backend.n_jobs(max(begins.n_trials, 1), self._workers),
+            "tried": sorted(begins.tried),
+            "briefly": begins.briefly,
         }
         found: dict[str, Any] = {}
         self._follow(
             "start", [""], lambda _: bool(found), lambda _, about: found.update(about), settings
         )
-        tried.update((one, size) for one, size in found["tried"])
-        self._study = settle_on(study, found["precision"])
+        begins.tried.update((one, size) for one, size in found["tried"])
+        self._study = settle_on(begins.study, found["precision"])
         return self._study, [[(arm, seed) for arm, seed in one] for one in found["stacks"]]
 
     def work(
@@ -336,7 +328,7 @@ class JobCrew:
         ]
 
     def _submit(self, kind: Kind, lines: list[str], settings: dict[str, Any]) -> list[_Followed]:
-        n = self._backend.n_jobs(len(lines), self._devices)
+        n = self._backend.n_jobs(len(lines), self._workers)
         if kind != "work":
             parts: list[list[str]] = [[]]
         else:
@@ -354,10 +346,7 @@ class JobCrew:
             results=str(self._folder.path.absolute()),
             jobs=parts,
             settings=self._settings
-            | {
-                "retries": self.retries,
-                "workers": self._settings["workers"] or self._backend.workers(self._devices),
-            }
+            | {"retries": self.retries, "workers": self._workers}
             | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
             | settings
             | {"key": self._key(settings)},
@@ -501,15 +490,46 @@ def leave(backend: JobBackend, jobs: JobsFolder) -> None:
 
 def train_by_jobs(
     backend: JobBackend,
+    lease: Lease,
     study: Study,
     folder: ResultsFolder,
-    lease: Lease,
     trials: Iterable[Trial],
+    *,
+    workers: int | None = None,
+    watch: Watch | None = None,
 ) -> None:
-    """Let jobs train trials by the study's own trainer, one after the other in each."""
-    settings: dict[str, Any] = {"workers": 1}
-    with JobCrew(backend, study, folder, lease, settings) as crew:
+    """Let jobs train trials by the study's own trainer.
+
+    One after the other in each; of programs, `workers` at the same time, or as many as have GPUs of
+    their own where the study says how many each takes.
+    """
+    if workers is None and not (study.trainer == COMMAND and study.program.gpus):
+        workers = backend.options.workers or 1
+    with (
+        Followed(study, folder, watch) as followed,
+        JobCrew(backend, study, folder, lease, {"workers": workers}) as crew,
+    ):
+
+        def hear(task: Train, message: Any) -> None:
+            (trial,) = task.trials
+            match message:
+                case Resumed():
+                    followed.running(trial, 0, None)
+                case Trained(t=t, losses=[value]):
+                    followed.running(trial, t, value)
+                case Finished():
+                    followed.finished(trial)
+
         crew.work(
             [Train(arm, ((arm, seed),)) for arm, seed in trials],
             lambda task: f"on {task.arm}/seed-{task.trials[0][1]}",
+            hear,
         )
+    remove_copies(folder.path / COPIES)  # what a job has left that was killed
+
+
+def _devices(study: Study) -> int:
+    """Return how many devices a trial takes."""
+    if study.trainer == COMMAND:
+        return study.program.gpus or 1
+    return getattr(getattr(study, "resources", None), "devices_per_trial", None) or 1

@@ -24,7 +24,13 @@ from types import FrameType
 from typing import Any
 
 from paribus.engine.execution.jobs.folder import Batch, Order
-from paribus.engine.execution.workers.messages import Finished, Trained, decode, encode
+from paribus.engine.execution.workers.messages import (
+    Finished,
+    Resumed,
+    Trained,
+    decode,
+    encode,
+)
 from paribus.errors import ParibusError
 from paribus.files import fence
 from paribus.results import ResultsFolder, package_versions
@@ -32,7 +38,7 @@ from paribus.results.lease import Lease
 from paribus.results.record_format import records_of
 from paribus.search_path import add_own_folder
 from paribus.study import Study, parse_study
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import STACKED, Trial
 from paribus.trainers.run import train_here
 
 TELL_SECONDS = 1.0  # between two lines on the progress of a stack
@@ -76,9 +82,23 @@ class _Job:
         if study.trainer == STACKED:
             self._by_workers(study)
         else:
-            by_trial = {decode(line).trials[0]: decode(line) for line in order.jobs[self.number]}
-            for trial in train_here(study, self.results, list(by_trial)):
-                self.tell(task=encode(by_trial[trial]), message=encode(Finished()))
+            self._by_its_trainer(study)
+
+    def _by_its_trainer(self, study: Study) -> None:
+        tasks = {decode(line).trials[0]: decode(line) for line in self.order.jobs[self.number]}
+        begun = set[Trial]()
+
+        def hear(trial: Trial, step: int, value: float | None) -> None:
+            if value is None or trial not in begun:
+                begun.add(trial)
+                self._hear(tasks[trial], Resumed((trial,), 0, ""))
+            if value is not None:
+                self._hear(tasks[trial], Trained((trial,), step, [value]))
+
+        part = f"{self.batch.number}-{self.number}"
+        about = {"part": part, "hear": hear, "workers": self.order.settings["workers"]}
+        for trial in train_here(study, self.results, list(tasks), **about):
+            self.tell(task=encode(tasks[trial]), message=encode(Finished()))
 
     def _by_workers(self, study: Study) -> None:
         from paribus.engine.execution.crew import PoolCrew
@@ -110,12 +130,12 @@ class _Job:
                     crew.time(study, self.results, [(arm, seed) for arm, seed in given["trials"]])
 
     def _start(self, crew: Any, study: Study) -> None:
-        from paribus.engine.execution.start import read_data
+        from paribus.engine.execution.start import Beginning, read_data
 
         given = self.order.settings
         tried = {(one, size) for one, size in given["tried"]}
         about = (study, read_data(study), given["n_trials"], tried, given["n_jobs"])
-        begun = crew.start(self.results, *about, briefly=given["briefly"])
+        begun = crew.start(Beginning(self.results, *about, briefly=given["briefly"]))
         self.tell(
             result={
                 "precision": begun[0].training.precision,

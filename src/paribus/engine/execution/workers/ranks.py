@@ -2,8 +2,8 @@
 
 The one who starts workers sees one worker. It starts torchrun, which starts the ranks, and passes
 lines of messages on: to rank 0, which tells them to the others, and from rank 0. torchrun restarts
-nothing: where a rank dies it ends all of them, the worker says so in one line, and the next run
-goes on from the last checkpoint.
+nothing: where a rank dies it ends all of them, and the worker ends as any that dies, with a line on
+which rank it was. Its trial is begun again from the last checkpoint as often as is registered.
 """
 
 from __future__ import annotations
@@ -80,7 +80,11 @@ def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> i
         if said.refused:
             return 2
         if code and not said.asked_to_leave:
-            tell_line(encode(_failure(folder, stderr_text, size, said.doing)))
+            failure = _failure(folder, stderr_text, size)
+            if isinstance(failure, str):
+                print(failure, file=sys.stderr, flush=True)
+            else:
+                tell_line(encode(failure))
             return 1
         return 0
 
@@ -100,7 +104,6 @@ class _Said:
     def __init__(self) -> None:
         self.refused = False
         self.asked_to_leave = False
-        self.doing = ""
 
 
 def _pass_on(
@@ -123,7 +126,6 @@ def _pass_on(
     def down() -> None:
         with contextlib.suppress(OSError, ValueError):
             for line in sys.stdin:
-                said.doing = _doing(line) or said.doing
                 stdin.write(line)
                 stdin.flush()
         end()
@@ -136,36 +138,26 @@ def _pass_on(
     return said
 
 
-def _doing(line: str) -> str:
-    """Return the trials of a line that asks to train some, in words."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        trials = json.loads(line)["trials"]
-        return ", ".join(f"{arm}/seed-{seed}" for arm, seed in trials)
-    return ""
-
-
-def _failure(folder: Path, stderr: str, size: int, doing: str) -> Refused | Failed:
-    """Return what the user is told of ranks that died; what one of them said itself comes first."""
+def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
+    """Return what ranks said themselves that ended; else, in words, which one died and how."""
     errors = sorted(folder.glob("error-*"), key=lambda path: path.stat().st_mtime_ns)
     for path in errors:
         told = json.loads(path.read_text(encoding="utf-8"))
         if told["refused"]:
             return Refused(told["words"])
-    where = f" on {doing}" if doing else ""
-    kept = "finished trials and checkpoints are kept: run again to continue"
     found = _ROOT_CAUSE.search(stderr)
     if found and int(found[2]) < 0:
         how = f"signal {-int(found[2])}"
         hint = " (out of memory? use more devices, or a smaller training.micro_batch)"
         how += hint if found[2] == "-9" else ""
-        return Refused(f"rank {found[1]} of {size} died with {how}{where}; {kept}")
+        return f"rank {found[1]} of {size} died with {how}"
     if errors:
         told = json.loads(errors[0].read_text(encoding="utf-8"))
-        return Failed(f"rank {errors[0].name[6:]} of {size}{where}: {told['words']}", told["trace"])
+        return Failed(f"rank {errors[0].name[6:]} of {size}: {told['words']}", told["trace"])
     which = f"rank {found[1]} of {size}" if found else f"torchrun, of {size} ranks,"
     words = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = f": {words[-1][:200]}" if words and not found else ""
-    return Refused(f"{which} ended{where}{last}; {kept}")
+    return f"{which} ended{last}"
 
 
 # A rank
