@@ -319,6 +319,7 @@ def parts() -> str:
     from paribus.engine.tasks import Task
     from paribus.engine.training.losses import Loss
     from paribus.engine.training.optimizers import Optimizer
+    from paribus.engine.training.schedules import Schedule
 
     engine, rows = "paribus.engine", []
     for key, package, kind in (
@@ -329,6 +330,7 @@ def parts() -> str:
         ("model.mlp.kind", "model.mlps", Part),
         ("model.positions.kind", "model.positions", Part),
         ("training.optimizer.name", "training.optimizers", Optimizer),
+        ("training.schedule.kind", "training.schedules", Schedule),
         ("training.loss.name", "training.losses", Loss),
         ("tasks.names", "tasks.generators", Task),
     ):

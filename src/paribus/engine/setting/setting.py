@@ -81,8 +81,9 @@ class Optimizer(Part):
     """What turns gradients into steps."""
 
     name: str = "adamw"
-    """A file of `paribus/engine/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
-    `package.module:name` or `file.py:name`."""
+    """A file of `paribus/engine/training/optimizers/` (adamw, cautious_adamw, muon, soap,
+    adafactor, schedule_free, lion, sgd), or the user's own: `package.module:name` or
+    `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """The peak, which the schedule multiplies."""
     betas: Annotated[

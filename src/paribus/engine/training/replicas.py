@@ -128,9 +128,9 @@ class Replicas:
         )
         self.slots = self._optimizer.slots
         self.shapes = {
-            f"{kind}/{name}": tuple(self._shapes[name])
+            f"{kind}/{name}": tuple(values.shape[1:])
             for kind, rows in self._kinds.items()
-            for name in rows
+            for name, values in rows.items()
         }
 
     def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
@@ -146,6 +146,15 @@ class Replicas:
     def weights(self) -> Rows:
         """The rows as they are now, by parameter name; views, which `update` writes to."""
         return self._rows(self._flat)
+
+    def evaluated(self) -> Rows:
+        """Return the weights that are evaluated, kept and exported: most optimizers' are those that
+        are trained."""
+        return self._optimizer.evaluated()
+
+    def afterwards(self, t: int) -> None:
+        """Do what optimizers do on the host after step t."""
+        self._optimizer.afterwards(t)
 
     @property
     def _kinds(self) -> dict[str, Rows]:

@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 BLOCK = 16
 MEASURED = "measured"  # in the names of `ReplicaState.arrays`
 WEIGHTS = "weights"  # the same, before a parameter's name; slots of optimizers have names beside it
+TAKEN = (WEIGHTS, MEASURED, "average", "loss_scale")  # what no slot can be called
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,7 @@ class Trainer:
         inputs = self._feed.at(self.t)
         advance = self._advance if self.on_phase else partial(self._graphs, self._advance)
         done = advance(inputs, kind)
+        self.replicas.afterwards(self.t)
         self._begin(PROBES)
         probed = self._probing.measure(self.t, done)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
@@ -233,14 +234,14 @@ class Trainer:
             stacked.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the present weights of one replica by parameter name, float32.
+        """Return the weights of one replica by parameter name, float32, as they are evaluated now.
 
         Of one over many devices rank 0 has them, on the host; they were gathered one at a time, and
         the others have none.
         """
         if self.ranks is not None:
             return dict(self._sharded.whole())
-        weights = self.replicas.weights
+        weights: Any = self.replicas.evaluated()
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
