@@ -317,6 +317,7 @@ def parts() -> str:
     from paribus.engine.setting.data import TOKENIZERS
     from paribus.engine.setting.presets import PRESETS
     from paribus.engine.tasks import Task
+    from paribus.engine.training.averages import Average
     from paribus.engine.training.losses import Loss
     from paribus.engine.training.optimizers import Optimizer
     from paribus.engine.training.schedules import Schedule
@@ -331,6 +332,7 @@ def parts() -> str:
         ("model.positions.kind", "model.positions", Part),
         ("training.optimizer.name", "training.optimizers", Optimizer),
         ("training.schedule.kind", "training.schedules", Schedule),
+        ("training.average.kind", "training.averages", Average),
         ("training.loss.name", "training.losses", Loss),
         ("tasks.names", "tasks.generators", Task),
     ):

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
-    from paribus.engine.training import Moment, Options, Update, loss, optimizer, schedule
+    from paribus.engine.training import (
+        Moment,
+        Options,
+        Taken,
+        Update,
+        average,
+        loss,
+        optimizer,
+        schedule,
+    )
     from paribus.metric import ItemSums, Metric
     from paribus.readers import Run, Source, reader
     from paribus.study import Study
@@ -52,11 +61,13 @@ _HOMES = {
     "Source": "paribus.readers",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
+    "Taken": "paribus.engine.training",
     "TestText": "paribus.study.trainer",
     "Trainer": "paribus.study.trainer",
     "TrialRecord": "paribus.study.trainer",
     "Update": "paribus.engine.training",
     "WORKER": "paribus.engine.execution.backends",
+    "average": "paribus.engine.training",
     "backend": "paribus.engine.execution.backends",
     "corpus": "paribus.engine.data",
     "loss": "paribus.engine.training",
@@ -96,10 +107,12 @@ __all__ = [
     "Source",
     "StepView",
     "Study",
+    "Taken",
     "TestText",
     "Trainer",
     "TrialRecord",
     "Update",
+    "average",
     "backend",
     "corpus",
     "loss",

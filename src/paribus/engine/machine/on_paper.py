@@ -278,11 +278,14 @@ def memory(
 
 
 def slot_numbers(setting: Setting, of: Sizes) -> int:
-    """Return how many numbers the optimizer keeps; one of the user's own is taken for AdamW."""
+    """Return how many numbers the optimizer and an average of weights keep; an optimizer of the
+    user's own is taken for AdamW, an average for one set of weights."""
     name = setting.training.optimizer.name
     each = SLOTS.get(name, SLOTS["adamw"])
     rest = of.all - of.matrices if name in ("muon", "soap") else 0
-    return each * (of.all - rest) + SLOTS["adamw"] * rest
+    averaged, options = setting.training.average.kind, setting.training.average.options
+    sets = {"none": 0, "lawa": options.get("snapshots", 5)}.get(averaged, 1)
+    return each * (of.all - rest) + SLOTS["adamw"] * rest + int(sets) * of.all
 
 
 @dataclass(frozen=True)

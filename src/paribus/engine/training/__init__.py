@@ -1,5 +1,6 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
+from paribus.engine.training.averages import Average, Taken, average
 from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
@@ -24,6 +25,7 @@ __all__ = [
     "PHASES",
     "PRODUCTS",
     "WEIGHTS",
+    "Average",
     "Loss",
     "Moment",
     "Optimizer",
@@ -31,8 +33,10 @@ __all__ = [
     "ReplicaState",
     "Replicas",
     "Schedule",
+    "Taken",
     "Trainer",
     "Update",
+    "average",
     "clip_factors",
     "find_schedule",
     "is_decayed",

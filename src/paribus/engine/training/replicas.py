@@ -21,6 +21,7 @@ from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
+from paribus.engine.training.averages import Averaging, find_average, kept_of
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
@@ -127,6 +128,8 @@ class Replicas:
             groups, self.weights, scheduled_columns(setting.training)
         )
         self.slots = self._optimizer.slots
+        averages = find_average(setting.training.average, folder)
+        self._averaging = averages and Averaging(averages, setting.iterations, self.weights)
         self.shapes = {
             f"{kind}/{name}": tuple(values.shape[1:])
             for kind, rows in self._kinds.items()
@@ -147,18 +150,21 @@ class Replicas:
         """The rows as they are now, by parameter name; views, which `update` writes to."""
         return self._rows(self._flat)
 
-    def evaluated(self) -> Rows:
-        """Return the weights that are evaluated, kept and exported: most optimizers' are those that
-        are trained."""
-        return self._optimizer.evaluated()
+    def evaluated(self, done: int) -> Rows:
+        """Return the weights that are evaluated, kept and exported after so many steps: those that
+        are trained, what their optimizer makes of them, or their average."""
+        weights = self._optimizer.evaluated()
+        return self._averaging.given(done, weights) if self._averaging else weights
 
     def afterwards(self, t: int) -> None:
-        """Do what optimizers do on the host after step t."""
+        """Do what optimizers and the average do on the host after step t."""
         self._optimizer.afterwards(t)
+        if self._averaging:
+            self._averaging.take(t + 1, self._optimizer.evaluated())
 
     @property
     def _kinds(self) -> dict[str, Rows]:
-        return {WEIGHTS: self.weights, **self.slots}
+        return {WEIGHTS: self.weights, **self.slots, **kept_of(self._averaging)}
 
     def forward_backward(
         self,
@@ -278,8 +284,9 @@ class Replicas:
         return found
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and
-        `<slot>/<parameter>` of its optimizer; waits for the device."""
+        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and of its
+        optimizer and average `<slot>/<parameter>`, `average-0/<parameter>`; waits for the
+        device."""
         return {
             f"{kind}/{name}": _copied(values[replica])
             for kind, rows in self._kinds.items()

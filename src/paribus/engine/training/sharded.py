@@ -32,6 +32,7 @@ from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import capture
 from paribus.engine.rows import Shards
 from paribus.engine.setting import Setting
+from paribus.engine.training.averages import find_average
 from paribus.engine.training.groups import (
     DECAY,
     MOMENTUM,
@@ -105,6 +106,11 @@ class ShardedReplica:
             _take_buffers(model, whole)
         groups = parameter_groups([setting], model, folder)
         require_shardable(groups)
+        if find_average(setting.training.average, folder):
+            raise ParibusError(
+                f"training.average.kind = '{setting.training.average.kind}' is of trials on one "
+                "device; leave resources.devices_per_trial or training.average out"
+            )
         self.optimizer_record = optimizer_record(groups, model)
         self._shapes = {n: tuple(p.shape) for n, p in model.named_parameters()}
         self.model = self._sharded(
@@ -328,7 +334,7 @@ class ShardedReplica:
                     now = self._slots[slot][name]
                     now.copy_(torch.where(moves_R[0], now, old))
 
-    def evaluated(self) -> Shards:
+    def evaluated(self, done: int) -> Shards:
         """Return what this rank holds of the weights that are evaluated: those that are trained."""
         return self.weights
 

@@ -241,7 +241,7 @@ class Trainer:
         """
         if self.ranks is not None:
             return dict(self._sharded.whole())
-        weights: Any = self.replicas.evaluated()
+        weights: Any = self.replicas.evaluated(self.t)
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
