@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
     from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
     from paribus.engine.execution.following import EachTrial
-    from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
+    from paribus.engine.model import (
+        Attention,
+        Dropout,
+        KeyValueCache,
+        ModelConfig,
+        Seen,
+        Shared,
+        part,
+        study_positions,
+    )
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
     from paribus.engine.training import (
@@ -41,6 +50,7 @@ _HOMES = {
     "Backend": "paribus.engine.execution.backends",
     "Declaration": "paribus.study.trainer",
     "Drawing": "paribus.drawing",
+    "Dropout": "paribus.engine.model",
     "EachTrial": "paribus.engine.execution.following",
     "HeldOut": "paribus.engine.tasks",
     "ItemSums": "paribus.metric",
@@ -58,6 +68,8 @@ _HOMES = {
     "Row": "paribus.decision",
     "Rule": "paribus.decision",
     "Run": "paribus.readers",
+    "Seen": "paribus.engine.model",
+    "Shared": "paribus.engine.model",
     "Source": "paribus.readers",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
@@ -87,6 +99,7 @@ __all__ = [
     "Backend",
     "Declaration",
     "Drawing",
+    "Dropout",
     "EachTrial",
     "HeldOut",
     "ItemSums",
@@ -104,6 +117,8 @@ __all__ = [
     "Row",
     "Rule",
     "Run",
+    "Seen",
+    "Shared",
     "Source",
     "StepView",
     "Study",

@@ -84,11 +84,13 @@ class StackedFormat(TrainerFormat):
         ("data", "mixture"),
         ("training", "optimizer", "options"),
         ("training", "loss", "options"),
+        ("training", "loss", "auxiliary"),
         ("training", "schedule", "options"),
         ("training", "average", "options"),
     )
     left_out = MappingProxyType(
         {
+            "training.loss.auxiliary": {},
             "training.loss_scale": LossScale().model_dump(),
             "training.average": Average().model_dump(),
             "training.schedule.initial_fraction": 0.0,

@@ -105,8 +105,10 @@ class Optimizer(Part):
     """Parameters with a learning rate, weight decay or optimizer of their own."""
 
 
-class Loss(Part):
+class Loss(Grown):
     """What is learned from. Every evaluation is plain cross-entropy, whatever it is."""
+
+    later = ("auxiliary",)
 
     name: str = "cross_entropy"
     """A file of `paribus/engine/training/losses/`, or the user's own: `package.module:name` or
@@ -119,6 +121,9 @@ class Loss(Part):
     2022)."""
     options: Options = Field(default_factory=dict)
     """Those that an own loss declares."""
+    auxiliary: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """What auxiliary losses of own modules are multiplied by before they are added, by name; 1 of
+    one that is not named."""
 
 
 COSTED = ("flops", "seconds")

@@ -9,7 +9,14 @@ from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS, Replicas
 from paribus.engine.training.safeguards import clip_factors
 from paribus.engine.training.schedules import Moment, Schedule, find_schedule, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
-from paribus.engine.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
+from paribus.engine.training.step_metrics import (
+    COLUMNS,
+    DRAWINGS,
+    LOSS_SCALING,
+    METRICS,
+    OBJECTIVE,
+    auxiliary_drawing,
+)
 from paribus.engine.training.trainer import Trainer
 from paribus.study.choices import Options
 
@@ -36,6 +43,7 @@ __all__ = [
     "Taken",
     "Trainer",
     "Update",
+    "auxiliary_drawing",
     "average",
     "clip_factors",
     "find_schedule",

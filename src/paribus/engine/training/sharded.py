@@ -52,6 +52,7 @@ from paribus.engine.training.replicas import (
     OnPhase,
     losses_of,
     lower_products,
+    require_auxiliaries,
 )
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
@@ -104,6 +105,13 @@ class ShardedReplica:
         model = shapes_of(setting, vocab_size, folder)
         if whole is not None:
             _take_buffers(model, whole)
+        if model.shares or self.loss.takes_shared:
+            raise ParibusError(
+                "parts and losses that take `shared` are of trials on one device; leave "
+                "resources.devices_per_trial out"
+            )
+        self.auxiliaries = model.auxiliaries
+        require_auxiliaries(setting, self.auxiliaries)
         groups = parameter_groups([setting], model, folder)
         require_shardable(groups)
         if find_average(setting.training.average, folder):

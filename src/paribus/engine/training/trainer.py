@@ -49,7 +49,7 @@ from paribus.engine.training.state import (
     ReplicaState,
     require_shapes,
 )
-from paribus.engine.training.step_metrics import step_columns
+from paribus.engine.training.step_metrics import AUXILIARY, step_columns
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
@@ -123,9 +123,10 @@ class Trainer:
             else None
         )
         self.columns = step_columns(
-            self.replicas.loss.is_plain,
+            self.replicas.loss.is_plain and not self.replicas.auxiliaries,
             scales_loss=self._scaling is not None,
             scheduled=scheduled_columns(training),
+            auxiliaries=self.replicas.auxiliaries,
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
@@ -179,6 +180,8 @@ class Trainer:
             "train_objective": found.objectives,
         }
         columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
+        for number, name in enumerate(replicas.auxiliaries):
+            columns[f"{AUXILIARY}{name}"] = found.auxiliaries[number]
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
