@@ -79,7 +79,7 @@ def study(rng, regime, seeds, moved, noisier, effect):
         vertex = parabola(grid[rows], tried[rows].mean(1)).vertex
         best_runs.append(runs(best, shared[seeds:])[0])
         vertex_runs.append(runs(vertex, shared[seeds:])[0])
-    choice = vertex_error([fits[1]], [fits[0]], seed=int(rng.integers(2**31)), draws=1_000)
+    choice = vertex_error([[fits[0]], [fits[1]]], seed=int(rng.integers(2**31)), draws=1_000)
     naive, with_choice = best_runs[1] - best_runs[0], vertex_runs[1] - vertex_runs[0]
     found = {}
     for n in SIZES:
@@ -136,7 +136,7 @@ def study_of_two_keys(rng, regime, seeds, moved, space):
         runs.append(trials(at[None], shared[seeds:])[0])
     about = {"seed": int(rng.integers(2**31)), "draws": 500}
     error = vertex_error if fits else redrawn_error
-    choice = error(*((fits or tried)[arm] for arm in (1, 0)), **about)
+    choice = error(fits or tried, **about)
     naive, with_choice = best_runs[1] - best_runs[0], runs[1] - runs[0]
     found = {}
     for n in SIZES:

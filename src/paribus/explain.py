@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from paribus.errors import nearest
 
+MOST_TOLD = 3  # problems that are told; the others are counted
 TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -27,7 +28,7 @@ TYPES = {
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Return the first problem of `error` in words, and how many more there are.
+    """Return the first problems of `error` in words, and how many more there are.
 
     The keys of `model`, and at its top those of `also`, are what an unknown one may have meant.
     """
@@ -41,8 +42,9 @@ def explain(
     ]
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    text = _explain_one(problems[0], model, also)
-    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+    told = list(dict.fromkeys(_explain_one(one, model, also) for one in problems))
+    more = f" (and {len(told) - MOST_TOLD} more)" if len(told) > MOST_TOLD else ""
+    return "; ".join(told[:MOST_TOLD]) + more
 
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:

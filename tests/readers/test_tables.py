@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Run, read, runs_of
+from paribus.readers import Columns, Run, read, runs_of, tables
+from paribus.readers.port import Curve
 
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
@@ -140,6 +141,58 @@ def test_columns_of_one_name_and_short_rows(tmp_path: Path) -> None:
         table(tmp_path, "arm,loss\na,1\nb\n", scores=("loss",))
 
 
-def test_a_table_without_a_last_line_end_says_so(tmp_path: Path) -> None:
-    (run,) = table(tmp_path, "loss\n3.25", scores=("loss",))
-    assert run.facts["cut"]
+FULL = "arm,loss\na,3.2512\nb,3.2534\na,3.2578\n"
+
+
+@pytest.mark.parametrize("at", range(1, len("a,3.2578\n") + 1))
+def test_a_last_line_that_is_cut_is_no_value(at: int, tmp_path: Path) -> None:
+    """Wherever it is cut: what lacks columns, or is shorter than all others, is left out."""
+    (tmp_path / "runs.csv").write_text(FULL[:-at] or FULL)
+    reading = read(tmp_path / "runs.csv", columns=Columns(("loss",), "arm"))
+    values = [run.scores["loss"] for run in reading.runs]
+    is_whole = at == 1  # without its end alone
+    assert values == ([3.2512, 3.2534, 3.2578] if is_whole else [3.2512, 3.2534])
+    told = [] if FULL[:-at].endswith("\n") else [("taken" if is_whole else "left out")]
+    assert [word for note in reading.notes for word in told if word in note] == told
+    assert len(reading.notes) == len(told)
+
+
+def test_a_last_cell_that_means_nothing_may_be_short(tmp_path: Path) -> None:
+    text = "arm,loss,note\na,3.25,long\nb,3.5,x"
+    assert [run.scores["loss"] for run in table(tmp_path, text, scores=("loss",), arm="arm")] == [
+        3.25,
+        3.5,
+    ]
+
+
+def test_json_lines_that_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
+    reading = read(tmp_path / "runs.jsonl", columns=Columns(("loss",)))
+    assert [run.scores["loss"] for run in reading.runs] == [1, 2] and "cut" in reading.notes[0]
+    (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"lo\n')
+    assert read(tmp_path / "runs.jsonl", columns=Columns(("loss",))).refused
+
+
+def test_a_column_called_seed_may_mean_nothing(tmp_path: Path) -> None:
+    text = "arm,pot,seed,loss\na,1,7,3.25\nb,1,8,3.5\n"
+    found = table(tmp_path, text, scores=("loss",), arm="arm", seed="pot")
+    assert [run.facts["seed"] for run in found] == [1, 1]
+
+
+def test_millions_of_rows_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MOST_SEEDS", 5)
+    with pytest.raises(ParibusError, match="more than 5 runs"):
+        table(tmp_path, "loss\n" + "1.5\n" * 6, scores=("loss",))
+
+
+def test_a_curve_takes_16_bytes_a_point(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{1 / step},{step % 7}\n" for step in range(1, 50_001))
+    (run,) = table(tmp_path, "step,loss,x\n" + rows, scores=("loss",), step="step")
+    curve = run.curves["loss"]
+    assert isinstance(curve, Curve) and curve.steps.nbytes + curve.values.nbytes == 16 * 50_000
+    assert (curve[0], curve[-1], curve[1:3]) == (
+        (1, 1),
+        (50_000, 1 / 50_000),
+        [(2, 0.5), (3, 1 / 3)],
+    )
+    assert run.scores["loss"] == 1 / 50_000 and "x" not in run.facts

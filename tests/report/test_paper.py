@@ -95,7 +95,7 @@ def known_numbers(material: Material) -> set[float]:
     records = [
         analysis.to_dict(),
         study.model_dump(mode="json"),
-        verdict_record(study, material.verdicts),
+        verdict_record(analysis, material.verdicts),
         *(trial for trial in material.results.trials.values()),
         *(folder.read_json("environment.json") for folder in material.results.finished[:1]),
         [study.trials, study.contrasts],

@@ -110,7 +110,7 @@ def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings() -> None:
     for seeds in np.ndindex(3, 3, 3):
         pick = [int(arm[:, seeds].mean(1).argmin()) for arm in (ours, theirs)]
         found.append(ours.mean(1)[pick[0]] - theirs.mean(1)[pick[1]])
-    error = redrawn_error((ours, ours), (theirs, theirs), seed=1, draws=40_000)
+    error = redrawn_error([(theirs, theirs), (ours, ours)], seed=1, draws=40_000)
     assert error == pytest.approx(np.std(found), rel=0.02)
 
 
@@ -140,7 +140,7 @@ def simulated(
         noise = sd * rng.standard_normal(n)
         naive.append(loss(arm, best + offset) + noise)
         vertex.append(loss(arm, at + offset) + noise)
-    choice = vertex_error([fits[1]], [fits[0]], seed=int(rng.integers(2**31)), draws=1000)
+    choice = vertex_error([[fits[0]], [fits[1]]], seed=int(rng.integers(2**31)), draws=1000)
     d = vertex[1] - vertex[0]
     error = math.hypot(d.std(ddof=1) / math.sqrt(n), choice)
     with_choice = 2 * stats.t.sf(abs(d.mean()) / error, n - 1)
@@ -161,14 +161,14 @@ def test_the_vertex_of_other_keys_is_redrawn_where_they_are_as_good() -> None:
     shape = np.array([0.02, 0.0, 0.03])[:, None]
     of = lambda level: TunedArm(x, *[level + shape + rng.normal(0, 0.005, (3, 4))] * 2)  # noqa: E731
     one, other, reference = of(2.0), of(2.0), [of(2.0)]
-    alone = vertex_error([one], reference, seed=1)
+    alone = vertex_error([reference, [one]], seed=1)
     # What is far worse is never chosen; the very same at another value reads alike.
     far = TunedArm(x, *[np.asarray(other.chooses) + 1.0] * 2)
-    assert vertex_error([one, far], reference, seed=1, draws=50_000) == pytest.approx(
-        vertex_error([one], reference, seed=1, draws=50_000), rel=0.02
+    assert vertex_error([reference, [one, far]], seed=1, draws=50_000) == pytest.approx(
+        vertex_error([reference, [one]], seed=1, draws=50_000), rel=0.02
     )
     # One that is chosen as often and was judged 0.1 worse: half of the draws are 0.1 away.
     judged = np.asarray(one.judged) + 0.1
     twin = TunedArm(x, one.chooses, judged)
-    spread = vertex_error([one, twin], reference, seed=1, draws=50_000)
+    spread = vertex_error([reference, [one, twin]], seed=1, draws=50_000)
     assert spread == pytest.approx(math.hypot(alone, 0.05), rel=0.03)

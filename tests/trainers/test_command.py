@@ -21,12 +21,15 @@ import paribus
 from paribus import trial
 from paribus.cli import main
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows
+from paribus.report.card import card
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import read_reported
 from paribus.trainers.command.sources import place, source_of
+from paribus.verification import verify
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
@@ -271,6 +274,27 @@ def test_what_a_program_leaves_behind_ends_with_it(
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+ORPHANS = """
+import ctypes, pathlib, sys, time
+from paribus.programs.process import run_program
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, as of a worker
+began = time.monotonic()
+script = "(trap '' TERM; while :; do sleep 0.05; done) & exit 0"
+home = pathlib.Path(sys.argv[1])
+end = run_program(["/bin/sh", "-c", script], folder=home, env={"PATH": "/usr/bin:/bin"},
+                  log=home / "log", log_bytes=1000, hear=lambda line: None)
+print(end.lingered, time.monotonic() - began < 5)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl")
+def test_what_lingers_is_not_waited_for_long(tmp_path: Path) -> None:
+    """Also where orphans are children of the worker, which has to wait for them."""
+    command = [sys.executable, "-c", ORPHANS, str(tmp_path)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["True", "True"]
+
+
 def test_a_program_is_asked_to_end_and_then_made_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,15 +346,14 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     ]
     for name in ("report.html", "verdict.json"):
         assert (folder / "r" / name).stat().st_size > 0
+    assert "train loss over training" in (folder / "r" / "report.html").read_text()
     code, out, err = verb("verify", "r")
-    assert code == 0 and "scores by pattern from the logs of 10 trials" in out, out + err
+    assert code == 0 and "scores by pattern from the logs of 10 of 10 trials" in out, out + err
     # A log that says otherwise than the score is found, whoever sealed it.
     home = folder / "r" / "trials" / "hot" / "seed-1"
     log = home / "output.log"
     log.write_text(log.read_text().replace("val_bpb: 1", "val_bpb: 2"))
     manifest = json.loads((home / "manifest.json").read_text())
-    from paribus.files import file_digest
-
     manifest["output.log"] = file_digest(log)
     (home / "manifest.json").write_text(json.dumps(manifest))
     code, out, _ = verb("verify", "r")
@@ -382,11 +405,16 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert why["bad", 1].startswith("bad failed: exit code 3 after")
     assert why["lost", 2] == "lost diverged: its val bpb is not finite"
     assert {arm for arm, _ in why} == {"bad", "lost"}
+    assert analysis.excluded == {"bad": 3}  # and what ended well without a number is a result
     assert len(results.trials["bad", 1]["attempts"]) == 2
     first = results.trials["again", 1]["attempts"]
     assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
     _, out, _ = verb("status", "r")
     assert "✗ failed: exit code 3" in out
+    assert "left out: 3 of bad" in verb("analyse", "r")[1]
+    assert json.loads(verb("analyse", "r", "--json")[1])["excluded"] == {"bad": 3}
+    assert verb("report", "r", "--no-paper")[0] == 0
+    assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
@@ -454,6 +482,21 @@ def test_a_template_the_environment_and_a_file_of_values(tmp_path: Path) -> None
     assert curve["value"].to_pylist() == [0.5, 1.5, 0.1]
     states = {control.name: control.state for control in results.controls}
     assert (states["command"], states["configuration"]) == ("declared", "held")
+    found = verify(tmp_path / "r")
+    assert found.findings == () and any("files in runs of 4 of 4" in one for one in found.checked)
+    assert not any("pattern" in one for one in found.checked)
+    # A file that is written anew is found out, by its bytes and by its values.
+    file = tmp_path / "r" / "runs" / "x" / "seed-1" / "out" / "log.jsonl"
+    file.write_text(file.read_text().replace("0.1", "0.2"))
+    (found,) = verify(tmp_path / "r").findings
+    assert "log.jsonl was changed" in found
+    file.write_text(file.read_text().replace("1.7", "1.9"))
+    assert any(
+        "acc is 1.7, and log.jsonl gives 1.9" in one for one in verify(tmp_path / "r").findings
+    )
+    file.unlink()
+    found = verify(tmp_path / "r")
+    assert found.findings == () and any("files in runs of 3 of 4" in one for one in found.checked)
 
 
 def test_values_by_a_reader_of_finished_runs(tmp_path: Path) -> None:
@@ -527,6 +570,15 @@ def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path: Path) -> None
     assert results.scores["loss"].to_pylist() == [1.6] * 8
     series = results.finished[0].read_columns("series.parquet")
     assert series["step"].to_pylist() == [0, 1, 2, 3, 4]
+    # What was said of a score is read once more, whoever sealed another one.
+    assert "scores as reported of 8 of 8 trials" in verify(tmp_path / "r").checked
+    home = results.finished[0]
+    scores = home.read_json("evaluation.json")
+    home.write_json("evaluation.json", scores | {"score": scores["score"] + 0.5})
+    manifest = json.loads((home.path / "manifest.json").read_text())
+    manifest["evaluation.json"] = file_digest(home.path / "evaluation.json")
+    (home.path / "manifest.json").write_text(json.dumps(manifest))
+    assert any("what the program said gives" in one for one in verify(tmp_path / "r").findings)
 
 
 def test_outside_of_paribus_it_does_nothing(tmp_path: Path) -> None:
@@ -652,6 +704,13 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(
     evidence = {arm: results.trials[arm, 1]["controls"]["source"] for arm in study.arms}
     assert "uncommitted" in evidence["baseline"] and "uncommitted" not in evidence["idea"]
     assert "patch" in evidence["patched"] and "uncommitted" in evidence["patched"]
+    detail = {one.arm: one.detail for one in results.controls if one.name == "source"}
+    assert evidence["patched"] in detail["patched"] and evidence["baseline"] in detail["patched"]
+    analysis = paribus.analyse(results)
+    for verdict in paribus.decide(analysis):
+        told = [one.text for one in verdict.cautions if one.code == "uncommitted"]
+        assert len(told) == 1 and evidence["baseline"] in told[0]
+    assert any("uncommitted" in fact for fact in card(analysis, paribus.decide(analysis)).facts)
     setting = study.setting("patched")
     copy = place(study, "patched", setting, source_of(study, "patched", setting), tmp_path / "c")
     assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()
@@ -713,6 +772,25 @@ def test_any_backend_runs_it_without_torch(folder: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
     assert "where mine" in (folder / "r/trials/hot/seed-1/output.log").read_text()
+
+
+def test_a_campaign_tries_commands_on_the_workers_that_are_named(folder: Path) -> None:
+    count = 'import os; os.system("printf x >> starts"); return Piped'
+    (folder / "cluster.py").write_text(BACKEND.replace("return Piped", count, 1))
+    (folder / "train.py").write_text(PROGRAM + "print('where', os.environ.get('WHERE'))\n")
+    changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5, 6]"))
+    assert verb("campaign", "new", "night", "--baseline", "study.toml")[0] == 0
+    where = ["--workers", "2", "--backend", "cluster.py:Mine"]
+    code, _, err = verb("campaign", "try", "night", "better", "--set", "set.lr=0.05", *where)
+    assert code == 0, err
+    logs = sorted(Path("night").glob("ideas/better/*/trials/better/*/output.log"))
+    assert len(logs) > 6 and all("where mine" in log.read_text() for log in logs)
+    assert Path("starts").read_text() == "x" * 2 * 2  # the screen and its confirmation
+    # What a command does not take is no longer passed over in silence.
+    code, _, err = verb(
+        "campaign", "try", "night", "other", "--set", "set.lr=0.07", "--device", "cpu"
+    )
+    assert code == 2 and err.count("\n") == 1 and "--device" in err
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.cli import main
-from paribus.decision import Verdict, Verdicts
+from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
+from paribus.report import draw
+from paribus.report.card import card
+from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
 from paribus.study import load_study
 from paribus.trainers import register
@@ -98,6 +103,50 @@ def test_welchs_example_has_arms_of_two_sizes() -> None:
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
 
 
+def test_pairs_share_what_is_named(tmp_path: Path) -> None:
+    """The maize by its pots, in any order and told in words, beside seeds that say nothing."""
+    order = np.random.default_rng(1).permutation(30)
+    rows = [("self", f"pot-{at}", value) for at, value in enumerate(SELF)]
+    rows += [("cross", f"pot-{at}", value) for at, value in enumerate(CROSS)]
+    names = ("variant", "pot", "loss")
+    data = {name: [rows[at][k] for at in order] for k, name in enumerate(names)}
+    data["seed"] = list(range(30))
+    about = {"better": "higher", "baseline": "self", "margin": 2.0}
+    by_pot = judge(data, pair="pot", **about)[0]
+    assert by_pot.p == pytest.approx(0.0497, abs=5e-5) and by_pot.n == 15
+    numbered = data | {"pot": [int(pot.partition("-")[2]) for pot in data["pot"]]}
+    assert judge(numbered, pair="pot", **about)[0].p == pytest.approx(by_pot.p)
+    with pytest.raises(ParibusError, match="keep one"):
+        judge(data, pair="pot", seed="seed", **about)
+    with pytest.raises(ParibusError, match="no column 'pots': did you mean 'pot'"):
+        judge(data, pair="pots", **about)
+    file = write(tmp_path / "maize.csv", data)
+    words = ["--arm", "variant", "--score", "loss", "--better", "higher", "--baseline", "self"]
+    assert main(["judge", str(file), *words, "--margin", "2", "--pair", "pot"]) == 0
+
+
+@pytest.mark.parametrize("baseline", [0, 0.0, "0", np.int64(0)])
+def test_arms_may_be_numbers(baseline: Any) -> None:
+    data = drawn(5, {"0": 0.0, "1": -0.05})
+    data["variant"] = list(map(int, data["variant"]))
+    (said,) = judge(data, baseline=baseline)
+    assert (said.arm, said.reference, said.word) == ("1", "0", "BETTER")
+
+
+def test_runs_keep_their_own_seeds() -> None:
+    data = drawn(5, {"base": 0.0, "new": -0.05})
+    data["seed"] = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    verdicts = judge(data)
+    analysis = verdicts.analysis
+    found = {one.arm: list(one.values) for one in analysis.summaries}
+    assert found == {"base": [0, 1, 2, 3, 4], "new": [10, 11, 12, 13, 14]}
+    assert verdicts[0].n == 5 and analysis.n_trials == 10 and not analysis.left_out
+    # What tells no two runs apart is no number of theirs.
+    named = judge(data | {"seed": list("abcdefghij")}).analysis
+    assert {one.arm: list(one.values) for one in named.summaries}["base"] == [1, 2, 3, 4, 5]
+    assert named.contrasts[0].decided == analysis.contrasts[0].decided
+
+
 def test_several_arms_are_one_family() -> None:
     data = drawn(6, {"base": 0.0, "a": -0.02, "b": -0.01, "c": 0.0})
     verdicts = judge(data)
@@ -153,6 +202,40 @@ def test_names_of_arms_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixtu
     page = tmp_path / "page.html"
     assert main(["judge", str(file), *options, "--page", str(page)]) == 0
     assert "<img src=x>" not in page.read_text()
+    file = write(tmp_path / "bold.csv", drawn(5, {"base": 0.0, "**b**": -0.03}))
+    assert main(["judge", str(file), *options, "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "**BETTER**" in out and "\\*\\*b\\*\\*" in out and "**b**" not in out
+
+
+def test_a_label_that_is_no_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    (said,) = judge(drawn(5, {"base": 0.0, "lr/high": -0.03}))
+    assert said.arm == "lr-high" and "'lr/high' is called 'lr-high'" in caplog.text
+
+
+def test_one_arm_alone_has_a_question_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table(new=[3.2765, 3.277, 3.2762, 3.2771, 3.2768])
+    file = write(tmp_path / "runs.csv", data | {"val_loss": data["loss"]})
+    words = ["--arm", "variant", "--rule", "modded-nanogpt-track3"]
+    assert main(["judge", str(file), *words]) == 0
+    assert capsys.readouterr().out.startswith("Exploratory: val loss of new\n")
+
+
+def test_what_names_no_arm_is_not_offered_again() -> None:
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["arm"] = [None, *data.pop("variant")[1:]]
+    with pytest.raises(ParibusError, match="names the arm of") as told:
+        paribus.judge(data, score="loss", baseline="base")
+    assert "did you mean" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["runs.csv.gz", "runs.tar"])
+def test_what_is_compressed_says_so(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"variant,loss\nbase,1\n"))
+    with pytest.raises(ParibusError, match="unpack it first"):
+        judge(str(tmp_path / name))
 
 
 STUDY = """
@@ -208,6 +291,93 @@ def test_a_registration_after_the_runs_is_exploratory(
     assert capsys.readouterr().out.startswith("Exploratory: ")
 
 
+@pytest.mark.parametrize("name", ["runs.csv", "again.csv"])
+def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "*.csv"))
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    register(load_study(path), results)
+    file = file.rename(tmp_path / name)
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(file, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert capsys.readouterr().out.startswith("Exploratory: ")
+    assert verify(results).findings == ()
+    # A record that says otherwise is found out, whoever sealed it.
+    folder = ResultsFolder(results)
+    record = folder.read_runs()
+    assert record is not None
+    folder.write_runs(record.model_copy(update={"exploratory": ""}))
+    assert any("was there when the study was registered" in one for one in verify(results).findings)
+
+
+def test_files_that_change_after_the_verdict_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert verify(results).findings == () and "1 of 1 file" in " ".join(verify(results).checked)
+    file.write_text(file.read_text().replace("3.1", "3.3"))
+    (found,) = verify(results).findings
+    assert "runs.csv was changed" in found
+    capsys.readouterr()
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 2
+    assert "1 of 1 file changed" in capsys.readouterr().err
+    for verb in ("analyse", "decide"):
+        caplog.clear()
+        assert main([verb, str(results)]) == 0
+        assert "1 of 1 file changed" in caplog.text
+    # Judged into another folder it is the verdict on what there is.
+    assert main(["judge", "--study", str(path), "--results", str(tmp_path / "anew")]) == 0
+    assert verify(tmp_path / "anew").findings == ()
+
+
+@pytest.mark.parametrize("how", ["file", "labels", "folder"])
+def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
+    """Also where nothing but their bytes says so, and never over two arms."""
+    for arm, shift in (("base", 0.0), ("new", -0.03)):
+        (tmp_path / arm).mkdir()
+        for seed in range(5):
+            value = 3.2 + shift + 0.0012345678 * seed
+            (tmp_path / arm / f"{seed}.csv").write_text(f"variant,loss\n{arm},{value}\n")
+    shutil.copy(tmp_path / "new" / "0.csv", tmp_path / "new" / "9.csv")
+    shutil.copy(tmp_path / "new" / "1.csv", tmp_path / "base" / "9.csv")  # another arm's
+    paths = {
+        "file": f"{tmp_path}/*/*.csv",
+        "labels": [f"{arm}={tmp_path}/{arm}/*.csv" for arm in ("base", "new")],
+        "folder": f"{tmp_path}/*/*.csv",
+    }[how]
+    arm = {"file": "variant", "labels": None, "folder": "folder"}[how]
+    said = judge(paths, arm=arm)
+    n = {one.arm: one.n for one in said.analysis.summaries}
+    # By the column, what lies in the folder of base is a copy of the arm new.
+    assert n == ({"base": 5, "new": 5} if how == "file" else {"base": 6, "new": 5})
+
+
+def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
+    base = [3.2012345, 3.2123456, 3.1934567, 3.2045678, 3.2256789]
+    new = [3.1012345, 3.1123456, 3.0934567, 3.1045678, 3.1256789]
+    assert judge(table(base=base, new=new))[0].word == "BETTER"
+    said = judge(table(base=base, new=[*new, new[0]]))[0]
+    assert said.word == "UNRESOLVED" and said.p is None and "2 of 6 runs of new" in said.sentence
+    # Where so few digits are printed that two may well be equal, or a resolution is stated.
+    few = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1, 3.11, 3.09, 3.1, 3.12])
+    assert judge(few)[0].word == "BETTER"
+    assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
+
+
+def test_shares_of_questions_may_be_equal() -> None:
+    """Of 30 questions two runs often have as many right, however many digits are printed."""
+    rng = np.random.default_rng(3)
+    data = table(base=rng.binomial(30, 0.5, 6) / 30, new=rng.binomial(30, 0.9, 6) / 30)
+    assert len(set(data["loss"])) < 12
+    assert judge(data, better="higher")[0].word == "BETTER"
+
+
 def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(STUDY)
@@ -233,8 +403,11 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     first = judge(data)[0]
     assert first.word == "UNRESOLVED"  # those that survived show it at its best
     assert "2 of 7 runs against 0 of 7" in first.sentence
-    without = judge(data, crashed="exclude")[0]
-    assert without.word == "BETTER" and "2 of new" in without.sentence
+    without = judge(data, crashed="exclude")
+    assert without[0].word == "BETTER" and "2 of new" in without[0].sentence
+    assert without.analysis.excluded == {"new": 2}
+    assert any("2 of new" in fact for fact in card(without.analysis, without).facts)
+    assert verdict_record(without.analysis, without)["excluded"] == {"new": 2}
     everyone = drawn(6, {"base": 0.0, "new": -0.05})
     everyone["loss"][6:] = [math.inf] * 6
     assert judge(everyone)[0].word == "WORSE"
@@ -270,6 +443,56 @@ def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
     assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
 
 
+def test_runs_of_two_programs_under_one_label_are_asked_about() -> None:
+    digests = ["a" * 64] * 5 + ["b" * 64] * 3 + ["c" * 64] * 2
+    said = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": digests})[0]
+    told = [one.text for one in said.cautions if "programs" in one.text]
+    assert len(told) == 1 and "new" in told[0] and "base" not in told[0]
+    assert f"{'b' * 12} (3), {'c' * 12} (2)" in told[0]
+    alike = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": ["a"] * 5 + ["b"] * 5})
+    assert not [one for one in alike[0].cautions if "programs" in one.text]
+
+
+def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
+    for arm, off in (("base", 0.0), ("new", -0.25)):
+        for seed in range(5):
+            for step in range(3_000):
+                row = (arm, seed, step, 3 + off + 1 / (step + 1) + seed / 512)
+                for name, value in zip(rows, row, strict=True):
+                    rows[name].append(value)
+    reading = table_runs(rows, paribus.trainers.judging.columns(["loss"], "variant", None, "step"))
+    study = exploratory(
+        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", step="step"
+    )
+    with judged(study, reading) as results:
+        series = results.trial_series["new", 4]
+        assert (series["step"][0].as_py(), series["step"][-1].as_py()) == (0, 2999)
+        assert len(series) == 1_000  # what is drawn of a long curve
+        (figure,) = [one for one in draw(results, analyse(results)) if one.name == "loss"]
+    last = {row["arm"]: row["value"] for row in figure.rows if row["step"] == 2999}
+    assert last == {
+        arm: pytest.approx(3 + off + 4 / 512, abs=1e-3)
+        for arm, off in (("base", 0.0), ("new", -0.25))
+    }
+    assert figure.section == "along" and {row["seed"] for row in figure.rows} == set(range(5))
+
+
+def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
+    rows: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": []}
+    rng = np.random.default_rng(2)
+    for arm, last in (("base", 3), ("new", 4)):
+        for seed in range(5):
+            for step in range(1, last + 1):
+                row = (arm, seed, step, 5 - step + rng.normal(0, 0.01))
+                for name, value in zip(rows, row, strict=True):
+                    rows[name].append(value)
+    said = judge(rows, step="step")[0]
+    assert said.word == "BETTER" and any("base 3, new 4" in one.text for one in said.cautions)
+    stated = judge(rows, step="step", at_step=3)[0]
+    assert stated.word != "BETTER" and not any("base 3" in one.text for one in stated.cautions)
+
+
 def test_more_scores_stand_beside_the_first() -> None:
     data = drawn(6, {"base": 0.0, "new": -0.03})
     data["accuracy"] = np.random.default_rng(1).normal(0.5, 0.02, 12).tolist()
@@ -277,6 +500,39 @@ def test_more_scores_stand_beside_the_first() -> None:
     assert [one.metric for one in verdicts] == ["loss"]
     second = verdicts.analysis.contrast("new", "accuracy")
     assert not second.primary and second.p is not None and second.declared.better == "higher"
+
+
+def test_more_scores_and_targets_are_on_the_card_in_json_and_in_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data: dict[str, list[Any]] = {"variant": [], "seed": [], "step": [], "loss": [], "acc": []}
+    rng = np.random.default_rng(7)
+    for arm, speed, right in (("base", 1.0, 0.5), ("new", 2.0, 0.75)):
+        for seed in range(6):
+            noise, of_run = rng.normal(0, 0.01), right + rng.normal(0, 0.01)
+            for step in range(0, 101, 10):
+                loss = 4 - speed * step / 100 + noise
+                row = (arm, seed, step, loss, of_run)
+                for name, value in zip(data, row, strict=True):
+                    data[name].append(value)
+    file = write(tmp_path / "runs.csv", data)
+    options = ["--arm", "variant", "--baseline", "base", "--margin", "0.1", "--step", "step"]
+    options += ["--score", "loss", "--score", "acc", "--target", "3.5"]
+    said = judge(data, score=["loss", "acc"], step="step", target=3.5)
+    by_name = {one.metric: one for one in said.beside}
+    acc, steps = by_name["acc"], by_name["steps_to_target"]
+    means = [np.mean(data["acc"][a:b]) for a, b in ((66, 132), (0, 66))]
+    assert acc.effect == pytest.approx(means[0] - means[1]) and acc.n == 6
+    assert acc.adjusted_p is not None and acc.adjusted_p < 1e-6
+    assert steps.effect == pytest.approx(-25, abs=2)
+    assert main(["judge", str(file), *options, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["secondary"]
+    assert {one["metric"] for one in told} == by_name.keys()
+    assert next(one["effect"] for one in told if one["metric"] == "acc") == acc.effect
+    for more in ([], ["--markdown"]):
+        assert main(["judge", str(file), *options, *more]) == 0
+        out = capsys.readouterr().out
+        assert "steps to 3.5" in out and "+0.25" in out, out
 
 
 def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
@@ -413,6 +669,19 @@ def test_published_rules_answer_beside_ours(
     out = capsys.readouterr().out
     assert "BETTER  new" in out
     assert "modded-nanogpt-track3: new: supported" in out
+    kept = tmp_path / "kept"
+    more = ["--rule", "modded-nanogpt-track3", "--results", str(kept)]
+    assert main(["judge", str(file), *options, *more]) == 0
+    capsys.readouterr()
+    for verb in ([], ["analyse"], ["decide"]):  # whoever writes verdict.json
+        assert not verb or main([*verb, str(kept)]) == 0
+        published = json.loads((kept / "verdict.json").read_text())["published"]
+        assert published["new"]["word"] == "supported" and published["new"]["runs"] == 5
+    assert verify(kept).findings == ()
+    published["new"]["word"] = "not supported"
+    there = json.loads((kept / "verdict.json").read_text())
+    (kept / "verdict.json").write_text(json.dumps(there | {"published": published}))
+    assert any("published.new.word" in one for one in verify(kept).findings)
     assert "modded-nanogpt-track3: base: not supported" in out
 
 

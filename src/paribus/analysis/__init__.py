@@ -24,6 +24,7 @@ from paribus.analysis.schema import (
     Contrast,
     Cost,
     Costs,
+    Interacting,
     Stabilities,
     TaskContrast,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "Cost",
     "Costs",
     "Detectable",
+    "Interacting",
     "PlannedLooks",
     "Point",
     "Ratio",

@@ -9,6 +9,7 @@ fewer than five pairs counts in its family, and has no adjusted p: it is only de
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from paribus.analysis.both_texts import both_texts
 from paribus.analysis.choice import tried_before
 from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
+from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
@@ -32,6 +34,7 @@ from paribus.results import (
     why_unregistered,
 )
 from paribus.results.opened_texts import read_reuse
+from paribus.results.record_format import records_of
 
 
 def analyse(results: Results) -> Analysis:
@@ -57,7 +60,15 @@ def analyse(results: Results) -> Analysis:
         own_rule=registered_rule(folder),
     )
     both = both_texts(results, found.contrasts, results.study.inference.alpha)
-    return replace(found, reuse=read_reuse(folder), both_texts=tuple(both), runs=folder.read_runs())
+    runs, records = folder.read_runs(), records_of(results.study)
+    failed = Counter(arm for (arm, _), one in results.trials.items() if records.why_failed(one))
+    return replace(
+        found,
+        reuse=read_reuse(folder),
+        both_texts=tuple(both),
+        runs=runs,
+        excluded=dict(runs.excluded if runs else failed),
+    )
 
 
 def analyse_table(
@@ -79,6 +90,7 @@ def analyse_table(
             contrast, out = contrast_of(table, arm, reference, endpoint, tried)
             contrasts.append(contrast)
             left_out += out
+    found = adjusted(contrasts, study.inference.alpha)
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
@@ -90,7 +102,8 @@ def analyse_table(
             for metric in metrics
             for arm in study.arms
         ),
-        contrasts=tuple(adjusted(contrasts, study.inference.alpha)),
+        contrasts=tuple(found),
+        interactions=tuple(interactions_of(table, found, tried)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),

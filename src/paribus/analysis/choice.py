@@ -1,8 +1,9 @@
-"""How far a contrast depends on which values the tuning chose for its arms."""
+"""How far a difference depends on which values the tuning chose for its arms."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ from paribus.study.tuning_study import candidate_arm
 
 @dataclass(frozen=True)
 class Choice(Result):
-    """What choosing the values of two arms adds to the error of their difference.
+    """What choosing the values of arms adds to the error of a difference between them.
 
     Attributes:
         how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
@@ -55,9 +56,10 @@ def tried_before(table: Table) -> Tried | None:
 
 
 def choice_of(
-    table: Table, tried: Tried | None, arm: str, reference: str, metric: str
+    table: Table, tried: Tried | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
-    """Return what the choice adds to one contrast of `metric`; None where nothing was chosen.
+    """Return what the choice adds to a weighted sum over arms of `metric`, by arm; None where
+    nothing was chosen.
 
     Of a metric that the tuning trials did not measure, such as the loss of a sealed text, it is
     that of the metric which chose, where both have one unit.
@@ -71,14 +73,15 @@ def choice_of(
     why_not = _why_not(table, declared, chooses, n_seeds)
     if why_not:
         return Choice("", 0.0, False, n_seeds, why_not)
-    arms = [_scores(table, tried, name, declared, chooses) for name in (arm, reference)]
+    arms = [_scores(table, tried, name, declared, chooses) for name in weights]
     seed, how = study.inference.seed, study.inference.choice
     included = how != "fixed"
     if how == "propagated":
-        fitted = [_fitted(tried, name, of) for name, of in zip((arm, reference), arms, strict=True)]
+        fitted = [_fitted(tried, name, of) for name, of in zip(weights, arms, strict=True)]
         if all(fitted):
-            return Choice("vertex", vertex_error(*fitted, seed=seed), included, n_seeds)
-    error = redrawn_error(*arms, seed=seed)
+            error = vertex_error(fitted, list(weights.values()), seed=seed)
+            return Choice("vertex", error, included, n_seeds)
+    error = redrawn_error(arms, list(weights.values()), seed=seed)
     if not math.isfinite(error):
         return Choice("", 0.0, False, n_seeds, "every tuning trial of an arm diverged")
     return Choice("redrawn", error, included, n_seeds)

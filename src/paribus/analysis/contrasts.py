@@ -9,8 +9,11 @@ contiguous blocks where the text is one document.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -47,7 +50,10 @@ from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
+ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
+RARE = 0.01  # equal pairs that are expected; more of them are no surprise
+MOST_QUESTIONS = 100_000  # of a share of correct answers
 
 
 def block_scores(
@@ -239,7 +245,7 @@ def contrast_of(
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
     elif not why_not:
-        why_not = _all_equal(table, metric, {reference: theirs, arm: ours})
+        why_not = _equal_runs(table, metric, {reference: theirs, arm: ours})
     compared = _to_target(table, arm, reference, metric, seeds)
     if compared:
         ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
@@ -256,7 +262,7 @@ def contrast_of(
         counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
         sampling=sampled,
         censored=(late_ours, late_theirs),
-        choice=None if why_not else choice_of(table, tried, arm, reference, metric),
+        choice=None if why_not else choice_of(table, tried, {reference: -1.0, arm: 1.0}, metric),
     )
     if not why_not and not paired:
         contrast = replace(contrast, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
@@ -308,24 +314,54 @@ def _too_few(arm: str, values: Mapping[int, float]) -> str:
     return f"{arm} has {plural(len(values), 'comparable run')}; inference needs two of each arm"
 
 
-def _all_equal(table: Table, metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
-    """Return that all runs of an arm have one score, which no sample of a continuous one has; empty
-    where it may be so: of whole numbers, where a score says its resolution, and of our own trainer,
-    whose seeds are proven to matter."""
+def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
+    """Return that runs of an arm have one score, all or more than chance gives two of a continuous
+    one; empty where it may be so: of whole numbers, where a score says its resolution, and of our
+    own trainer, whose seeds are proven to matter."""
     study = table.results.study
-    if study.trainer == STACKED or _resolution(table, metric):
+    if study.trainer == STACKED or share_step(table, metric):
         return ""
+    if any(_never(table, name, metric) for name in values):
+        return ""  # they stand at the budget
+    label = table.results.metrics[metric].label
     for arm, of in values.items():
         first = next(iter(of.values()))
-        if len(of) < LEAST_EQUAL or set(of.values()) != {first} or first == round(first):
+        if len(of) >= LEAST_EQUAL and set(of.values()) == {first} and first != round(first):
+            told = f"all {len(of)} runs of {arm} have {label} {first:g}"
+            return f"{told}: does the program ignore its seed?"
+    for arm, of in values.items():
+        value, n = Counter(of.values()).most_common(1)[0]
+        if n == 1 or value == round(value):
             continue
-        if any(_never(table, name, metric) for name in values):
-            continue  # all stand at the budget
-        return (
-            f"all {len(of)} runs of {arm} have {table.results.metrics[metric].label} {first:g}: "
-            "does the program ignore its seed?"
-        )
+        if equal_by_chance([list(of.values()) for of in values.values()]) < RARE:
+            return (
+                f"{n} of {len(of)} runs of {arm} have {label} {value!r}: is it one run under "
+                f"{n} names? leave copies out, or state the score's resolution if runs may be equal"
+            )
     return ""
+
+
+def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:
+    """Return how many pairs of equal runs within arms are expected of normal scores with the
+    resolution and the spread of these; infinite where no spread is seen.
+
+    Two values of SD s, rounded to steps of r, are equal with probability r / (2 sqrt(pi) s).
+    """
+    sds = [float(np.std(sorted(set(arm)), ddof=1)) for arm in arms if len(set(arm)) > 1]
+    if not sds or not max(sds):
+        return math.inf
+    finest = min(resolution_of(value) for arm in arms for value in arm)
+    pairs = sum(len(arm) * (len(arm) - 1) / 2 for arm in arms)
+    return pairs * finest / (2 * math.sqrt(math.pi) * max(sds))
+
+
+def resolution_of(value: float) -> float:
+    """Return the step that a number is a multiple of, as it is printed: 0.01 of 3.28; or as a share
+    of at most 100,000 questions: 1/30 of 0.7666666666666667."""
+    share = Fraction(value).limit_denominator(MOST_QUESTIONS)
+    if abs(float(share) - value) <= 2 * math.ulp(value):
+        return 1 / share.denominator
+    return 10.0 ** int(Decimal(repr(value)).as_tuple().exponent)
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
@@ -390,13 +426,13 @@ def _items(
     study = table.results.study
     if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
     about: dict[str, Any] = registered(study) | {
         "margin": contrast.margin,
         "family": _family_size(table, endpoint),
-        "resolution": _resolution(table, contrast.metric),
+        "resolution": share_step(table, contrast.metric),
         "choice": contrast.choice_error,
     }
     if not study.is_paired:
@@ -406,7 +442,7 @@ def _items(
     return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
 
 
-def _item_scores(
+def item_scores(
     table: Table, contrast: Contrast
 ) -> tuple[list[np.ndarray], list[np.ndarray]] | str:
     """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
@@ -425,7 +461,7 @@ def _item_scores(
         if why := why_other_blocks(table, *arms, *first):
             return why
         n_blocks = _contiguous(table, contrast)
-        if n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW:
+        if _is_short(table, contrast):
             told = plural(_recorded(table, contrast), "window")
             return (
                 f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
@@ -458,8 +494,12 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     claimed = table.results.study.inference.of_new_items(metric)
     if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
         return None
-    scores = _item_scores(table, contrast)
+    scores = item_scores(table, contrast)
     if isinstance(scores, str):
+        if _is_short(table, contrast):
+            first = contrast.arm, contrast.seeds[0]
+            n = _column(table, *first, metric.items.count).sum()
+            return OtherText(None, f"{n:,.0f} {ITEMS.get(metric.items.count, metric.items.count)}")
         return None
     found = crossed_components(item_deltas(*scores))
     return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
@@ -486,6 +526,12 @@ def _contiguous(table: Table, contrast: Contrast) -> int | None:
     return contiguous_blocks(_recorded(table, contrast))
 
 
+def _is_short(table: Table, contrast: Contrast) -> bool:
+    """Return whether the held-out text is too short to say how much contiguous blocks differ."""
+    n_blocks = _contiguous(table, contrast)
+    return n_blocks is not None and n_blocks < DESCRIPTIVE_BELOW
+
+
 def _about(table: Table, contrast: Contrast, n: int) -> str:
     """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks of
     text`."""
@@ -500,26 +546,26 @@ def _about(table: Table, contrast: Contrast, n: int) -> str:
 
 def _target(table: Table, contrast: Contrast, about: str) -> str:
     """Return what is claimed of besides new seeds, where `about` are the items that are samples
-    too: `this text`, `new text of this kind (40 documents)`; empty of no held-out text or tasks.
+    too: `this text`, `text like these 40 documents`; empty of no held-out text or tasks.
     """
     metric = contrast.declared
     if metric.items == QUESTIONS:
         n = about.partition(" ")[0]
-        return f"new questions of this kind ({n})" if about else "these questions"
+        return f"questions like these {n}" if about else "these questions"
     if metric.record not in HELD_OUT:
         return ""
     if table.results.study.trainer == RUNS and not about:  # nobody says what scores are of
         return ""
     if table.results.study.trainer != STACKED:  # which may hold out what is no text
-        return f"new items of this kind ({about})" if about else "this held-out data"
+        return f"items like these {about}" if about else "this held-out data"
     if not about:
         return "this text"
     if _contiguous(table, contrast) is not None:
         return f"this text (error over {about.removesuffix(' of text')})"
-    return f"new text of this kind ({about})"
+    return f"text like these {about}"
 
 
-def _resolution(table: Table, metric: str) -> float | None:
+def share_step(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared, study = table.results.metrics[metric], table.results.study
@@ -546,7 +592,7 @@ def _infer_unpaired(
         **about,
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=share_step(table, endpoint.metric),
     )
 
 
@@ -567,7 +613,7 @@ def _infer(
         **registered(table.results.study),
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=_resolution(table, endpoint.metric),
+        resolution=share_step(table, endpoint.metric),
         design=sampled.design(seeds),
         choice=choice,
     )

@@ -36,9 +36,9 @@ STANDS = {
 }
 RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
 REASONS = {
-    "effect": "an effect",
-    "equivalence": "no effect worth having",
-    "futility": "too little prospect of a result",
+    "effect": "an effect was found",
+    "equivalence": "no effect worth having was found",
+    "futility": "the prospect of a result was too small",
     "broken": "a control is broken",
 }
 
@@ -65,14 +65,15 @@ class Sampling(Result):
 
     @property
     def in_words(self) -> str:
-        """`5 of 20 seeds: stopped at look 1 of 4, an effect`; empty where all are one sample."""
+        """`5 of 20 seeds: stopped at look 1 of 4: an effect was found`; empty where all are one
+        sample."""
         plan, told = self.study.plan, []
         if plan is not None and self.look:
             stands = "resolved at" if self.went_on else STANDS[self.decision]
             told.append(
                 f"{plan.looks[self.look - 1]} of {plan.looks[-1]} seeds: "
                 f"{stands} look {self.look} of {len(plan.looks)}"
-                + (f", {REASONS[self.decision]}" if self.decision in REASONS else "")
+                + (f": {REASONS[self.decision]}" if self.decision in REASONS else "")
             )
         if self.stage_seeds is not None:
             told.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -113,6 +113,8 @@ class Costs(Result):
         prefill, decoding: share of tokens per second that is lost when reading full windows and
             when writing token by token, measured in turn.
         in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
+        more_parameters, more_flops: share of the reference's parameters, and of its training FLOPs,
+            that the arm has beyond them; None where trials do not record them.
     """
 
     arm: str
@@ -123,6 +125,8 @@ class Costs(Result):
     prefill: Cost | None
     decoding: Cost | None
     in_bytes: bool = False
+    more_parameters: float | None = None
+    more_flops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,13 @@ class OtherText(Result):
     """What the choice of text adds to the error of a claim that is of this text alone.
 
     Attributes:
-        error: standard error of the change over such items, at these seeds.
-        about: the items, `40 documents` or `10 contiguous blocks of text`.
+        error: standard error of the change over such items, at these seeds; None where the text is
+            too short to tell.
+        about: the items, `40 documents` or `10 contiguous blocks of text`; where the text is too
+            short, how long it is: `300 tokens`.
     """
 
-    error: float
+    error: float | None
     about: str
 
 
@@ -249,6 +255,8 @@ class Contrast(Result):
         says, more = self.decided, self.other_text
         if says is None or more is None or self.paired is None or self.paired.constant:
             return None
+        if more.error is None:
+            return None
         error = math.hypot(self.paired.sd / math.sqrt(self.paired.n), self.choice_error)
         return widened(interval, says.mean, math.hypot(error, more.error) / error)
 
@@ -334,6 +342,51 @@ class Contrast(Result):
             "decided": self.decided.to_dict() if self.decided else None,
         }
         return found if self.unpaired else {k: v for k, v in found.items() if k != "unpaired"}
+
+
+@dataclass(frozen=True, eq=False)
+class Interacting(Result):
+    """A difference between effects, on one primary endpoint.
+
+    Attributes:
+        of, than: the arms whose mean effect is compared with that of the others.
+        seeds: those that all of their trials can be compared at.
+        decided: what the registered test says of it; None where it cannot be tested, and `why_not`
+            says why.
+        holm_p: p by Holm's method over interactions x primary endpoints; None for fewer than five
+            seeds. So is `equivalence_holm_p`, of two one-sided tests against the margin.
+        choice: what choosing the values of the arms adds to the error; None where none was chosen.
+    """
+
+    name: str
+    title: str
+    of: tuple[str, ...]
+    than: tuple[str, ...]
+    metric: str
+    seeds: tuple[int, ...]
+    decided: Decided | None
+    why_not: str
+    margin: float | None
+    declared: Metric = field(repr=False)
+    holm_p: float | None = None
+    equivalence_holm_p: float | None = None
+    choice: Choice | None = None
+
+    def __repr__(self) -> str:
+        says, found = self.decided, self.why_not
+        if says:
+            found = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+            found += f", n = {says.n}"
+            found += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.holm_p is not None else ""
+        return f"Interacting('{self.name}', {self.metric}: {found})"
+
+    def differs(self, alpha: float) -> bool:
+        """Return whether the effects are shown to differ, in the family."""
+        return self.holm_p is not None and self.holm_p <= alpha
+
+    def alike(self, alpha: float) -> bool:
+        """Return whether the difference is shown to lie inside the margin, in the family."""
+        return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
 
 @dataclass(frozen=True)
@@ -423,6 +476,8 @@ class Analysis(Shown, Result):
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         both_texts: primary contrasts on validation and test text beside each other.
         runs: of runs that other programs made: which files they are of; None of any other.
+        interactions: differences between effects, in the order of the study, endpoint by endpoint.
+        excluded: by arm, how many runs crashed or failed and are left out, as the study says.
     """
 
     study: Study = field(repr=False)
@@ -450,6 +505,8 @@ class Analysis(Shown, Result):
     reuse: Reuse | None = field(default=None, repr=False)
     both_texts: tuple[BothTexts, ...] = ()
     runs: RunsRecord | None = field(default=None, repr=False)
+    interactions: tuple[Interacting, ...] = ()
+    excluded: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_trials(self) -> int:
@@ -460,6 +517,16 @@ class Analysis(Shown, Result):
     def primary(self) -> Metric:
         """The metric of the first primary endpoint."""
         return self.metrics[self.study.primary.metric]
+
+    @property
+    def by_name(self) -> Analysis:
+        """The same, whose arms are called by their names and not by titles."""
+        return replace(self, study=self.study.by_name)
+
+    def all_diverged(self, arm: str) -> bool:
+        """Return whether every finished trial of `arm` diverged, so that none can be compared."""
+        mine = [events for (name, _), events in self.events.items() if name == arm]
+        return bool(mine) and all(events.diverged for events in mine)
 
     def __repr__(self) -> str:
         of = numbers.plural(len(self.contrasts), "contrast")
@@ -510,9 +577,11 @@ class Analysis(Shown, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
-        read = {"runs": self.runs.model_dump(mode="json")} if self.runs else {}
+        # The files may move, and what is inferred from them stays: runs.json has their digests.
+        read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
+        read = {"runs": read} if read else {}
         return (
-            super().to_dict()
+            {key: of for key, of in super().to_dict().items() if of or key != "interactions"}
             | read
             | {
                 "study": self.study.digest,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
+from paribus.results.record_format import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,
@@ -92,8 +94,22 @@ SampledBy = OneLook | Stages | None
 Speeds = dict[tuple[str, str, int], float]
 
 
+def _sizes(table: Table, arm: str, reference: str) -> dict[str, float | None]:
+    """Return by what share an arm has more parameters and training FLOPs than its reference."""
+    found: dict[str, float | None] = {}
+    of = records_of(table.results.study)
+    for name, size in (("more_parameters", of.parameters), ("more_flops", of.flops)):
+        ours, theirs = (
+            [size(trial) for (one, _), trial in table.results.trials.items() if one == each]
+            for each in (arm, reference)
+        )
+        there = [n for n in ours if n], [n for n in theirs if n]
+        found[name] = fmean(there[0]) / fmean(there[1]) - 1 if all(there) else None
+    return found
+
+
 def costs(table: Table) -> list[Costs]:
-    """Of every contrast."""
+    """Return what every contrast costs."""
     speeds = _speeds(table)
     return [
         _costs(table, speeds, arm, reference) for arm, reference in table.results.study.contrasts
@@ -153,6 +169,7 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
         prefill=lost("prefill"),
         decoding=lost("decoding"),
         in_bytes=in_bytes,
+        **_sizes(table, arm, reference),
     )
 
 

@@ -56,6 +56,7 @@ VERTEX = (
     "along a numeric axis the vertex of the parabola through the mean of that candidate and those "
     "of its neighbours, against the logarithm of the value, between the three"
 )
+NO_TITLES: Mapping[str, str] = MappingProxyType({})
 SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
 """{arm: {number of the candidate: {seed: value}}}, NaN where a trial diverged."""
@@ -322,7 +323,7 @@ def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
         values = tried.scores[arm][number].values()
         if lost := sum(not math.isfinite(value) for value in values):
             found.setdefault(arm, []).append(
-                f"every value tried of {arm} diverged on a tuning seed; its best did on {lost} of "
+                f"every value tried diverged on a tuning seed; the best did on {lost} of "
                 f"{len(values)}"
             )
         outermost = [
@@ -332,7 +333,7 @@ def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
         ]
         if outermost:
             found.setdefault(arm, []).append(
-                f"the best of {arm} is {' and '.join(outermost)}, so a better one may lie beyond"
+                f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
             )
     return found
 
@@ -500,25 +501,30 @@ class Tuned(Result):
             return None
         return min(there, key=lambda one: one.mean), max(there, key=lambda one: one.mean)
 
-    def between(self, arm: str) -> str:
-        """`where both have the same value, the change of ... lies between ...`, on the tuning
-        seeds; empty where fewer than two values can be compared."""
+    def between(self, arm: str, called: Mapping[str, str] = NO_TITLES) -> str:
+        """Return between what the change of an arm lies where both have the same value, on the
+        tuning seeds; empty where fewer than two values can be compared. `called` are titles."""
         extremes = self.extremes(arm)
         if extremes is None or extremes[0] is extremes[1]:
             return ""
         unit = self.metric.change_unit
+        keys = [key.rpartition(".")[2] for key in self.candidates[0]]
+        same = keys[0].replace("_", " ") if len(keys) == 1 else "tuned values"
+        told = f"{keys[0]} " if len(keys) == 1 else ""
         low, high = (
-            f"{self.metric.change_text(one.mean)} ({in_words(self.values_of(one))})"
+            f"{self.metric.change_text(one.mean)} "
+            f"(at {in_words(self.values_of(one)).removeprefix(told)})"
             for one in extremes
         )
-        text = (f"with equal tuned values {arm} changes {self.metric.label} by {low} to {high}") + (
-            f" {unit}" if unit not in ("", "1") else ""
-        )
+        text = f"with the same {same} {called.get(arm, arm)} changes {self.metric.label} by "
+        text += f"{low} to {high}" + (f" {unit}" if unit not in ("", "1") else "")
         if extremes[0].mean < 0 < extremes[1].mean:
-            text += ": its sign depends on the value"
+            text += ": the sign depends on it" if len(keys) == 1 else ": the sign depends on them"
         return text
 
-    def why_values_differ(self, arm: str, reference: str, alpha: float) -> str:
+    def why_values_differ(
+        self, arm: str, reference: str, alpha: float, called: Mapping[str, str] = NO_TITLES
+    ) -> str:
         """Return that arms have different values which the tuning seeds do not tell apart, so
         that what the verdict finds may be a difference of values; empty where that is not so.
 
@@ -531,8 +537,9 @@ class Tuned(Result):
         seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
         mine, other = in_words(self.chosen[arm]), in_words(self.chosen[reference])
         return (
-            f"{arm} has {mine} and {reference} {other}, which {seeds} not tell apart: part of the "
-            "change may be one of these values, and not of the arms"
+            f"{called.get(arm, arm)} has {mine} and {called.get(reference, reference)} {other}, "
+            f"which {seeds} not tell apart: part of the change may be one of these values, and not "
+            "of the arms"
         )
 
     def values_differ_untold(self, arm: str, reference: str, alpha: float) -> bool:
@@ -557,9 +564,13 @@ class Tuned(Result):
             return False
         return found.mean > 0 and found.p_value() <= alpha
 
-    def left_open(self, arms: Sequence[str]) -> list[str]:
-        """Return what the choices of these arms leave open, a line each."""
-        return [line for arm in arms for line in self.caveats.get(arm, [])]
+    def left_open(self, arms: Sequence[str], called: Mapping[str, str] = NO_TITLES) -> list[str]:
+        """Return what the choices of these arms leave open, a line each: `of X: the best is ...`"""
+        return [
+            f"of {called.get(arm, arm)}: {line}"
+            for arm in arms
+            for line in self.caveats.get(arm, [])
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""

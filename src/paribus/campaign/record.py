@@ -40,6 +40,7 @@ from paribus.study.load import parse_study
 from paribus.study.null_study import shortened
 from paribus.study.study import override
 from paribus.study.trust import require_trust
+from paribus.study.tuning_study import NOTHING_SAID
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_json, read_text
 
 FILE, LINES, LOCK = CAMPAIGN, "ideas.jsonl", ".lock"
@@ -283,7 +284,7 @@ def begin(
         rule = Lord(alpha, alpha / 2 if wealth is None else wealth)
     except StatisticsError as error:
         raise ParibusError(str(error)) from None
-    table = study.model_dump() | {"hypotheses": (), "claims": None, "seeds": list(confirm)}
+    table = study.model_dump() | NOTHING_SAID | {"claims": None, "seeds": list(confirm)}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
     name = path.resolve().name

@@ -106,7 +106,7 @@ def _leave(final: Path, analysis: Analysis, verdicts: Verdicts) -> None:
     """Write analysis.json and verdict.json of the end, and tell the ledger of the verdict."""
     with answering(final):
         write_json(final / "analysis.json", analysis.to_dict())
-        write_json(final / "verdict.json", verdict_record(analysis.study, verdicts))
+        write_json(final / "verdict.json", verdict_record(analysis, verdicts))
         note(ResultsFolder(final), is_known=True)
 
 

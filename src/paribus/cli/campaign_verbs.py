@@ -165,27 +165,14 @@ def _arm(overrides: list[str] | None, file: Path | None) -> dict[str, Any] | Non
 
 def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any]:
     require_positive(workers=workers)
-    from paribus.engine.execution.progress import watching
-    from paribus.study.trainer import STACKED
+    from paribus.cli.commands import options_of, train
     from paribus.trainers import register as register_study
-    from paribus.trainers import run as run_study
 
     def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
-        if study.trainer != STACKED:
-            return run_study(study, folder)
-        with watching(console) as watch:
-            return run_study(
-                study,
-                folder,
-                workers=workers,
-                **where.chosen(),
-                watch=limits.counting(watch),
-                open_test=open_test,
-            )
+        return train(study, folder, workers, where, None, limits=limits, open_test=open_test)
 
     def register(study: Study, folder: Path) -> Path:
-        options = where.chosen() if study.trainer == STACKED else {}
-        return register_study(study, folder, **options)
+        return register_study(study, folder, **options_of(study, where))
 
     return {"run": run, "register": register}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -194,9 +195,9 @@ def check(
     tried: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
-        register_study(loaded, home, **_options(loaded, where, eager=eager))
+        register_study(loaded, home, **options_of(loaded, where, eager=eager))
         if loaded.trainer == COMMAND:
-            tried = try_briefly(loaded, home, **_options(loaded, where))
+            tried = try_briefly(loaded, home, **options_of(loaded, where))
     if json:
         found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
         found |= {"trained_a_step": loaded.trainer == STACKED, "unreachable": unreachable(loaded)}
@@ -212,7 +213,7 @@ def check(
     )
 
 
-def _options(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
+def options_of(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
     """Return what the trainer of a study is told of where it runs."""
     from paribus.study.trainer import COMMAND, STACKED
 
@@ -236,7 +237,7 @@ def register(
     from paribus.trainers import register as register_study
 
     _require_used(loaded, where, eager=eager)
-    path = register_study(loaded, results, **_options(loaded, where, eager=eager))
+    path = register_study(loaded, results, **options_of(loaded, where, eager=eager))
     show(*printed.design(loaded, {}, warnings=True))
     show_path(f"registered: {path}")
 
@@ -270,7 +271,7 @@ def run(
     warnings = [*printed.design(staged, {}, warnings=True)]
     limits = limits or Limits()
     with limits.clock():
-        done = _train(
+        done = train(
             *(loaded, results, workers, where, stack, log or []),
             eager=eager,
             before=warnings,
@@ -351,13 +352,13 @@ def null(
     home = (results or Path("results") / null_name(loaded)) if tuned else None
     _require_same_null(home or results_folder(nulls[0], results).path, tuned=tuned)
     if home is None:
-        done = _train(nulls[0], results, workers, where, None)
+        done = train(nulls[0], results, workers, where, None)
         found, home = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan), done.path
     else:
         every = []
         for number, one in enumerate(nulls, start=1):
             console.print(f"replicate {number} of {replicates}")
-            every.append(_train(one, home / f"{REPLICATE}-{number}", workers, where, None))
+            every.append(train(one, home / f"{REPLICATE}-{number}", workers, where, None))
         found = calibrate_tuned(every)
     write_json(home / "null.json", asdict(found))
     if json:
@@ -446,7 +447,7 @@ def report(
     return code
 
 
-def _train(
+def train(
     study: Study,
     results: Path | None,
     workers: int | None,
@@ -457,8 +458,10 @@ def _train(
     eager: bool = False,
     before: Iterable[RenderableType] = (),
     limits: Limits | None = None,
+    open_test: bool = True,
 ) -> Results:
-    """Run a study; `before` is printed once nothing refuses it any more."""
+    """Run a study, with our own engine up to its sealed test part or through it; `before` is
+    printed once nothing refuses it any more."""
     from paribus.engine.execution.progress import watching
     from paribus.study.trainer import COMMAND, STACKED
     from paribus.trainers import run as run_study
@@ -493,6 +496,7 @@ def _train(
             eager=eager,
             watch=limits.counting(watch) if limits else watch,
             log=log,
+            open_test=open_test,
         )
 
 
@@ -565,7 +569,8 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
-    from paribus.results import ResultsFolder
+    from paribus.decision.published import published_record
+    from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
     from paribus.results.store import secure
@@ -573,11 +578,14 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
     secure(results.path)
+    if changed := judged_files.changed(ResultsFolder(results.path)):
+        logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
-    write_json(results.path / "verdict.json", verdict_record(analysis.study, verdicts))
+    published = published_record(analysis, results.trials)
+    write_json(results.path / "verdict.json", verdict_record(analysis, verdicts, published))
     note(ResultsFolder(results.path), is_known=True)
     return analysis, verdicts
 
@@ -627,9 +635,9 @@ def give(
     from paribus.report.card import card, markdown
 
     if answer.json:
-        print_json({**stamped(verdict_record(analysis.study, verdicts)), **(beside or {})})
+        print_json({**stamped(verdict_record(analysis, verdicts)), **(beside or {})})
     elif answer.markdown:
-        print(markdown(card(analysis, verdicts)), end="")
+        print(markdown(card(analysis.by_name, verdicts)), end="")
     else:
         show(*printed.card(analysis, verdicts))
     for line in written:

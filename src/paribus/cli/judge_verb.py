@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -54,8 +53,11 @@ def judge(
         str | None, Parameter(help="The arm that others are compared with; by default baseline.")
     ] = None,
     pair: Annotated[
-        Literal["seed"] | None,
-        Parameter(help="Runs of one seed share data and initial values: compare them as pairs."),
+        str | None,
+        Parameter(
+            help="Runs of one seed, or of one value of this column, share data and initial values: "
+            "compare them as pairs."
+        ),
     ] = None,
     reader: Annotated[
         str | None, Parameter(help="How the files are read; by default each is recognised.")
@@ -109,7 +111,7 @@ def judge(
         prepare()
     if ":" not in (reader or ""):
         _without_pandas()
-    from paribus.trainers.judging import columns, exploratory, judged, read_runs
+    from paribus.trainers.judging import columns, exploratory, judged, paired_by, read_runs
 
     published = _published(rule)
     scores = score or ([published.score] if published else [])
@@ -123,12 +125,15 @@ def judge(
             )
         registered, home = _registered(study, results)
         reading = _read(registered, paths, reader)
+        from paribus.study.runs import section_of
         from paribus.trainers import run
 
         found = run(registered, home, **({"reading": reading} if reading else {}))
+        published = published or _published(section_of(registered).rule or None)
         return _give(found, page, answer, published)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+    seed = paired_by(pair, seed)
     meant = columns(scores, arm, seed, step, item, pair=pair is not None)
     reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
     made = exploratory(
@@ -146,6 +151,7 @@ def judge(
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
+        rule=rule if rule and not rule.endswith(".toml") else "",
         alone=published is not None,
         step=step,
         item=item,
@@ -248,9 +254,9 @@ def _give(
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
     beside = {}
     if published is not None:
-        from paribus.decision.published import answers_of
+        from paribus.decision.published import answers_of, plain
 
         found = answers_of(published, analysis, results.trials)
         written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
-        beside["published"] = {arm: asdict(said) for arm, said in found.items()}
+        beside["published"] = {arm: plain(said) for arm, said in found.items()}
     return give(analysis, verdicts, answer, written, beside)

@@ -22,9 +22,9 @@ from paribus.analysis import (
     sights,
 )
 from paribus.decision import (
+    STYLE_OF,
     TESTS,
     TRUTH,
-    WORDS,
     Calibration,
     Rule,
     Verdict,
@@ -64,17 +64,12 @@ if TYPE_CHECKING:
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
+CARD_WIDTH = 80  # up to which a note stands beside its arm
 COLUMNS = ("word", "arm", "change")  # of the card
 MIB, GIB = 2**20, 2**30
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
 
 Parts = Iterator[RenderableType]
-
-
-def by_name(study: Study) -> Study:
-    """Return the study without titles of arms: the command line calls an arm as its user does."""
-    arms = {name: arm.model_copy(update={"title": ""}) for name, arm in study.arms.items()}
-    return study.model_copy(update={"arms": arms})
 
 
 def marked(sign: str) -> str:
@@ -113,21 +108,30 @@ def _values(title: str, told: dict[str, str]) -> Table:
 
 def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     """Yield the card: a line for each arm, how to read it, and what to be careful of."""
-    shown = report_card(analysis, verdicts)
+    shown = report_card(analysis.by_name, verdicts)
     yield f"[bold]{escape(shown.question)}[/]"
+    if shown.lead:
+        yield f"[bold {STYLES['bad']}]{escape(shown.lead)}[/]"
     rows = [row for block in shown.blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
     for metric, block in shown.blocks.items():
+        wide["change"] = max((len(row.change) for row in block if row.p or row.note), default=0)
         yield dim(f"  {metric}")
         for row in block:
             cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
-            style = STYLES[WORDS[row.word].style]
-            line = "  ".join(map(escape, [*cells[1:], row.p])).rstrip()
-            yield f"  [bold {style}]{escape(cells[0])}[/]  {line}"
-            if row.note:
-                yield dim(f"  {'':{wide['word']}}  ({row.note})")
-    yield ""
-    yield shown.reading
+            style = STYLES[STYLE_OF[row.word]]
+            line = "  ".join(filter(str.strip, [*cells[1:], row.p])).rstrip()
+            beside = bool(row.note) and len(f"  {cells[0]}  {line}  {row.note}") <= CARD_WIDTH
+            note = dim(f"  {row.note}") if beside else ""
+            yield f"  [bold {style}]{escape(cells[0])}[/]  {escape(line)}{note}"
+            if row.note and not beside:
+                yield dim(f"  {'':{wide['word']}}  {row.note}")
+    for metric, others in shown.beside.items():
+        yield dim(f"  beside: {metric}")
+        for arm, change, p in others:
+            line = "  ".join((arm.ljust(wide["arm"]), change.ljust(wide["change"]), p)).rstrip()
+            yield f"  {'':{wide['word']}}  {escape(line)}"
+    yield escape(shown.reading)
     if shown.action:
         yield escape(shown.action)
     if shown.caution:
@@ -146,7 +150,7 @@ def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
         if len(metrics) > 1:
             yield f"\n[bold]on {escape(mine[0].label)}[/]"
         for one in mine:
-            style = STYLES[WORDS[one.word].style]
+            style = STYLES[STYLE_OF[one.word]]
             row = f"[dim](rule's row {one.row}: {one.outcome})[/]"
             yield f"[bold {style}]{one.badge}[/] {row} {escape(one.answer)}"
             yield from _list(line for line in one.caveats if line not in shared)
@@ -172,7 +176,7 @@ def _list(lines: Iterable[str]) -> Parts:
 
 def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Table:
     """Return the rows of the registered rule, and the arms that each fired for."""
-    return tables.rule_table(rule_of(analysis), by_name(analysis.study), verdicts)
+    return tables.rule_table(rule_of(analysis), analysis.study.by_name, verdicts)
 
 
 def truth() -> Table:
@@ -188,7 +192,7 @@ def rows_alone(rule: Rule) -> Table:
 
 def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     """Yield a table for each primary endpoint: its test and what is decided; then counts."""
-    named = _named(analysis)
+    named = analysis.by_name
     head = ("arm", "against", tables.change_head(analysis.study), "p", "Holm p", "verdict")
     for table in tables.primary(named, verdicts):
         shown = table.only(*head)
@@ -198,13 +202,9 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     yield f"{len(analysis.events)} of {analysis.n_trials} trials; controls: {counts}"
 
 
-def _named(analysis: Analysis) -> Analysis:
-    return replace(analysis, study=by_name(analysis.study))
-
-
 def comparison(analysis: Analysis) -> Parts:
     """Yield every endpoint of every arm, the claims, the controls, and what was left out."""
-    named = _named(analysis)
+    named = analysis.by_name
     yield tables.endpoints(named)
     if absent := tables.not_measured(analysis):
         yield dim(absent)
@@ -231,7 +231,7 @@ def _left_out(analysis: Analysis) -> Parts:
 
 def contrasts(analysis: Analysis) -> Parts:
     """Yield every contrast: primary endpoints in full, the others in a line."""
-    named = _named(analysis)
+    named = analysis.by_name
     full, level = tables.contrasts(named), numbers.level(analysis.study.inference.alpha)
     labels = [label for label in full.head if label not in tables.WHOSE]
     rows = list(zip(full.rows, named.contrasts, strict=True))
@@ -255,7 +255,7 @@ def contrasts(analysis: Analysis) -> Parts:
 
 def tasks(analysis: Analysis) -> Parts:
     """Yield the tasks of each contrast."""
-    table = task_contrast_table(_named(analysis))
+    table = task_contrast_table(analysis.by_name)
     if table is None:
         return
     labels = [label for label in table.head if label != "arm"]
@@ -267,7 +267,7 @@ def tasks(analysis: Analysis) -> Parts:
 
 def answers(study: Study, found: Answers) -> Parts:
     """Yield accuracy by task and shots, and the macro averages; means over seeds, with their SD."""
-    named, rows = by_name(study), found.tasks.to_pylist()
+    named, rows = study.by_name, found.tasks.to_pylist()
     if table := accuracy_table(named, rows):
         yield table
     yield macro_table(named, rows)
@@ -306,7 +306,7 @@ def rounds(folder: ResultsFolder) -> Parts:
 
 def chosen(analysis: Analysis) -> Parts:
     """Yield the choice of each arm, and between what its contrast lies at shared values."""
-    named = _named(analysis)
+    named = analysis.by_name
     table, sensitivities = tuning_table(named), sensitivity_table(named)
     if table is None:
         return
@@ -374,7 +374,7 @@ def standing(results: Results) -> Parts:
 
 def sampled(analysis: Analysis) -> Parts:
     """Yield how the pairs of a study with looks or stages were sampled, and the plain interval."""
-    if table := tables.sampling_table(_named(analysis)):
+    if table := tables.sampling_table(analysis.by_name):
         plain = f"{numbers.level(analysis.study.inference.alpha)}, plain"
         title = "how pairs were sampled, and their plain interval, which does not hold"
         yield table.only("endpoint", "arm", "sampled", plain, title=title)

@@ -11,6 +11,7 @@ from paribus.analysis import Analysis, Contrast, plan_of
 from paribus.decision.evidence import State
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
+from paribus.decision.word import Word
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
@@ -119,9 +120,8 @@ def require_reachable(study: Study) -> None:
     if describes or study.decision.unreachable == "accept":
         return
     if found := unreachable(study):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ParibusError(
-            f"{found[0]}{more}; change the design, or register it all the same with "
+            f"{'; '.join(found)}; change the design, or register it all the same with "
             'decision.unreachable = "accept"'
         )
 
@@ -152,42 +152,94 @@ def _dead_rows(study: Study, rule: Rule) -> dict[str, str]:
     return dead
 
 
-def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
-    """Return the seed pairs, or runs of each arm, that would resolve an inconclusive verdict; None
-    where none is known.
+@dataclass(frozen=True)
+class Needed:
+    """What it takes to resolve a verdict.
+
+    Attributes:
+        pairs: seed pairs, or runs of each arm; None where no number is known.
+        why_not: why none is known; empty where one is, and where nothing is left to resolve.
+        instead: what is needed rather than seeds, `more questions`; empty where nobody knows.
+    """
+
+    pairs: int | None = None
+    why_not: str = ""
+    instead: str = ""
+
+
+def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
+    """Return the seed pairs, or runs of each arm, that would resolve a contrast which is UNRESOLVED
+    or on which the rule decides nothing.
 
     They would detect or exclude a difference of the margin's size with the registered power (or
     exclude a loss of that size, where an arm has to be no worse), by the test that decided, at the
-    level of Holm's first step, and with the spread seen here. Where trials diverged, so many more
-    are counted in as were lost of the pairs here.
+    level of Holm's first step, and with the spread seen here; without a margin, detect the smallest
+    effect worth detecting. Where trials diverged, so many more are counted in as were lost of the
+    pairs here.
     """
+    if row.outcome != "INCONCLUSIVE" and word != "UNRESOLVED":
+        return Needed()
+    lost = next(
+        (arm for arm in (contrast.reference, contrast.arm) if analysis.all_diverged(arm)), ""
+    )
+    if row.open == "cure" and not lost:
+        return _events_needed(analysis, contrast.arm, harm=False)
+    if lost:
+        why = f"every trial of {analysis.study.called[lost]} diverged"
+        return Needed(None, why, "trials that do not diverge")
+    if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
+        return _events_needed(analysis, contrast.arm, harm=True)
+    if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
+        return Needed()
+    if no_plan := _no_plan(contrast):
+        return no_plan
     study, power = analysis.study, analysis.study.inference.power
     alpha = study.inference.alpha / study.family
-    if row.open == "cure" or row.open == "harm":
-        return _pairs_to_show_events(analysis, contrast.arm, harm=row.open == "harm")
-    if row.open not in ("quality", "not worse"):
-        return None
-    if not contrast.tested:
-        return _pairs_to_show_events(analysis, contrast.arm, harm=True)
-    test, says = contrast.test, contrast.decided
-    if test is None or says is None or says.descriptive_only or contrast.margin is None:
-        return None  # of fewer than 5 pairs the spread is a guess
-    if any(contrast.censored):
-        return None  # more seeds with the same budget show no more of what lies beyond it
-    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
-        return None  # the test that decides has no spread to plan from
+    test, says, size = contrast.test, contrast.decided, contrast.margin or contrast.smallest_effect
+    assert test is not None and says is not None and size is not None
+    detects = excludes = None
     if row.open == "not worse":
-        detects = excludes = test.pairs_needed(contrast.margin, power=power, alpha=2 * alpha)
+        detects = excludes = test.pairs_needed(size, power=power, alpha=2 * alpha)
     else:
-        detects = test.pairs_needed(contrast.margin, power=power, alpha=alpha)
+        detects = excludes = test.pairs_needed(size, power=power, alpha=alpha)
+    if contrast.margin and row.open != "not worse":
         # Two one-sided tests of a true difference of 0 both reject with the power asked for where
         # each does with probability (1 + power) / 2.
-        excludes = test.pairs_needed(contrast.margin, power=(1 + power) / 2, alpha=2 * alpha)
+        excludes = test.pairs_needed(size, power=(1 + power) / 2, alpha=2 * alpha)
     if detects is None or excludes is None:
-        return None
+        if contrast.items:
+            why = f"what {contrast.items_about} leave open is more than that, whatever the seeds"
+            return Needed(None, why, f"more {contrast.items_about.rpartition(' ')[2]}")
+        why = "what the choice of tuned values leaves open is more than that, whatever the seeds"
+        return Needed(None, why, "more tuning seeds")
     stability = analysis.stability(contrast.arm)
     trained = stability.any_event.n if stability else says.n
-    return max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
+    return Needed(max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1))
+
+
+def _no_plan(contrast: Contrast) -> Needed | None:
+    """Return why the pairs here say nothing of how many would resolve it; None where they do."""
+    says = contrast.decided
+    if contrast.test is None or says is None:
+        return Needed(None, contrast.why_not)
+    if says.descriptive_only:
+        return Needed(None, f"the spread of {says.n} pairs is a guess", "more seeds")
+    if any(contrast.censored):
+        why = "more seeds of the same budget show no more of what lies beyond it"
+        return Needed(None, why, "a larger budget")
+    if not (contrast.margin or contrast.smallest_effect):
+        return Needed(None, "no margin was stated", "a margin")
+    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
+        return Needed(None, "the test that decides has no spread to plan from", "more seeds")
+    return Needed(None, "nothing varies from seed to seed") if says.constant else None
+
+
+def _events_needed(analysis: Analysis, arm: str, *, harm: bool) -> Needed:
+    pairs = _pairs_to_show_events(analysis, arm, harm=harm)
+    shown = "harm" if harm else "a cure"
+    return Needed(
+        pairs, "" if pairs else f"the trials that diverged or spiked do not point to {shown}"
+    )
 
 
 def _pairs_to_show_events(analysis: Analysis, arm: str, *, harm: bool) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,12 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.hypotheses import judge, said_by
-from paribus.decision.reach import pairs_needed
+from paribus.decision.interactions import depends
+from paribus.decision.reach import Needed, needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
 from paribus.decision.word import WORDS, Word, word_of
+from paribus.results import Control
 from paribus.results.records import RunsRecord
 from paribus.shown import Shown
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, Decided
@@ -31,6 +33,8 @@ TESTS = {
     "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
+UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
+UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
@@ -78,8 +82,8 @@ class Verdict:
             a ratio, in logarithms), and its interval of level 1 - alpha by the test that decides.
         p, adjusted_p: of that test, and by Holm's method over the family; None where untested.
         n: seed pairs that the effect is over.
-        target: what the claim is about besides new seeds: `this text`, or `new text of this kind
-            (40 documents)`; empty for nothing else.
+        target: what the claim is about besides new seeds: `this text`, or `text like these 40
+            documents`; empty for nothing else.
         text_error: of a claim of this text: the standard error that the choice of text would add,
             over documents or contiguous blocks; None where it is not known, or in the interval.
         margin: the registered one, within which a change is too small to matter.
@@ -89,8 +93,11 @@ class Verdict:
         supports, contradicts: hypotheses of the study, by name.
         evidence: what it fired on.
         answer: the verdict in plain words, with the change, its interval and its p.
-        pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
-            power; None where the verdict is not inconclusive or no number would do.
+        pairs_needed: seed pairs, or runs of each arm, that would resolve an UNRESOLVED arm, or what
+            the rule leaves undecided, at the registered power; None where no number is known.
+        pairs_why_not: why none is known; empty where one is, or nothing is left to resolve.
+        needs: what would resolve it, in a few words: `~36 seeds`, `more questions`; empty where
+            nobody knows, or nothing is left to resolve.
         cautions: what the answer depends on, the most important first.
         tie_breaks: calibration and throughput, which break ties where quality does not decide.
         p_over_studies: `adjusted_p` times the studies that make primary tests on this test text, as
@@ -123,6 +130,8 @@ class Verdict:
     evidence: Evidence
     answer: str
     pairs_needed: int | None
+    pairs_why_not: str
+    needs: str
     cautions: tuple[Caution, ...] = ()
     tie_breaks: tuple[str, ...] = ()
     p_over_studies: float | None = None
@@ -148,11 +157,21 @@ class Verdict:
 
 
 class Verdicts(Shown, list[Verdict]):
-    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
+    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on.
+
+    Attributes:
+        interactions: whether effects depend on something else, where the study asks.
+    """
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
+        self.interactions = depends(analysis, self)
+
+    @property
+    def beside(self) -> list[Beside]:
+        """How the arms changed on the secondary endpoints, which decide nothing."""
+        return beside(self.analysis)
 
     def __repr__(self) -> str:
         """Return the word on each arm, endpoint by endpoint."""
@@ -164,20 +183,70 @@ class Verdicts(Shown, list[Verdict]):
         return f"<Verdicts {'; '.join(said)}>"
 
 
-def decide(analysis: Analysis) -> Verdicts:
-    """Decide every contrast of the study on every primary endpoint, by its rule."""
-    rule = rule_of(analysis)
+def decide(analysis: Analysis, *, titles: bool = False) -> Verdicts:
+    """Decide every contrast of the study on every primary endpoint, by its rule. Its sentences call
+    arms by their names; with `titles` by these, as the page does."""
+    rule, told = rule_of(analysis), analysis if titles else analysis.by_name
     found = [
-        _verdict(analysis, rule, analysis.contrast(arm, endpoint.metric))
+        _verdict(told, rule, told.contrast(arm, endpoint.metric))
         for endpoint in analysis.study.judged
         for arm, _ in analysis.study.contrasts
     ]
     return Verdicts(analysis, found)
 
 
-def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what verdict.json holds; of hypotheses where the study has some."""
-    told = []
+def titled(analysis: Analysis, verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts with sentences that call arms by their titles, as the page does."""
+    called = analysis.study.called
+    return decide(analysis, titles=True) if any(arm != called[arm] for arm in called) else verdicts
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How an arm changed on an endpoint that decides nothing.
+
+    Attributes:
+        arm, reference, metric, label, effect, low, high, n: as a `Verdict` has them.
+        adjusted_p: by Holm's method over the secondary endpoints; None where untested.
+        why_not: why nothing was inferred; empty where it was.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    label: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    adjusted_p: float | None
+    n: int
+    why_not: str
+
+
+def beside(analysis: Analysis) -> list[Beside]:
+    """Return every contrast on the secondary endpoints, endpoint by endpoint."""
+    found = []
+    for endpoint in analysis.study.endpoints:
+        for arm, reference in analysis.study.contrasts if not endpoint.primary else ():
+            contrast = analysis.contrast(arm, endpoint.metric)
+            says = contrast.decided
+            numbers_ = (
+                (says.mean, _finite(says.interval.low), _finite(says.interval.high))
+                if says
+                else (None, None, None)
+            )
+            label, p = contrast.declared.label, contrast.tested_p
+            about = (arm, reference, endpoint.metric, label, *numbers_, p)
+            found.append(Beside(*about, says.n if says else 0, contrast.why_not))
+    return found
+
+
+def verdict_record(
+    analysis: Analysis, verdicts: Sequence[Verdict], published: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what verdict.json holds; of hypotheses, interactions and a published rule, where the
+    study has some."""
+    study, told = analysis.study, []
     for verdict in verdicts:
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
@@ -185,7 +254,22 @@ def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         more = {"evidence": evidence, "sentence": verdict.sentence}
         told.append(asdict(verdict) | ends | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
-    return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+    interactions = [
+        {
+            key: _finite(of) if key in ("effect", "low", "high") else of
+            for key, of in vars(one).items()
+            if key != "found"
+        }
+        for one in depends(analysis, verdicts)
+    ]
+    more = {
+        "hypotheses": judged,
+        "interactions": interactions,
+        "published": dict(published or {}),
+        "excluded": analysis.excluded,
+    }
+    secondary = [asdict(one) for one in beside(analysis)]
+    return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
 def _finite(value: float | None) -> float | None:
@@ -202,10 +286,10 @@ def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
 def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
     evidence = gather(analysis, contrast)
     row, word = rule.decide(evidence), word_of(evidence)
-    needed = pairs_needed(analysis, contrast, row) if row.outcome == "INCONCLUSIVE" else None
+    more = needed(analysis, contrast, row, word)
     said = said_by(analysis.study, row, contrast.arm, contrast.metric)
     says = contrast.decided
-    action = OUTCOMES[row.outcome].action.format(arm=contrast.arm, base=contrast.reference)
+    action = OUTCOMES[row.outcome].action.format(**_names(analysis, contrast))
     return Verdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -231,11 +315,22 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         supports=tuple(name for name, says in said.items() if says),
         contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
-        answer=_answer(analysis, word, row, contrast, evidence, needed),
-        pairs_needed=needed,
+        answer=_answer(analysis, word, row, contrast, evidence, more),
+        pairs_needed=more.pairs,
+        pairs_why_not=more.why_not,
+        needs=f"~{more.pairs:,} {_runs(analysis.study)}" if more.pairs else more.instead,
         cautions=tuple(_cautions(analysis, contrast, evidence)),
         tie_breaks=_tie_breaks(analysis, contrast.arm),
     )
+
+
+def _names(analysis: Analysis, contrast: Contrast) -> dict[str, str]:
+    called = analysis.study.called
+    return {"arm": called[contrast.arm], "base": called[contrast.reference]}
+
+
+def _runs(study: Study) -> str:
+    return "seeds" if study.is_paired else "runs an arm"
 
 
 def _cost(analysis: Analysis, arm: str) -> str:
@@ -257,9 +352,9 @@ def _answer(
     row: Row,
     contrast: Contrast,
     evidence: Evidence,
-    needed: int | None,
+    more: Needed,
 ) -> str:
-    names = {"arm": contrast.arm, "base": contrast.reference}
+    names = _names(analysis, contrast)
     opening = WORDS[word].opening.format(**names)
     if word == "INVALID":
         return f"{opening}: {evidence.invalid}."
@@ -273,9 +368,11 @@ def _answer(
     ]
     action = OUTCOMES[row.outcome].action.format(**names)
     parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast, evidence)}")
-    if needed is not None:
+    if more.pairs is not None:
         runs = "seed pairs" if analysis.study.is_paired else "runs of each arm"
-        parts.append(_way_out(row, contrast, f"{needed} {runs}"))
+        parts.append(_way_out(row, contrast, f"{more.pairs:,} {runs}"))
+    if more.why_not:
+        parts.append(f"How many seeds would tell is not known: {more.why_not}")
     return " ".join(f"{part}." for part in parts)
 
 
@@ -316,6 +413,8 @@ def _way_out(row: Row, contrast: Contrast, needed: str) -> str:
         return f"At these rates of events, about {needed} would show harm"
     if row.open == "not worse":
         return f"About {needed} would exclude a loss of the margin's size"
+    if not contrast.margin:
+        return f"About {needed} would detect the smallest effect worth detecting"
     return f"About {needed} would detect or exclude a change of the margin's size"
 
 
@@ -420,12 +519,18 @@ def _gain(lost: Cost) -> str:
 def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[Caution]:
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {"all_diverged": _all_diverged(analysis, contrast)}
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
+    found["excluded"] = _excluded(analysis)
+    found["uncommitted"] = [
+        f"Of uncommitted changes the digest alone is recorded: {control.detail}."
+        for control in uncommitted(analysis)
+        if control.arm == contrast.arm
+    ]
     if late:
         found["late_seeds"] = [
             f"Seeds added after results had been seen ({late}): no error rate is guaranteed."
@@ -443,13 +548,15 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         and not (analysis.runs and control.detail.startswith("not recorded"))  # as all of them
     ]
     if is_judged:
+        found["unequal_size"] = _unequal_size(analysis, contrast)
         found["reused"] = _reused(analysis, contrast)
-        found["never_reached"] = _never_reached(contrast)
-        found["one_seed"] = _one_seed(contrast)
+        found["never_reached"] = _never_reached(analysis, contrast)
+        found["one_seed"] = _one_seed(analysis, contrast)
         found["resolution"] = _at_the_resolution(contrast.decided)
         found["tests_disagree"] = disagreements(contrast)
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
-        found["not_tuned"] = [f"{at[0].upper()}{at[1:]}."] if "not tuned" in at else []
+        only = "Holds only" if contrast.decided else "Trained"
+        found["not_tuned"] = [f"{only} {at}."] if "not tuned" in at else []
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
         found["tuning"] += _of_seeds_tuning(analysis, contrast)
         found["choice"] = _of_choice(analysis.study, contrast)
@@ -463,6 +570,35 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     return [Caution(code, text) for code, texts in found.items() for text in texts]
 
 
+def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say that no trial of an arm, or of what it is compared with, can be compared."""
+    pair = (contrast.reference, contrast.arm)
+    return [
+        f"Every trial of {analysis.study.called[arm]} diverged."
+        for arm in pair
+        if analysis.all_diverged(arm)
+    ]
+
+
+def size_in_words(analysis: Analysis, arm: str) -> str:
+    """Return `66% more parameters, 57% more training FLOPs`: how much larger an arm is than its
+    reference; empty where it is as large but for a few per cent."""
+    cost = cost_of(analysis, arm)
+    shares = {"parameters": cost.more_parameters, "training FLOPs": cost.more_flops}
+    return ", ".join(
+        f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {what}"
+        for what, share in shares.items()
+        if share is not None and abs(share) >= UNEQUAL
+    )
+
+
+def _unequal_size(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say that the arm and its reference are not compared at equal cost."""
+    size = size_in_words(analysis, contrast.arm)
+    arm, base = _names(analysis, contrast).values()
+    return [f"Not at equal cost: {arm} has {size} than {base}."] if size else []
+
+
 def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[str]:
     """Say first that so few runs are described, and how they differ where no interval can be."""
     if evidence.n >= DESCRIPTIVE_BELOW:
@@ -471,7 +607,8 @@ def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> li
         list(analysis.summary(arm, contrast.metric).values.values())
         for arm in (contrast.arm, contrast.reference)
     )
-    told = f"{contrast.arm} has {numbers.plural(len(ours), 'run')} and {contrast.reference} "
+    arm, base = _names(analysis, contrast).values()
+    told = f"{arm} has {numbers.plural(len(ours), 'run')} and {base} "
     told += f"{len(theirs)}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
     if contrast.decided is None and ours and theirs:
         change, digits = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs), 4
@@ -489,15 +626,15 @@ def _assumed(study: Study) -> list[str]:
     """Say what pairs of runs that other programs made rest on."""
     if not study.is_paired:
         return []
-    return ["That runs of one seed share data and initial values is assumed, and not recorded."]
+    seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
+    return [f"That runs of one {seed} share data and initial values is assumed, and not recorded."]
 
 
 def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = list(runs.notes)
-    if runs.excluded:
-        counts = ", ".join(f"{n} of {arm}" for arm, n in runs.excluded.items())
-        found.append(f"Crashed runs were left out: {counts}.")
+    if runs.copies:
+        found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
     for what, files in (
         ("could not be read", runs.refused),
         ("are of no known form", runs.skipped),
@@ -507,6 +644,23 @@ def _of_runs(runs: RunsRecord) -> list[str]:
             of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
             found.append(f"{of} {what}, such as {path}: {why}.")
     return found
+
+
+def uncommitted(analysis: Analysis) -> list[Control]:
+    """Return the controls that tell of changes that were in no commit when a program ran."""
+    return [one for one in analysis.controls if one.name == "source" and UNCOMMITTED in one.detail]
+
+
+def _excluded(analysis: Analysis) -> list[str]:
+    """Say how many runs the study leaves out as failed, of each arm."""
+    told = excluded_in_words(analysis)
+    return [f"{told[0].upper()}{told[1:]}."] if told else []
+
+
+def excluded_in_words(analysis: Analysis) -> str:
+    """Return `failed runs left out: 2 of new`; empty for none."""
+    counts = ", ".join(f"{n} of {arm}" for arm, n in analysis.excluded.items())
+    return f"failed runs left out: {counts}" if counts else ""
 
 
 def _is_of_text(contrast: Contrast) -> bool:
@@ -537,7 +691,7 @@ def _reused(analysis: Analysis, contrast: Contrast) -> list[str]:
     return [f"{told} {tests} on it in all; p_over_studies in verdict.json bounds them."]
 
 
-def _one_seed(contrast: Contrast) -> list[str]:
+def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
     """Name the seed that carries most of the spread of the differences: Grubbs' test at 1%."""
     pairs = contrast.paired.pairs if contrast.paired else ()
     n = len(pairs)
@@ -547,13 +701,14 @@ def _one_seed(contrast: Contrast) -> list[str]:
     if place is None:
         return []
     told = []
-    for arm, values in (
-        (contrast.arm, [pair.treatment for pair in pairs]),
-        (contrast.reference, [pair.baseline for pair in pairs]),
+    arm, base = _names(analysis, contrast).values()
+    for name, values in (
+        (arm, [pair.treatment for pair in pairs]),
+        (base, [pair.baseline for pair in pairs]),
     ):
         others = sorted(values[:place] + values[place + 1 :])
         beyond = max(others[0] - values[place], values[place] - others[-1])
-        told.append((beyond, arm, values[place], others[0], others[-1]))
+        told.append((beyond, name, values[place], others[0], others[-1]))
     _, arm, here, low, high = max(told)
     shown = [contrast.declared.value_text(value) for value in (here, low, high)]
     return [
@@ -594,26 +749,25 @@ def _of_choice(study: Study, contrast: Contrast) -> list[str]:
 
 def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
     """State what depends on the tuning: the change at shared values first."""
-    pair = (contrast.arm, contrast.reference)
+    pair, called = (contrast.arm, contrast.reference), analysis.study.called
     found = []
-    if between := tuned.between(contrast.arm):
+    if between := tuned.between(contrast.arm, called):
         found.append(f"{between[0].upper()}{between[1:]}.")
-    why = tuned.why_values_differ(*pair, analysis.study.inference.alpha)
+    why = tuned.why_values_differ(*pair, analysis.study.inference.alpha, called)
     if why and not contrast.choice_error:
         found.append(f"{why}.")
-    left_open = tuned.left_open((contrast.reference, contrast.arm))
-    return found + [f"Of the tuning, {line}." for line in left_open]
+    left_open = tuned.left_open((contrast.reference, contrast.arm), called)
+    return found + [f"Tuning {line}." for line in left_open]
 
 
 def _of_seeds_tuning(analysis: Analysis, contrast: Contrast) -> list[str]:
     """State at how many seeds the tuning leaves a better value open, where each was tuned anew."""
-    told = []
+    told, called = [], analysis.study.called
     for arm in (contrast.reference, contrast.arm):
         mine = [one for one in analysis.tuned_by_seed.values() if arm in one.chosen]
         if n := sum(bool(one.caveats.get(arm)) for one in mine):
-            told.append(
-                f"At {n} of {len(mine)} seeds the tuning of {arm} leaves a better value open."
-            )
+            of = f"{n} of {len(mine)} seeds"
+            told.append(f"At {of} the tuning of {called[arm]} leaves a better value open.")
     return told
 
 
@@ -630,14 +784,15 @@ def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
     ]
 
 
-def _never_reached(contrast: Contrast) -> list[str]:
+def _never_reached(analysis: Analysis, contrast: Contrast) -> list[str]:
     """Say that trials did not come to the target, and so what cannot be shown."""
     if not any(contrast.censored):
         return []
     ours, theirs = contrast.censored
+    arm, base = _names(analysis, contrast).values()
     return [
-        f"Within the smaller budget of each pair, {contrast.arm} did not reach the target in "
-        f"{ours} of {len(contrast.seeds)} seeds, and {contrast.reference} in {theirs}: what these "
+        f"Within the smaller budget of each pair, {arm} did not reach the target in "
+        f"{ours} of {len(contrast.seeds)} seeds, and {base} in {theirs}: what these "
         "trials needed is at least that budget, so that no equality can be shown."
     ]
 
@@ -660,6 +815,9 @@ def _other_text(analysis: Analysis, contrast: Contrast) -> list[str]:
     says, alpha = contrast.decided, analysis.study.inference.alpha
     if says is None or contrast.other_text is None or not contrast.tested:
         return []
+    if contrast.other_text.error is None:
+        about = contrast.other_text.about
+        return [f"Measured on {about} of one text: too few to say what other text would show."]
     is_same = contrast.equivalent(alpha)
     wider = contrast.on_other_text(says.equivalence_interval if is_same else says.interval)
     if wider is None or not (is_same or contrast.significant(alpha)):

@@ -36,6 +36,10 @@ WORDS: dict[Word, Says] = {
     "INVALID": Says("{arm} against {base} cannot be judged", "bad", 3),
 }
 
+# Of what is printed: the words of verdicts, and of interactions that differ, which is neither good
+# nor bad.
+STYLE_OF: dict[str, str] = {word: says.style for word, says in WORDS.items()} | {"DIFFERS": "plain"}
+
 
 @dataclass(frozen=True)
 class Line:

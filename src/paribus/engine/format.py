@@ -235,16 +235,16 @@ class StackedFormat(TrainerFormat):
             )
 
     def at_rates(self, study: Study, arm: str, reference: str) -> str:
-        """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
+        """Return `at learning rate 3e-4, which was not tuned`: what a verdict must add."""
         how = "not tuned"
         if study.tuning is not None:
             keys = ", ".join(key.rpartition(".")[2] for key in study.tuning.keys)
             how = f"not tuned, unlike {keys}"
         rates = [study.setting(a).training.optimizer.learning_rate for a in (reference, arm)]
         if rates[0] == rates[1]:
-            return f"at this learning rate ({numbers.compact(rates[0])}, {how})"
+            return f"at learning rate {numbers.compact(rates[0])}, which was {how}"
         theirs, ours = map(numbers.compact, rates)
-        return f"at these learning rates ({ours} against {theirs}, {how})"
+        return f"at learning rates {ours} against {theirs}, which were {how}"
 
     def registered_tasks(self, study: Study, folder: Path) -> dict[str, Any]:
         """Return what is registered of the tasks that are written in `folder`."""

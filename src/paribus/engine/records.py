@@ -98,6 +98,7 @@ class StackedTrialForm(Record):
     blocks: BlocksForm
     tokens: int
     iterations: int
+    parameters: Count = 0
     causality: NotProvenForm | CausalityForm = NotProvenForm(not_proven="")
     stack: list[list[Any]] = Field(default_factory=list)
     flops: NoneForm | FlopsForm = NoneForm()
@@ -172,6 +173,15 @@ class StackedRecords(RecordFormat):
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
         """Return the metric without which a trial has diverged."""
         return "validation_loss"
+
+    def parameters(self, trial: Mapping[str, Any]) -> float | None:
+        """Return how many parameters a trial trained."""
+        return trial.get("parameters")
+
+    def flops(self, trial: Mapping[str, Any]) -> float | None:
+        """Return the FLOPs of a trial's training; None where its parts were not counted."""
+        per_token = trial.get("flops", {}).get("per_token")
+        return None if per_token is None else per_token * trial["tokens"]
 
     def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
         """Return what a uniform guess over the tokens of a trial scores."""

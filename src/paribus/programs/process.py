@@ -198,9 +198,19 @@ def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             is_ended = process.poll() is not None
+            if is_ended:
+                _reap(process.pid)
             if is_ended and not _group_exists(process.pid):
                 return
             time.sleep(POLL_SECONDS)
+
+
+def _reap(group: int) -> None:
+    """Wait for what has ended of a group, where orphans become our children: until somebody does,
+    they count as members of it."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
 
 
 def _group_exists(group: int) -> bool:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, overload
+
+import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.untrusted_io import (
@@ -32,6 +34,36 @@ PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 Value = str | float  # of a fact
+
+
+class Curve(Sequence[tuple[float, float]]):
+    """Points of step and value like a list of them, in 16 bytes each."""
+
+    def __init__(self, steps: np.ndarray, values: np.ndarray) -> None:
+        self.steps, self.values = steps, values
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[float, float]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[float, float]]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return list(zip(self.steps[at].tolist(), self.values[at].tolist(), strict=True))
+        return float(self.steps[at]), float(self.values[at])
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Curve | list) and self[:] == other[:]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.stack([self.steps, self.values], axis=1).astype(dtype or np.float64)
 
 
 @dataclass
@@ -89,6 +121,12 @@ class Columns:
     metric: str = ""
     value: str = ""
 
+    @property
+    def meant(self) -> set[str]:
+        """All columns that mean something."""
+        of_run = (self.arm, self.seed, *self.run, self.step, self.item, self.metric, self.value)
+        return {*of_run, *self.scores} - {""}
+
 
 class Source:
     """A file that is read: its name, its first bytes, and its content in pieces.
@@ -99,6 +137,7 @@ class Source:
     def __init__(self, path: str, columns: Columns | None = None) -> None:
         self.path = path
         self.columns = columns or Columns()
+        self.notes: list[str] = []  # what a reader says of the file besides its runs
 
     @property
     def name(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import glob
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from paribus.untrusted_io import files_below
 PACKAGE = "paribus.readers"
 WORD = "--reader"
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -34,6 +36,9 @@ class Reading:
         skipped: files of a folder that are of no form that is known, and what is said of them.
         copies: runs that were there already, and the source of the first: a log and the standard
             output beside it.
+        files: how many were looked at.
+        paths: those of a form that is known.
+        notes: what readers say of files besides, a sentence each.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -41,6 +46,8 @@ class Reading:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
+    paths: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> str:
@@ -86,11 +93,13 @@ def read(
             if chosen is None:
                 reading.skipped.append((path, "of no form that is known"))
                 continue
+            reading.paths.append(path)
             runs = list(_runs(chosen, source))
             if not runs:
                 told = f"reader '{chosen.name}' finds no run in it"
                 raise ParibusError(f"{path}: {told}") if is_named else SkippedError(told)
             reading.runs += runs
+            reading.notes += source.notes
         except SkippedError as error:
             reading.skipped.append((path, str(error)))
         except ParibusError as error:
@@ -100,13 +109,16 @@ def read(
     return reading
 
 
-def counted_once(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
+def counted_once(
+    runs: Iterable[Run], arm: Callable[[Run], str] = lambda run: ""
+) -> tuple[list[Run], list[tuple[str, str]]]:
     """Return the runs without those that were there already, and these with the other of each.
 
-    A copy has equal values at all its steps, and says nothing else of the arm, the seed or the
-    source: standard output beside the log, an earlier checkpoint of the same run. The longer one
-    stays, and takes what only the other knows. Where times of training differ a program ran twice
-    with equal results: that is for a judge to see.
+    A copy has equal values at all its steps, or is in a file of equal bytes, and says nothing else
+    of the arm, the seed or the source: standard output beside the log, an earlier checkpoint of the
+    same run. `arm` says where an arm is named otherwise than by a fact. The longer one stays, and
+    takes what only the other knows. Where times of training differ a program ran twice with equal
+    results: that is for a judge to see.
     """
     kept: list[Run] = []
     copies: list[tuple[str, str]] = []
@@ -116,9 +128,11 @@ def counted_once(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[str, str]]]
             (name, *map(_spelt, curve[:LEAST_OF_A_CURVE]))
             for name, curve in run.curves.items()
             if len(curve) >= LEAST_OF_A_CURVE
-        ]
+        ] or _whole(run)
         places = {place: None for start in starts for place in by_start.get(start, ())}
-        same = next((place for place in places if _is_copy(kept[place], run)), None)
+        same = next(
+            (p for p in places if arm(kept[p]) == arm(run) and _is_copy(kept[p], run)), None
+        )
         if same is None:
             same = len(kept)
             kept.append(run)
@@ -138,6 +152,10 @@ def _points(run: Run) -> int:
 
 def _is_copy(one: Run, other: Run) -> bool:
     """Return whether each curve of one is the beginning of the other's, or that of its."""
+    if not any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values()):
+        files = _file_of(one), _file_of(other)
+        if files[0] == files[1] or not filecmp.cmp(*files, shallow=False):
+            return False
     shared = one.curves.keys() & other.curves.keys()
     pairs = [(one.curves[name], other.curves[name]) for name in shared]
     lengths = [(len(first), len(second)) for first, second in pairs]
@@ -154,6 +172,19 @@ def _is_copy(one: Run, other: Run) -> bool:
         list(map(_spelt, first[: len(second)])) == list(map(_spelt, second[: len(first)]))
         for first, second in pairs
     )
+
+
+def _whole(run: Run) -> list[tuple[object, ...]]:
+    """Return what a run without a curve has in common with that of a file of equal bytes."""
+    path, _, number = run.source.partition("#")
+    if not os.path.isfile(path):
+        return []
+    scores = tuple(_spelt((0.0, value)) for value in run.scores.values())
+    return [(os.path.getsize(path), number, *run.scores, *scores)]
+
+
+def _file_of(run: Run) -> str:
+    return run.source.partition("#")[0]
 
 
 def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
@@ -191,6 +222,8 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     if len(found) > 1:
         names = " or ".join(f"'{one.name}'" for one in found)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
+    if not found and is_named and source.name.lower().endswith(COMPRESSED):
+        raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not found and is_named:
         names = ", ".join(one.name for one in known)
         raise ParibusError(
@@ -200,8 +233,14 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     return found[0] if found else None
 
 
-def _files(paths: Paths) -> Iterator[tuple[str, bool]]:
-    """Yield every file once, and whether it was named itself. Raises ParibusError."""
+def files_at(paths: Paths) -> list[str]:
+    """Return the files that `read` would look at now; none of what is not there yet."""
+    return [path for path, _ in _files(paths, needed=False)]
+
+
+def _files(paths: Paths, *, needed: bool = True) -> Iterator[tuple[str, bool]]:
+    """Yield every file once, and whether it was named itself. Raises ParibusError where a path that
+    is `needed` leads to nothing."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     seen: set[str] = set()
     for one in (os.fspath(path) for path in given):
@@ -209,11 +248,13 @@ def _files(paths: Paths) -> Iterator[tuple[str, bool]]:
             below = [(os.fspath(file), False) for file in files_below(Path(one))]
         elif not os.path.lexists(one) and glob.has_magic(one):
             matches = sorted(glob.glob(one, recursive=True))
-            if not matches:
+            if not matches and needed:
                 raise ParibusError(f"nothing matches {one}; correct the pattern")
             below = [(match, True) for match in matches if not os.path.isdir(match)]
         elif os.path.lexists(one):
             below = [(one, True)]
+        elif not needed:
+            continue
         else:
             raise ParibusError(f"{one} does not exist; correct the path")
         for file, is_named in below:

@@ -8,9 +8,11 @@ row is a run; with steps or items and nothing else, the whole table is one.
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from paribus.errors import ParibusError, nearest
-from paribus.readers.port import Columns, Run, Source, Value, mean, reader
-from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, parse_json, regular_path
+from paribus.readers.port import Columns, Curve, Run, Source, Value, mean, reader
+from paribus.study.bounds import MOST_SEEDS
+from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, open_regular, parse_json, regular_path
 
 pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
@@ -44,6 +47,8 @@ def table(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order in which they begin."""
     runs = runs_of(_batches(source), source.columns, source.path)
     if runs and not source.tail.endswith((b"\n", PARQUET)):
+        if not source.notes:
+            source.notes.append(f"The last line of {source.path} has no end, and was taken.")
         runs[-1].facts["cut"] = "the last line has no end"
     yield from runs
 
@@ -84,18 +89,20 @@ class _Numbers(NamedTuple):
     missing: np.ndarray
 
 
-class _Facts(NamedTuple):
+class _Coded(NamedTuple):
     """A column of anything: its different values, and which of them each row has."""
 
-    name: str
-    values: list[Value | None]
-    codes: list[int]
+    values: list[Any]
+    codes: np.ndarray
 
     @classmethod
-    def of(cls, name: str, column: pa.Array) -> _Facts:
+    def of(cls, column: pa.Array, spelt: Callable[[Any], Any]) -> _Coded:
+        """Return the column with its values as `spelt` has them."""
         encoded = column.dictionary_encode("encode")
-        values = [_fact(value) for value in encoded.dictionary.to_pylist()]
-        return cls(name, values, encoded.indices.to_pylist())
+        values = [spelt(value) for value in encoded.dictionary.to_pylist()]
+        places = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        return cls(list(places), np.array([places[value] for value in values], np.int64)[codes])
 
 
 class _Gathered:
@@ -109,6 +116,7 @@ class _Gathered:
         self.by_row = self.by_row and not columns.run
         self.found: dict[tuple[Any, ...], Run] = {}
         self.changing: dict[tuple[Any, ...], set[str]] = {}
+        self.points: dict[tuple[Any, ...], dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -122,42 +130,68 @@ class _Gathered:
                 raise ParibusError(
                     f"{self.where}: " + (f"two columns are '{name}'" if name in names else told)
                 )
-        keys = [self._texts(batch, name) for name in self.of_run]
-        if self.by_row:
-            keys.append([str(self.rows + row) for row in range(batch.num_rows)])
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for row, key in enumerate(zip(*keys, strict=True) if keys else [()] * batch.num_rows):
-            groups.setdefault(key, []).append(row)
-        others = [name for name in names if name not in meant and names.count(name) == 1]
-        facts = [_Facts.of(name, batch.column(name)) for name in others]
-        scores = {name: self._numbers(batch, name) for name in columns.scores}
-        told = self._texts(batch, columns.metric) if columns.metric else []
-        values = self._numbers(batch, columns.value) if columns.metric else None
+        # Facts of that name are what the columns that were named say.
+        taken = {fact for fact in ("arm", "seed") if getattr(columns, fact)}
+        facts: dict[str, _Coded | None] = {
+            name: None
+            for name in names
+            if name not in meant and name not in taken and names.count(name) == 1
+        }
+        values = {name: self._numbers(batch, name) for name in columns.scores}
+        told = _Coded.of(batch.column(columns.metric), _name) if columns.metric else None
+        of_long = self._numbers(batch, columns.value) if columns.metric else None
         places = self._numbers(batch, columns.step) if columns.step else None
         items = self._texts(batch, columns.item) if columns.item else None
-        for key, rows in groups.items():
+        groups = list(self._groups(batch))
+        for key, rows in groups:
             run = self.found.get(key)
             if run is None:
+                if len(self.found) == MOST_SEEDS:
+                    raise ParibusError(
+                        f"{self.where} has more than {MOST_SEEDS:,} runs; name the column of "
+                        "steps, items or seeds, if a run has several rows"
+                    )
                 run = self.found[key] = Run("", facts=self._identity(key))
                 self.changing[key] = set()
-            self._add_facts(run, self.changing[key], facts, rows, only=len(groups) == 1)
+            self._add_facts(run, self.changing[key], batch, facts, rows, only=len(groups) == 1)
             for name in columns.scores:
-                self._add(run, name, rows, scores[name], places, items)
-            if values is not None:
-                by_name: dict[str, list[int]] = {}
-                for row in rows:
-                    by_name.setdefault(told[row], []).append(row)
-                for name, some in by_name.items():
-                    self._add(run, name, some, values, places, items)
+                self._add(key, name, rows, values[name], places, items)
+            if told is not None and of_long is not None:
+                for code in dict.fromkeys(told.codes[rows].tolist()):
+                    some = rows[told.codes[rows] == code]
+                    self._add(key, told.values[code], some, of_long, places, items)
         self.rows += batch.num_rows
+
+    def _groups(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:
+        """Yield what tells a run apart, and its rows, in the order in which runs begin."""
+        coded = [_Coded.of(batch.column(name), _name) for name in self.of_run]
+        each = np.arange(batch.num_rows)
+        if self.by_row:
+            for row in each:
+                key = tuple(one.values[one.codes[row]] for one in coded)
+                yield (*key, str(self.rows + row)), each[row : row + 1]
+            return
+        code = np.zeros(batch.num_rows, np.int64)
+        for one in coded:
+            _, code = np.unique(code * len(one.values) + one.codes, return_inverse=True)
+        order = np.argsort(code, kind="stable")
+        ends = np.flatnonzero(np.diff(code[order])) + 1
+        for rows in sorted(np.split(order, ends), key=lambda rows: rows[:1].tolist()):
+            if len(rows):
+                yield tuple(one.values[one.codes[rows[0]]] for one in coded), rows
 
     def runs(self) -> list[Run]:
         """Return the runs, each with the last value of its curves or the mean of its items."""
-        for run in self.found.values():
-            for name, curve in run.curves.items():
-                curve.sort(key=lambda point: point[0])  # stable: of one step, the last row
-                run.scores[name] = curve[-1][1]
-                run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
+        for key, run in self.found.items():
+            for name, pieces in self.points.pop(key, {}).items():
+                steps, values = map(np.concatenate, zip(*pieces, strict=True))
+                order = np.argsort(steps, kind="stable")  # of one step, the last row
+                curve: Any = Curve(steps[order], values[order])
+                run.curves[name] = curve
+                if len(curve):
+                    run.scores[name] = curve[-1][1]
+                    run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
+            run.curves = {name: curve for name, curve in run.curves.items() if curve}
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
         return list(self.found.values())
@@ -173,16 +207,30 @@ class _Gathered:
         return facts
 
     def _add_facts(
-        self, run: Run, changing: set[str], facts: list[_Facts], rows: list[int], *, only: bool
+        self,
+        run: Run,
+        changing: set[str],
+        batch: pa.RecordBatch,
+        facts: dict[str, _Coded | None],
+        rows: np.ndarray,
+        *,
+        only: bool,
     ) -> None:
         """Add what other columns say, of those that say the same in every row of the run.
 
-        `only` says that all rows of the batch are of this run.
+        `facts` are read when they are asked for; `only` says that all rows are of this run.
         """
-        for name, values, codes in facts:
+        for name in facts:
             if name in changing:
                 continue
-            said = set(values if only else (values[codes[row]] for row in rows))
+            ends = {_fact(batch.column(name)[int(rows[at])].as_py()) for at in (0, -1)}
+            if len(ends) > 1:  # as most that change do: the rest need not be looked at
+                changing.add(name)
+                run.facts.pop(name, None)
+                continue
+            column = facts[name] = facts[name] or _Coded.of(batch.column(name), _fact)
+            codes = () if only else np.unique(column.codes[rows])
+            said = set(column.values if only else (column.values[code] for code in codes))
             if name in run.facts:
                 said.add(run.facts[name])
             if len(said) > 1:
@@ -193,35 +241,36 @@ class _Gathered:
 
     def _add(
         self,
-        run: Run,
+        key: tuple[Any, ...],
         name: str,
-        rows: list[int],
+        rows: np.ndarray,
         values: _Numbers,
         places: _Numbers | None,
         items: list[str] | None,
     ) -> None:
-        given = [row for row in rows if not values.missing[row]]
+        run, given = self.found[key], rows[~values.missing[rows]]
         if places is not None:
-            if not np.isfinite(places.values[given]).all():
+            steps = places.values[given]
+            if not np.isfinite(steps).all():
                 raise ParibusError(f"{self.where}: a row has no step in '{self.columns.step}'")
-            points = zip(places.values[given].tolist(), values.values[given].tolist(), strict=True)
-            run.curves.setdefault(name, []).extend(points)
+            pieces = self.points.setdefault(key, {}).setdefault(name, [])
+            pieces.append((steps, values.values[given]))
         elif items is not None:
             found = run.items.setdefault(name, {})
-            for row in given:
+            for row in given.tolist():
                 if items[row] in found:
                     raise ParibusError(
                         f"{self.where}: item '{items[row]}' is twice in one run; name what else "
                         "tells runs apart"
                     )
                 found[items[row]] = float(values.values[row])
-        elif len(given) > 1 or (given and name in run.scores):
-            said = ", ".join(f"{key} {value}" for key, value in run.facts.items() if key != name)
+        elif len(given) > 1 or (len(given) and name in run.scores):
+            said = ", ".join(f"{fact} {value}" for fact, value in run.facts.items() if fact != name)
             raise ParibusError(
                 f"{self.where}: two rows are one run ({said}); name the column of steps, or what "
                 "else tells runs apart"
             )
-        elif given:
+        elif len(given):
             run.scores[name] = float(values.values[given[0]])
 
     def _numbers(self, batch: pa.RecordBatch, name: str) -> _Numbers:
@@ -229,12 +278,17 @@ class _Gathered:
         column = batch.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            column = pc.utf8_trim_whitespace(column)
-            empty = pc.is_in(column, value_set=pa.array(MISSING, column.type))
-            column = pc.if_else(empty, pa.scalar(None, column.type), column)
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         try:
-            numbers = pc.cast(column, pa.float64())
+            try:
+                numbers = pc.cast(column, pa.float64())
+            except pa.ArrowInvalid:
+                if not is_text:
+                    raise
+                column = pc.utf8_trim_whitespace(column)
+                empty = pc.is_in(column, value_set=pa.array(MISSING, column.type))
+                column = pc.if_else(empty, pa.scalar(None, column.type), column)
+                numbers = pc.cast(column, pa.float64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise self._no_number(column, name) from None
         missing = pc.is_null(numbers).to_numpy(zero_copy_only=False)
@@ -250,7 +304,7 @@ class _Gathered:
         return ParibusError(f"{self.where}: column '{name}' is {column.type}, and no numbers")
 
     def _texts(self, batch: pa.RecordBatch, name: str) -> list[str]:
-        return ["" if one is None else _text(one) for one in batch.column(name).to_pylist()]
+        return [_name(one) for one in batch.column(name).to_pylist()]
 
 
 def _number(value: Any) -> float | None:
@@ -263,6 +317,10 @@ def _number(value: Any) -> float | None:
 def _text(value: Any) -> str:
     """Return a cell as a name: 1.0, which pandas makes of an integer beside a gap, is 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _name(value: Any) -> str:
+    return "" if value is None else _text(value)
 
 
 def _fact(value: Any) -> Value | None:
@@ -300,7 +358,13 @@ def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
-        row = parse_json(line, f"{source.path}, line {number}", "is it whole?", finite=False)
+        try:
+            row = parse_json(line, f"{source.path}, line {number}", "is it whole?", finite=False)
+        except ParibusError:
+            if line.endswith(b"\n") or number == 1:
+                raise
+            source.notes.append(f"The last line of {source.path} is cut, and was left out.")
+            break
         if not isinstance(row, dict):
             raise ParibusError(f"{source.path}, line {number} is no JSON object")
         rows.append(row)
@@ -324,16 +388,69 @@ def _cell(value: Any) -> str | None:
 def _csv(source: Source) -> Iterator[pa.RecordBatch]:
     delimiter = _delimiter(source)
     names = next(csv.reader([source.header], delimiter=delimiter), [])
+    last = source.tail.rpartition(b"\n")[2]
+    cells = next(csv.reader([last.decode("utf-8", "replace")], delimiter=delimiter), [])
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     # Texts, whatever the first rows look like: what is a number is said by the caller.
     convert = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
     )
     read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
-    with regular_path(source.path, TABLE_BYTES) as path:
-        batches = pyarrow.csv.open_csv(path, read, parse, convert)
+    with contextlib.ExitStack() as opened:
+        if last and len(cells) < len(names):
+            _note_cut(source)
+            whole = opened.enter_context(open_regular(source.path, TABLE_BYTES))
+            table: Any = pa.PythonFile(_Beginning(whole, len(last)), mode="r")
+        else:
+            table = opened.enter_context(regular_path(source.path, TABLE_BYTES))
+        batches = pyarrow.csv.open_csv(table, read, parse, convert)
         _ = batches.schema.names  # raises UnicodeDecodeError where they are no UTF-8
+        if last and len(cells) == len(names) and names[-1] in source.columns.meant:
+            batches = _without_a_short_end(source, batches, len(cells[-1]))
         yield from batches
+
+
+def _note_cut(source: Source) -> None:
+    source.notes.append(f"The last line of {source.path} has no end and is cut: it was left out.")
+
+
+class _Beginning(io.RawIOBase):
+    """A file but for its last bytes."""
+
+    def __init__(self, file: BinaryIO, left_out: int) -> None:
+        self._file = file
+        self._left = file.seek(0, 2) - left_out
+        file.seek(0)
+
+    def readable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def read(self, n: int = -1) -> bytes:
+        """Return the next `n` bytes, or all that are left."""
+        piece = self._file.read(self._left if n < 0 else min(n, self._left))
+        self._left -= len(piece)
+        return piece
+
+
+def _without_a_short_end(
+    source: Source, batches: Iterable[pa.RecordBatch], length: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table whose last line has no end; without it, where its last cell, of so
+    many characters, is shorter than all others of its column, so that it may be cut."""
+    shortest, held = None, None
+    for batch in batches:
+        if held is not None:
+            yield held
+        held = batch
+        lengths = pc.utf8_length(batch.column(batch.num_columns - 1)).to_pylist()
+        # Should it be the last batch, its last row is not held against itself.
+        shortest = min([*lengths[:-1], *([] if shortest is None else [shortest])], default=None)
+    if held is not None and shortest is not None and length < shortest:
+        held = held.slice(0, held.num_rows - 1)
+        _note_cut(source)
+    if held is not None:
+        yield held
 
 
 def _delimiter(source: Source) -> str:

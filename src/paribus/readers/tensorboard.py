@@ -14,6 +14,8 @@ from paribus.untrusted_io import LOG_BYTES, MIB, is_regular, open_regular
 
 RECORD = 64 * MIB  # a single one; images and graphs are skipped, but are read
 HEADER, FOOTER = struct.calcsize("<QI"), 4
+LENGTH = struct.Struct("<Q")
+BLOCK = 1 * MIB  # that is read at once: most records are some ten bytes
 
 
 def _detects(source: Source) -> bool:
@@ -88,12 +90,18 @@ def _records(path: str, run: Run) -> Iterator[bytes]:
     run that was killed, is read up to there.
     """
     with open_regular(path, LOG_BYTES) as file:
-        while header := file.read(HEADER):
-            length = struct.unpack("<QI", header)[0] if len(header) == HEADER else 0
-            if length > RECORD:
-                raise ParibusError(f"{path} has a record of {length:,} bytes; is it damaged?")
-            content = file.read(length + FOOTER)
-            if len(header) < HEADER or len(content) < length + FOOTER:
-                run.facts["cut"] = f"{Path(path).name} ends within a record"
-                return
-            yield content[:length]
+        rest = b""
+        while piece := file.read(BLOCK):
+            rest, at = rest + piece, 0
+            while at + HEADER <= len(rest):
+                length = LENGTH.unpack_from(rest, at)[0]
+                if length > RECORD:
+                    raise ParibusError(f"{path} has a record of {length:,} bytes; is it damaged?")
+                start, end = at + HEADER, at + HEADER + length
+                if end + FOOTER > len(rest):
+                    break
+                yield rest[start:end]
+                at = end + FOOTER
+            rest = rest[at:]
+        if rest:
+            run.facts["cut"] = f"{Path(path).name} ends within a record"

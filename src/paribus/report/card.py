@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from paribus import numbers
 from paribus.analysis import Analysis, Cost
-from paribus.decision import Verdict, Word, change_in_words
+from paribus.decision import (
+    Depends,
+    DependsWord,
+    Verdict,
+    Word,
+    beside,
+    change_in_words,
+    depends,
+    excluded_in_words,
+    size_in_words,
+    uncommitted,
+)
 from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
@@ -16,11 +28,12 @@ from paribus.report.words import (
     listed,
     margin_in_words,
     missing_in_words,
-    names,
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 
+ON_CARD = ("all_diverged", "unequal_size")  # codes of cautions that stand beside the words
+MOST_NAMED = 3  # arms in a sentence, or beside a cost
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes by which the reference stays
 
 
@@ -34,7 +47,7 @@ class CardRow:
         p: of the test that decides; where too few pairs are left to test, how many there are.
     """
 
-    word: Word
+    word: Word | DependsWord
     note: str
     arm: str
     change: str
@@ -67,6 +80,7 @@ class Card:
 
     Attributes:
         question: what it asked.
+        lead: what comes before any word: that every trial of an arm diverged; empty for nothing.
         blocks: by the endpoint and what its claims are about, its arms: the best change first.
         compared: by the same, what they are compared with.
         reading: how to read the numbers, a line.
@@ -75,9 +89,11 @@ class Card:
         cautions: all of them.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
+        beside: of runs that are judged, by secondary endpoint the arm, its change and its p.
     """
 
     question: str
+    lead: str
     blocks: dict[str, list[CardRow]]
     compared: dict[str, list[Compared]]
     reading: str
@@ -86,12 +102,13 @@ class Card:
     action: str
     facts: tuple[str, ...]
     cautions: tuple[str, ...] = ()
+    beside: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
 
-def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -> Card:
-    """Return the card of a study; `titles` calls arms by their titles, not by their names."""
-    study = analysis.study
-    called = names(study) if titles else {arm: arm for arm in study.arms}
+def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
+    """Return the card of a study; it calls arms by their titles, and by their names where the study
+    of `analysis` has none (`Analysis.by_name`)."""
+    study, called = analysis.study, analysis.study.called
     blocks: dict[str, list[CardRow]] = {}
     compared: dict[str, list[Compared]] = {}
     references = dict.fromkeys(reference for _, reference in study.contrasts)
@@ -102,16 +119,20 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
         mine.sort(key=lambda v: (v.effect is None, sign * (v.effect or 0.0)))
         targets = {one.target for one in mine if one.target}
         on = f", on {targets.pop()}" if len(targets) == 1 else ""
-        title = f"{metric.change_title}{on}"
+        title = f"{_titled(metric)}{on}"
         compared[title] = [_compared(analysis, one, metric, called) for one in references]
         blocks[title] = [
             _row(analysis, one, called[one.arm], "" if on else one.target) for one in mine
         ]
-    cautions = list(dict.fromkeys(c.text for v in verdicts for c in v.cautions))
+    for one in depends(analysis, verdicts):
+        title = f"{analysis.metrics[one.metric].change_title}, difference between effects"
+        blocks.setdefault(title, []).append(_depends_row(study, one))
+        compared[title] = []
+    shown = [c.text for v in verdicts for c in v.cautions if c.code not in ON_CARD]
     invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
     if missing := missing_in_words(analysis):
         invalid = [missing]
-    cautions = [*invalid, *cautions]
+    cautions = list(dict.fromkeys([*invalid, *shown]))
     states = Counter(control.state for control in analysis.controls)
     held = states["held"] + states["declared"]
     proven = f"{held} of {sum(states.values())} controls hold"
@@ -119,30 +140,62 @@ def card(analysis: Analysis, verdicts: list[Verdict], *, titles: bool = False) -
     if analysis.runs:
         proven = "controls: not recorded"
         question = f"Exploratory: {question}" if analysis.runs.exploratory else question
+    lost = [called[arm] for arm in study.arms if analysis.all_diverged(arm)]
     return Card(
         question,
+        f"Every trial of {'every arm' if len(lost) == len(called) else listed(lost)} diverged."
+        if lost
+        else "",
         blocks,
         compared,
         _reading(analysis, called),
         cautions[0] if cautions else "",
         max(len(cautions) - 1, 0),
-        _action(study, verdicts, called),
+        _action(analysis, verdicts),
         (
             f"{len(analysis.events)} of {analysis.n_trials} trials",
             proven,
+            *filter(None, [excluded_in_words(analysis)]),
+            *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
         tuple(cautions),
+        _beside(analysis, called) if analysis.runs else {},
     )
+
+
+def _titled(metric: Metric) -> str:
+    """Return `validation loss (nats/token), lower is better`; an accuracy goes without saying."""
+    is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
+    return metric.change_title + ("" if is_plain else f", {metric.better} is better")
+
+
+def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[str, str, str]]]:
+    """Return how the arms changed on secondary endpoints, as they were asked for by name."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for one in beside(analysis):
+        contrast = analysis.contrast(one.arm, one.metric)
+        p = numbers.p_or_blank(one.adjusted_p)
+        row = (called[one.arm], change_in_words(contrast), f"p {p}" if p else "")
+        found.setdefault(contrast.declared.change_title, []).append(row)
+    return found
 
 
 def markdown(shown: Card) -> str:
     """Return a card as Markdown, for the comment of a pull request."""
     lines = [f"### {_plain(shown.question)}", ""]
+    lines += [f"**{_plain(shown.lead)}**", ""] if shown.lead else []
     for metric, rows in shown.blocks.items():
         lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
         for row in rows:
             note = f" ({row.note})" if row.note else ""
-            cells = (f"**{row.word}**{note}", row.arm, row.change, row.p.removeprefix("p "))
+            cells = (note, row.arm, row.change, row.p.removeprefix("p "))
+            note, *rest = map(_plain, cells)
+            lines.append(f"| {' | '.join([f'**{row.word}**{note}', *rest])} |")
+        lines.append("")
+    for metric, others in shown.beside.items():
+        lines += [f"| {_plain(metric)} (beside) | change | p |", "| --- | --- | --- |"]
+        for arm, change, p in others:
+            cells = (arm, change, p.removeprefix("p "))
             lines.append(f"| {' | '.join(map(_plain, cells))} |")
         lines.append("")
     lines.append(_plain(shown.reading))
@@ -151,8 +204,8 @@ def markdown(shown: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What Markdown or HTML would take for its own, in the names of arms and files; two stars are ours.
-MARKED = re.compile(r"([\\`_\[\]<>|#@~])")
+# What Markdown or HTML would take for its own, in the names of arms and files.
+MARKED = re.compile(r"([\\`*_\[\]<>|#@~])")
 
 
 def _plain(text: str) -> str:
@@ -164,6 +217,8 @@ def chips(analysis: Analysis) -> list[Chip]:
     speed and calibration."""
     total, missing = analysis.n_trials, len(analysis.missing)
     found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
+    if analysis.excluded:
+        found.append(Chip(excluded_in_words(analysis), "trials", "open"))
     if states := Counter(control.state for control in analysis.controls):
         held = states["held"] + states["declared"]
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"
@@ -173,28 +228,39 @@ def chips(analysis: Analysis) -> list[Chip]:
         stable = sum(not (one.diverged or one.spiked) for one in events)
         style = "good" if stable == len(events) else "open"
         found.append(Chip(f"stable: {stable} of {len(events)} trials", "stability", style))
-    in_turn = [costs.throughput for costs in analysis.costs if costs.in_turn]
-    calibration = [costs.calibration for costs in analysis.costs]
-    found += _cost_chip("speed", "%", 1, -100, in_turn)
-    found += _cost_chip("calibration error", " points", 2, 100, calibration)
+    in_turn = {costs.arm: costs.throughput for costs in analysis.costs if costs.in_turn}
+    calibration = {costs.arm: costs.calibration for costs in analysis.costs}
+    found += _cost_chip(analysis, "speed", "%", 1, -100, in_turn)
+    found += _cost_chip(analysis, "calibration error", " points", 2, 100, calibration)
     return found
 
 
 def _cost_chip(
-    what: str, unit: str, digits: int, scale: int, costs: list[Cost | None]
+    analysis: Analysis,
+    what: str,
+    unit: str,
+    digits: int,
+    scale: int,
+    costs: Mapping[str, Cost | None],
 ) -> list[Chip]:
-    """Return a cost as it was measured: of one arm with its interval, of several their range."""
-    there = [cost for cost in costs if cost is not None]
+    """Return a cost as it was measured: of one arm with its interval, of a few arm by arm, of more
+    the least and the largest with their arms."""
+    called = analysis.study.called
+    there = {called[arm]: cost for arm, cost in costs.items() if cost is not None}
     if not there:
         return []
-    means = sorted(scale * cost.mean for cost in there)
+    style = "bad" if any(cost.state == "over" for cost in there.values()) else ""
     if len(there) == 1:
-        low, high = sorted((scale * there[0].interval.low, scale * there[0].interval.high))
-        said = f"{numbers.signed(means[0], digits)}{unit} {numbers.interval(low, high, digits)}"
-    else:
-        said = f"{numbers.signed(means[0], digits)} to {numbers.signed(means[-1], digits)}{unit}"
-    style = "bad" if any(cost.state == "over" for cost in there) else ""
-    return [Chip(f"{what} {said}", "evaluation", style)]
+        (cost,) = there.values()
+        low, high = sorted((scale * cost.interval.low, scale * cost.interval.high))
+        said = f"{numbers.signed(scale * cost.mean, digits)}{unit}"
+        said += f" {numbers.interval(low, high, digits)}"
+        return [Chip(f"{what} {said}", "evaluation", style)]
+    told = sorted((scale * cost.mean, arm) for arm, cost in there.items())
+    named = [f"{arm} {numbers.signed(mean, digits)}{unit}" for mean, arm in told]
+    if len(named) > MOST_NAMED:
+        return [Chip(f"{what}: from {named[0]} to {named[-1]}", "evaluation", style)]
+    return [Chip(f"{what}: {', '.join(named)}", "evaluation", style)]
 
 
 def _compared(analysis: Analysis, arm: str, metric: Metric, called: dict[str, str]) -> Compared:
@@ -217,49 +283,95 @@ def _compared(analysis: Analysis, arm: str, metric: Metric, called: dict[str, st
 
 def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> CardRow:
     contrast = analysis.contrast(verdict.arm, verdict.metric)
-    change, p = change_in_words(contrast), numbers.p_or_blank(verdict.adjusted_p)
-    lost = divergence_in_words(analysis, verdict.arm) if not verdict.evidence.invalid else ""
+    p, lost = numbers.p_or_blank(verdict.adjusted_p), ""
+    change = change_in_words(contrast)
+    if not verdict.evidence.invalid:
+        lost = divergence_in_words(analysis, verdict.arm)
+        if lost and contrast.decided is None:
+            change, lost = lost, ""
     on = f"on {target}" if target else ""
     same = verdict.word == "SAME" and verdict.margin is not None
     inside = f"inside {margin_in_words(analysis.study, contrast)}" if same else ""
-    note = "; ".join(filter(None, (inside, verdict.cost, lost, on)))
+    size = size_in_words(analysis, verdict.arm)
+    needs = ""
+    if verdict.word == "UNRESOLVED" and contrast.decided is not None:
+        needs = f"needs {verdict.needs}" if verdict.needs else verdict.pairs_why_not
+    note = "; ".join(filter(None, (inside, needs, verdict.cost, size, lost, on)))
     few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
     # The p is that of a difference, and says nothing of being too small to matter.
     shown = f"p {p}" if p and not same else few
     return CardRow(verdict.word, note, called, change, shown)
 
 
+def _depends_row(study: Study, one: Depends) -> CardRow:
+    says, p = one.found.decided, numbers.p_or_blank(one.adjusted_p)
+    change = (
+        one.found.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+        if says
+        else ""
+    )
+    same = one.word == "SAME"
+    note = f"inside {margin_in_words(study, one.found)}" if same else one.why_not
+    few = f"n = {one.n}" if 0 < one.n < DESCRIPTIVE_BELOW else ""
+    return CardRow(one.word, note, one.title, change, f"p {p}" if p and not same else few)
+
+
 def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     study, references = analysis.study, {ref for _, ref in analysis.study.contrasts}
     if not references:
         return "One arm alone: nothing is compared."
-    against = called[references.pop()] if len(references) == 1 else "each arm's reference"
-    better = {analysis.metrics[endpoint.metric].better for endpoint in study.judged}
-    direction = f"; {better.pop()} is better" if len(better) == 1 else ""
+    against = " against its reference"
+    if len(references) == 1:
+        against = f" against {called[references.pop()]}"
+    elif len(study.contrasts) <= MOST_NAMED:
+        each = [f"of {called[arm]} against {called[base]}" for arm, base in study.contrasts]
+        against = f" {listed(each)},"
     family = ", p by Holm's method" if study.family > 1 else ""
     counts = sorted({len(one.seeds) for one in analysis.contrasts if one.primary and one.decided})
     n = f" (n = {' to '.join(map(str, (counts[0], counts[-1])[: len(counts)]))})" if counts else ""
     n = n if study.is_paired else ""
     return (
-        f"Change against {against}{at_the_same_seed(study)}{n}, "
-        f"{numbers.level(study.inference.alpha)} interval{family}{direction}."
+        f"Change{against}{at_the_same_seed(study)}{n}, "
+        f"{numbers.level(study.inference.alpha)} interval{family}."
     )
 
 
-def _action(study: Study, verdicts: list[Verdict], called: dict[str, str]) -> str:
+def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
     """Return what the rule says to do: the arms that it adopts, or that it keeps what there was;
-    and of which arms it decides nothing. Empty where it decides nothing at all."""
-    adopted = {called[v.arm] for v in verdicts if v.outcome == "ADOPT"}
+    and of which arms it decides nothing. Of several endpoints each has its own, where they differ;
+    empty where nothing at all is decided."""
+    said = {}
+    for verdict in verdicts:
+        said.setdefault(verdict.label, []).append(verdict)
+    clauses = {label: _clause(analysis, mine) for label, mine in said.items()}
+    if not any(v.outcome == "ADOPT" or v.outcome in KEEPING for v in verdicts):
+        return ""
+    if len(set(clauses.values())) == 1:
+        told = next(iter(clauses.values()))
+    else:
+        told = "; ".join(f"on {label} {clause}" for label, clause in clauses.items())
+    return f"By the rule {analysis.study.decision.rule}: {told}."
+
+
+def _clause(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    """Return what the rule says on one endpoint."""
+    called = analysis.study.called
+    adopted = [called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
     kept = [v for v in verdicts if v.outcome in KEEPING]
     left = [called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
-    left = [arm for arm in dict.fromkeys(left) if arm not in adopted]
-    if not adopted and not kept:
-        return ""
     if adopted:
-        said = f"adopt {listed([arm for arm in called.values() if arm in adopted])}"
-    else:
-        said = f"keep {listed(list(dict.fromkeys(called[v.reference] for v in kept)))}"
+        told = f"adopt {_some(adopted, len(verdicts))}"
+    elif kept:
+        references = list(dict.fromkeys(called[v.reference] for v in kept))
+        several = "the reference" if left else "each reference"
+        told = f"keep {references[0] if len(references) == 1 else several}"
         if left:
-            said += f" over {listed(list(dict.fromkeys(called[v.arm] for v in kept)))}"
-    undecided = f"; undecided: {listed(left)}" if left else ""
-    return f"By the rule {study.decision.rule}: {said}{undecided}."
+            told += f" over {_some([called[v.arm] for v in kept], len(verdicts))}"
+    else:
+        return "nothing is decided"
+    return told + (f" ({_some(left, len(verdicts))} undecided)" if left else "")
+
+
+def _some(arms: list[str], of: int) -> str:
+    """Return arms as a list; of more than a few how many: `5 of 6 arms`."""
+    return listed(arms) if len(arms) <= MOST_NAMED else f"{len(arms)} of {of} arms"

@@ -23,7 +23,7 @@ from paribus.report.figures.style import PANEL, TEXT, hover, rounded
 from paribus.report.page import page
 from paribus.report.table_model import Table
 from paribus.report.tables import change_of, plain_name
-from paribus.report.words import headline, names, state_of
+from paribus.report.words import headline, state_of
 from paribus.results import Results
 
 ROW_PIXELS = 30
@@ -48,7 +48,7 @@ def render_comparison(results: Sequence[Results]) -> str:
     labels = _labels(results)
     analyses = [analyse(one) for one in results]
     study = results[0].study
-    called, palette = names(study), colours(study)
+    called, palette = study.called, colours(study)
     by_label = dict(zip(labels, analyses, strict=True))
     judged = [
         (analyses[0].metrics[metric].label, _forest(by_label, shared, metric, is_first=i == 0))
@@ -61,7 +61,7 @@ def render_comparison(results: Sequence[Results]) -> str:
         title=f"{len(results)} studies: {', '.join(labels)}",
         judged=judged,
         verdicts=[
-            (label, headline(analysis, decide(analysis)))
+            (label, headline(analysis, decide(analysis, titles=True)))
             for label, analysis in zip(labels, analyses, strict=True)
         ],
         colours=arms,
@@ -75,7 +75,7 @@ def comparison_record(results: Sequence[Results]) -> dict[str, Any]:
     analyses = [analyse(one) for one in results]
     studies = {}
     for label, analysis in zip(_labels(results), analyses, strict=True):
-        verdicts = verdict_record(analysis.study, decide(analysis))["verdicts"]
+        verdicts = verdict_record(analysis, decide(analysis))["verdicts"]
         mine = [v for v in verdicts if (v["arm"], v["reference"]) in shared]
         studies[label] = [v for v in mine if v["metric"] in metrics]
     return {"studies": studies}
@@ -163,7 +163,7 @@ def _forest_rows(
     analyses: dict[str, Analysis], shared: list[Pair], metric: str
 ) -> list[dict[str, Any]]:
     """Return a row for every shared contrast of every study that analysed it."""
-    called = names(next(iter(analyses.values())).study)
+    called = next(iter(analyses.values())).study.called
     rows: list[dict[str, Any]] = []
     for label, analysis in analyses.items():
         for arm, reference in shared:
@@ -209,7 +209,7 @@ def _studies(labels: list[str], results: Sequence[Results]) -> Table:
 
 def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) -> Table:
     """Return every endpoint that all studies have, contrast by contrast and study by study."""
-    called = names(analyses[0].study)
+    called = analyses[0].study.called
     common = [
         endpoint.metric
         for endpoint in analyses[0].study.endpoints

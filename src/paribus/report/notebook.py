@@ -16,12 +16,12 @@ from markupsafe import Markup
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.decision import WORDS, Verdicts, decide
+from paribus.decision import STYLE_OF, Verdicts, decide, titled
 from paribus.report import tables
 from paribus.report.card import card
 from paribus.report.figures import colours, forest
 from paribus.report.page import filled
-from paribus.report.words import missing_in_words, names
+from paribus.report.words import missing_in_words
 from paribus.results import Results
 from paribus.study import Study
 
@@ -56,7 +56,7 @@ def _(shown: Results) -> str:
 def _(shown: Analysis) -> str:
     return _filled(
         shown.study,
-        card=card(shown, decide(shown), titles=True),
+        card=card(shown, decide(shown, titles=True)),
         tables=tables.primary(shown),
         **_picture(shown),
     )
@@ -67,7 +67,7 @@ def _(shown: Verdicts) -> str:
     analysis = shown.analysis
     return _filled(
         analysis.study,
-        card=card(analysis, shown, titles=True),
+        card=card(analysis, titled(analysis, shown)),
         note=missing_in_words(analysis),
         **_picture(analysis),
     )
@@ -85,12 +85,12 @@ def _picture(analysis: Analysis) -> dict[str, str]:
 
 def _filled(study: Study, **values: Any) -> str:
     known = {"title": "", "card": None, "picture": "", "alt": "", "tables": [], "note": ""}
-    called, palette = names(study), colours(study)
+    called, palette = study.called, colours(study)
     return filled(
         "notebook.html",
         **known | values,
         style=_style(),
-        styles={word: says.style for word, says in WORDS.items()},
+        styles=STYLE_OF,
         colours={called[arm]: palette[arm] for arm in study.arms},
     )
 

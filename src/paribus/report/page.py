@@ -17,7 +17,7 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import WORDS, Verdict, judge, shared_caveats
+from paribus.decision import STYLE_OF, Verdict, judge, shared_caveats, titled
 from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
@@ -36,7 +36,7 @@ from paribus.report.section_tables import (
 )
 from paribus.report.table_model import Table
 from paribus.report.tables import summed_up_in_words, trial_tables
-from paribus.report.words import missing_in_words, names
+from paribus.report.words import missing_in_words
 from paribus.results import Results
 from paribus.results.store import secure
 from paribus.statistics import DESCRIPTIVE_BELOW
@@ -91,7 +91,8 @@ def render(
     `drawn` are the figures, where they have been drawn already.
     """
     drawn = draw(results, analysis) if drawn is None else drawn
-    study, called = results.study, names(results.study)
+    verdicts = titled(analysis, verdicts)
+    study, called = results.study, results.study.called
     palette = colours(study)
     forests = {figure.name: figure for figure in drawn}
     return page(
@@ -100,7 +101,7 @@ def render(
         study=study,
         results=results,
         verdicts=verdicts,
-        card=card(analysis, verdicts, titles=True),
+        card=card(analysis, verdicts),
         shared=shared_caveats(verdicts),
         hypotheses=[one.sentence for one in judge(study, verdicts)],
         missing=missing_in_words(analysis),
@@ -112,7 +113,7 @@ def render(
         summaries=[_lean(t) for t in (*tables.primary(analysis), *tables.both_texts(analysis))],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
-        styles={word: says.style for word, says in WORDS.items()},
+        styles=STYLE_OF,
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
         trials=trial_tables(results, analysis),

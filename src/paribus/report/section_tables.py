@@ -13,7 +13,7 @@ from paribus import numbers
 from paribus.analysis import Along, Analysis, Ratio, SharedContrast, Tuned, extension_in_words
 from paribus.report.table_model import Table
 from paribus.report.tables import change_head
-from paribus.report.words import listed, names
+from paribus.report.words import listed
 from paribus.results import Results
 from paribus.statistics import Decided
 from paribus.study import Study, Tuning, in_words
@@ -48,7 +48,7 @@ def tuning_table(analysis: Analysis) -> Table | None:
         return _over_seeds(analysis)
     if tuned is None:
         return None
-    called, metric = names(analysis.study), tuned.metric
+    called, metric = analysis.study.called, tuned.metric
     rows = []
     best_of = {arm: tuned.best(arm) for arm in analysis.study.arms}
     beside = any(tuned.chosen[arm] != tuned.values_of(best) for arm, best in best_of.items())
@@ -91,7 +91,7 @@ def _over_seeds(analysis: Analysis) -> Table:
     """Return what every arm was tuned to over all verdict seeds, where each was tuned anew."""
     every = list(analysis.tuned_by_seed.values())
     seeds = numbers.plural(len(every), "verdict seed")
-    called, metric, rows = names(analysis.study), every[0].metric, []
+    called, metric, rows = analysis.study.called, every[0].metric, []
     for arm in analysis.study.arms:
         mine = [one for one in every if arm in one.chosen]
         means = [m for one in mine if math.isfinite(m := one.best(arm).mean)]
@@ -134,9 +134,9 @@ def anew_table(analysis: Analysis) -> Table | None:
     return Table(
         "tuning-by-seed",
         "What was chosen for every arm at each verdict seed, on tuning seeds of that seed.",
-        ("seed", *names(study).values()),
+        ("seed", *study.called.values()),
         rows,
-        frozenset(names(study).values()),
+        frozenset(study.called.values()),
         wide=True,
     )
 
@@ -165,7 +165,7 @@ def shared_table(analysis: Analysis) -> Table | None:
     tuned = analysis.tuned
     if tuned is None or not tuned.shared:
         return None
-    called, metric = names(analysis.study), tuned.metric
+    called, metric = analysis.study.called, tuned.metric
     rows = []
     for arm, reference in analysis.study.contrasts:
         who = (called[arm], called[reference])
@@ -213,7 +213,7 @@ def sensitivity_table(analysis: Analysis) -> Table | None:
     """Return learning-rate sensitivity of every arm; None where it is not known."""
     if analysis.tuned is None or not analysis.tuned.sensitivities:
         return None
-    called, rows = names(analysis.study), []
+    called, rows = analysis.study.called, []
     for s in analysis.tuned.sensitivities:
         values = [value for value in s.values.values() if math.isfinite(value)]
         mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
@@ -245,7 +245,7 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
         return _anew_in_words(analysis, plan)
     if tuned is None or plan is None:
         return []
-    called, each = names(analysis.study), len(tuned.candidates) * len(plan.seeds)
+    called, each = analysis.study.called, len(tuned.candidates) * len(plan.seeds)
     keys = listed([key.rpartition(".")[2].replace("_", " ") for key in plan.keys])
     told = [
         f"Every arm was trained with the same {len(tuned.candidates)} candidates for {keys} on "
@@ -262,7 +262,7 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
     for arm, reference in analysis.study.contrasts:
         if line := _depends(analysis, tuned, arm):
             told.append(f"{called[arm]} against {called[reference]}: {line}")
-    left = tuned.left_open(tuple(analysis.study.arms))
+    left = tuned.left_open(tuple(analysis.study.arms), called)
     told += [f"Left open: {'; '.join(left)}."] if left else []
     return told
 
@@ -278,7 +278,7 @@ def _anew_in_words(analysis: Analysis, plan: Tuning) -> list[str]:
         f"of that seed alone, of which it got the one with the best mean {every[0].metric.label}. "
         "Arms are compared together with how they are tuned."
     ]
-    for arm, called in names(analysis.study).items():
+    for arm, called in analysis.study.called.items():
         if where := _open_at([one for one in every if arm in one.chosen], arm):
             told.append(f"The tuning of {called} leaves a better value open {where}.")
     return told
@@ -286,7 +286,7 @@ def _anew_in_words(analysis: Analysis, plan: Tuning) -> list[str]:
 
 def _choice_in_words(analysis: Analysis) -> list[str]:
     """Return how much of the squared error the choice makes, for each primary contrast."""
-    called, told = names(analysis.study), []
+    called, told = analysis.study.called, []
     for c in analysis.contrasts:
         if c.primary and c.choice and c.choice.included and c.choice_share is not None:
             told.append(
@@ -367,7 +367,7 @@ def along_table(analysis: Analysis) -> Table | None:
     """Return speed-ups, crossings and targets of every contrast; None without a curve."""
     if not analysis.along:
         return None
-    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
+    called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
     target = analysis.study.format.target(analysis.study)
     rows = [
         (
@@ -404,7 +404,7 @@ def along_table(analysis: Analysis) -> Table | None:
 
 def not_compared(analysis: Analysis) -> list[str]:
     """Return a sentence for each contrast of which some points are left out, along any budget."""
-    called, found = names(analysis.study), {}
+    called, found = analysis.study.called, {}
     for one in analysis.along:
         if one.left_out:
             points, many = numbers.plural(one.left_out, "point"), len(one.seeds_without) > 1
@@ -420,7 +420,7 @@ def not_compared(analysis: Analysis) -> list[str]:
 
 def told_along(analysis: Analysis, most: int) -> list[str]:
     """Return a sentence for each contrast by tokens, of at most so many contrasts."""
-    called, told = names(analysis.study), []
+    called, told = analysis.study.called, []
     for one in [one for one in analysis.along if one.axis == "tokens"][:most]:
         arm, reference = called[one.arm], called[one.reference]
         words = []
@@ -509,7 +509,7 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table | None
         key = (row["task"], row["shots"])
         values.setdefault(key, {}).setdefault(row["arm"], []).append(row["accuracy"])
         chances[key] = row["chance"]
-    called, rows = names(study), []
+    called, rows = study.called, []
     for (task, shots), by_arm in values.items():
         for i, (arm, accuracies) in enumerate(by_arm.items()):
             about = ("", "") if i else (task, str(shots))
@@ -537,7 +537,7 @@ def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
     rows = []
     for arm in (arm for arm in study.arms if any(key[0] == arm for key in by_seed)):
         means = ([float(np.mean(a)) for a in by_seed.get((arm, n), {}).values()] for n in shots)
-        rows.append((names(study)[arm], *(_mean_sd(of)[0] for of in means)))
+        rows.append((study.called[arm], *(_mean_sd(of)[0] for of in means)))
     head = ("arm", *(f"{n} shots" for n in shots))
     return Table(
         "macro", "Macro accuracy, per cent (SD).", head, tuple(rows), title="macro accuracy, % (SD)"
@@ -554,7 +554,7 @@ def _mean_sd(values: list[float]) -> tuple[str, str]:
 
 def task_contrast_table(analysis: Analysis) -> Table | None:
     """Return every task of every contrast, with Holm over the family of tasks x contrasts."""
-    called, rows = names(analysis.study), []
+    called, rows = analysis.study.called, []
     for c in analysis.tasks:
         change = numbers.signed(100 * (c.treatment - c.baseline), ACCURACY_DIGITS)
         says = c.decided
@@ -607,7 +607,7 @@ def data_tables(results: Results) -> list[Table]:
 
 def token_classes(results: Results) -> Table:
     """Return shares of token classes in corpus and splits, and in what each arm consumed."""
-    called = names(results.study)
+    called = results.study.called
     recorded: dict[str, dict[str, int]] = results.data.get("token_classes", {})
     counts = {SPLITS.get(split, split): classes for split, classes in recorded.items()}
     for row in results.sampling.to_pylist():
@@ -633,7 +633,7 @@ def token_classes(results: Results) -> Table:
 
 def coverage(results: Results) -> Table:
     """Return how much of the training split was seen how often, averaged over an arm's seeds."""
-    called = names(results.study)
+    called = results.study.called
     groups: dict[str, dict[int, int]] = {}
     for row in results.sampling.to_pylist():
         if row["kind"] == "times seen":
@@ -688,7 +688,7 @@ def duplicates(results: Results) -> Table:
 def leakage_by_arm(results: Results) -> Table:
     """Return how much held-out text stands in the training text of each arm that has its own."""
     described: dict[str, Any] = results.data.get("arms", {})
-    called, rows = names(results.study), []
+    called, rows = results.study.called, []
     for arm, of_arm in described.items():
         leakage = of_arm.get("leakage")
         if arm in called and leakage:
@@ -705,7 +705,7 @@ def leakage_by_arm(results: Results) -> Table:
 
 def consumed_by_source(results: Results) -> Table:
     """Return what trials of each arm with a mixture consumed of every source, over all seeds."""
-    called, sums = names(results.study), {}
+    called, sums = results.study.called, {}
     windows: dict[str, int] = defaultdict(int)
     for (arm, _), trial in results.trials.items():
         sources = trial.get("consumed", {}).get("sources", {})

@@ -14,7 +14,7 @@ from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.table_model import Table
-from paribus.report.words import at_the_same_seed, is_large, listed, names, state_of
+from paribus.report.words import at_the_same_seed, is_large, listed, state_of
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
@@ -43,7 +43,7 @@ def primary(analysis: Analysis, verdicts: list[Verdict] | None = None) -> list[T
 
 
 def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) -> Table:
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     metric, several = analysis.metrics[endpoint.metric], len(study.judged) > 1
     decided = {v.arm: v.badge for v in verdicts if v.metric == metric.name}
     rows = []
@@ -107,7 +107,7 @@ def rule_table(
     rule: Rule, study: Study | None = None, verdicts: list[Verdict] | None = None
 ) -> Table:
     """Return the rows of a rule in the order in which they are tried; of a study, those fired."""
-    called = names(study) if study else {}
+    called = study.called if study else {}
     judged = [endpoint.metric for endpoint in study.judged] if study else []
     rows = []
     for row in rule.all_rows.values():
@@ -130,7 +130,7 @@ def rule_table(
 
 def endpoints(analysis: Analysis) -> Table:
     """Return every endpoint of every arm."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     rows = []
     for endpoint in study.endpoints:
         if endpoint.metric in analysis.unmeasured:
@@ -163,7 +163,7 @@ def not_measured(analysis: Analysis) -> str:
 
 def contrasts(analysis: Analysis) -> Table:
     """Return all that is known of every contrast: estimates, tests and effect sizes."""
-    called, alpha = names(analysis.study), analysis.study.inference.alpha
+    called, alpha = analysis.study.called, analysis.study.inference.alpha
     head, rows = list(WHOSE), []
     for contrast in analysis.contrasts:
         cells = _in_full(contrast, alpha)
@@ -332,7 +332,7 @@ def both_texts(analysis: Analysis) -> list[Table]:
     """Return primary contrasts on validation and test text beside each other; none of one text."""
     if not analysis.both_texts:
         return []
-    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
+    called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
     rows = []
     for one in analysis.both_texts:
         metric = analysis.metrics[one.metric]
@@ -358,7 +358,7 @@ def both_texts(analysis: Analysis) -> list[Table]:
 
 def claims(analysis: Analysis) -> Table | None:
     """Return what was claimed beside what was measured; None where nothing is claimed."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     if study.claims is None:
         return None
     rows = []
@@ -377,7 +377,7 @@ def claims(analysis: Analysis) -> Table | None:
 
 def claims_by_arm(analysis: Analysis) -> Table | None:
     """Return the same with a row for every arm: what was claimed → what was measured."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     if study.claims is None:
         return None
     metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values))
@@ -398,7 +398,7 @@ def claims_by_arm(analysis: Analysis) -> Table | None:
 
 def controls(analysis: Analysis) -> Table:
     """Return all else equal: every control with its evidence."""
-    called = names(analysis.study)
+    called = analysis.study.called
     rows = tuple(
         (c.name, called[c.arm], called[c.reference], f"{c.sign} {c.state}", c.detail)
         for c in analysis.controls
@@ -425,7 +425,7 @@ def controls_in_words(analysis: Analysis) -> str:
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called, paired = names(analysis.study), analysis.study.is_paired
+    called, paired = analysis.study.called, analysis.study.is_paired
     exact = "McNemar's" if paired else "Fisher's"
     rows = tuple(
         (
@@ -463,7 +463,7 @@ def _rates(rates: PairedRates | UnpairedRates) -> str:
 
 def costs(analysis: Analysis) -> Table:
     """Return what arms cost besides quality."""
-    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
+    called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
 
     def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
         if cost is None:
@@ -514,7 +514,7 @@ def _budget(costs: Costs) -> str:
 def sampling_table(analysis: Analysis) -> Table | None:
     """Return, of every primary contrast, the interval that holds over all looks or stages and the
     plain one of the same pairs; None where all pairs are one sample."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     if study.plan is None and not study.stages:
         return None
     rows = []
@@ -548,7 +548,7 @@ def looks_table(analysis: Analysis) -> Table | None:
     """Return each look that was taken at each contrast, and what it decided; None without any."""
     if not analysis.looks:
         return None
-    called = names(analysis.study)
+    called = analysis.study.called
     rows = [
         (
             str(entry["look"]),
@@ -592,7 +592,7 @@ def _look_change(said: dict[str, Any], metric: Metric) -> str:
 
 def arms(study: Study) -> Table:
     """Return what every arm is, and exactly what sets it apart."""
-    called = names(study)
+    called = study.called
     rows = []
     for name, arm in study.arms.items():
         reference = study.reference(name)
@@ -606,7 +606,7 @@ def arms(study: Study) -> Table:
 
 def trials(results: Results, analysis: Analysis) -> Table:
     """Return every trial with every endpoint."""
-    called, study = names(results.study), results.study
+    called, study = results.study.called, results.study
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     rows = []
     for row in results.scores.to_pylist():
@@ -644,7 +644,7 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
 
 def _trials_by_arm(results: Results, analysis: Analysis) -> Table:
     """Return of each arm how many trials came to what end, and the range of every endpoint."""
-    study, called = results.study, names(results.study)
+    study, called = results.study, results.study.called
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     rows = []
     for arm in study.arms:
@@ -680,7 +680,7 @@ def summed_up_in_words(results: Results) -> str:
 def left_out(analysis: Analysis) -> list[str]:
     """Return a line for each seed and reason, or for all seeds that share one where these are many;
     the same reason is not said again for every metric."""
-    called = names(analysis.study)
+    called = analysis.study.called
     told: dict[tuple[str, str, str], list[int]] = {}
     for out in analysis.left_out:
         seeds = told.setdefault((called[out.arm], called[out.reference], out.why), [])

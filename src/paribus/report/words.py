@@ -6,7 +6,7 @@ import importlib
 from collections import Counter
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision import WORDS, Verdict, change_in_words
 from paribus.digests import flatten
 from paribus.results import Results
@@ -16,12 +16,6 @@ from paribus.study.trainer import COMMAND, RUNS, STACKED
 MOST_SENTENCES = 8  # contrasts that are told one by one
 MOST_LINES = 150  # trials that have a mark each
 STATES = ("significant", "within the margin", "unresolved", "described only")
-
-
-def names(study: Study) -> dict[str, str]:
-    """Return the title of every arm, or its name where titles are not unique."""
-    titles = {arm: study.arms[arm].title or arm for arm in study.arms}
-    return titles if len(set(titles.values())) == len(titles) else {arm: arm for arm in titles}
 
 
 def listed(words: list[str]) -> str:
@@ -56,7 +50,7 @@ def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
     """Return a sentence for each primary endpoint: the word on each arm; of many, their counts."""
     if not verdicts:
         return ["One arm alone: nothing is compared."]
-    called, told = names(analysis.study), []
+    called, told = analysis.study.called, []
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]
@@ -98,7 +92,7 @@ def at_the_same_seed(study: Study) -> str:
     return " at the same seed" if study.is_paired else ""
 
 
-def margin_in_words(study: Study, contrast: Contrast) -> str:
+def margin_in_words(study: Study, contrast: Contrast | Interacting) -> str:
     """Return `±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
     return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"

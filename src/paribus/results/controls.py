@@ -205,10 +205,11 @@ def settings(own: Evidence, other: Evidence, declared: Declared) -> Finding:
     return "held", f"differs in {', '.join(found)}"
 
 
-def evidence(name: str, keys: tuple[str, ...]) -> Check:
+def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
     """Return the check of a control whose evidence trials state: equal values hold.
 
-    An arm that differs in a key that begins with one of `keys` declares a difference.
+    An arm that differs in a key that begins with one of `keys` declares a difference. Of an
+    evidence so many characters are `shown`.
     """
 
     def check(own: Evidence, other: Evidence, declared: Declared) -> Finding:
@@ -216,8 +217,8 @@ def evidence(name: str, keys: tuple[str, ...]) -> Check:
         if ours is None or theirs is None:
             return "not proven", "not recorded"
         if ours == theirs:
-            return "held", f"{str(ours)[:40]} in each"
-        return declared_by(declared, *keys), f"{str(ours)[:40]} against {str(theirs)[:40]}"
+            return "held", f"{str(ours)[:shown]} in each"
+        return declared_by(declared, *keys), f"{str(ours)[:shown]} against {str(theirs)[:shown]}"
 
     return check
 

@@ -53,6 +53,8 @@ from paribus.shown import Shown
 from paribus.study import Plan, Study
 from paribus.untrusted_io import is_regular
 
+SERIES = "series.parquet"
+
 # The tidy tables of `Results`: those that are small, and those that are written trial by trial.
 WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
 BY_TRIAL = ("probes", "evaluation", "blocks", "items")
@@ -212,6 +214,12 @@ class Results(Shown):
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
         """Measurements of every step, by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
+
+    @cached_property
+    def trial_series(self) -> dict[tuple[str, int], pa.Table]:
+        """What other programs measured along training, by (arm, seed): metric, step and value."""
+        there = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
+        return of_each(lambda folder: folder.read_columns(SERIES), there)
 
     @cached_property
     def steps(self) -> pa.Table:

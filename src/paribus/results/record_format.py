@@ -75,6 +75,14 @@ class RecordFormat:
         """Return how a trial failed that the study leaves out; empty where it did not."""
         return ""
 
+    def parameters(self, trial: Mapping[str, Any]) -> float | None:
+        """Return how many parameters a trial trained; None where that is not recorded."""
+        return None
+
+    def flops(self, trial: Mapping[str, Any]) -> float | None:
+        """Return the FLOPs of a trial's training; None where they are not recorded."""
+        return None
+
     def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
         """Return what a trial that learned nothing scores; None where that is not known."""
         return None

@@ -77,6 +77,7 @@ class Registration(Record):
     packages: dict[str, str] = {}
     trainer: Table = {}
     retries: Count | None = None
+    files: dict[str, str] = {}  # of other programs' runs, those that were there already
 
 
 class LookEndpoint(Record):
@@ -160,6 +161,7 @@ class RunsRecord(Record):
         refused, skipped: files that could not be read, and that are of no known form, and why.
         copies: runs that two files tell.
         notes: what else a reader must know, a sentence each.
+        sha256: of the files that were read, by path from the results folder.
     """
 
     exploratory: str = ""
@@ -169,6 +171,7 @@ class RunsRecord(Record):
     skipped: list[list[str]] = []
     copies: Count = 0
     notes: list[str] = []
+    sha256: dict[str, str] = {}
 
 
 class Tested(Record):

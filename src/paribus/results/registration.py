@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +47,7 @@ from paribus.version import VERSION
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
 RETRIES = "retries"
+FILES = "files"  # of other programs' runs, those that were there when it was written
 TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
@@ -170,11 +171,17 @@ def _tuning_seeds(study: Study) -> dict[str, Any]:
 
 
 def settle(
-    folder: ResultsFolder, study: Study, wanted: dict[str, Any], *, retries: int | None = None
+    folder: ResultsFolder,
+    study: Study,
+    wanted: dict[str, Any],
+    *,
+    retries: int | None = None,
+    files: Callable[[], dict[str, str]] = dict,
 ) -> None:
     """Register `study` in its folder, or continue under the registration that is there.
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
+    `files` gives the digests of other programs' runs that are there already.
     Raises ParibusError where what is registered differs from `wanted` in more than seeds added.
     """
     folder.require_same(study)
@@ -190,6 +197,7 @@ def settle(
         folder.create(study)
         about = {
             **({} if retries is None else {RETRIES: retries}),
+            **({FILES: there} if (there := files()) else {}),
             "number": 1,
             "registered_at": now,
             "sources": keep_sources(study, folder.path),

@@ -106,17 +106,23 @@ def residual_variance(scores: Floats) -> float:
 
 
 def vertex_error(
-    arm: Sequence[TunedArm], reference: Sequence[TunedArm], *, seed: int, draws: int = RESAMPLES
+    arms: Sequence[Sequence[TunedArm]],
+    weights: Sequence[float] = (-1.0, 1.0),
+    *,
+    seed: int,
+    draws: int = RESAMPLES,
 ) -> float:
-    """Return the SD of the difference between arms that comes from choosing their values.
+    """Return the SD of a weighted sum over arms that comes from choosing their values.
 
-    Tuning means are redrawn with the residual SD, pooled over both arms, over sqrt(tuning seeds).
+    Tuning means are redrawn with the residual SD, pooled over the arms, over sqrt(tuning seeds).
     The fitted parabola of each arm is read at the vertex of the parabola that is fitted to them.
 
-    Args: arm, reference: what was fitted with the other keys as chosen; then with each other
-        combination of these, which may be chosen where the redrawn means are better.
+    Args:
+        arms: of each, what was fitted with the other keys as chosen; then with each other
+            combination of these, which may be chosen where the redrawn means are better.
+        weights: one for each arm; by default the second minus the first.
     """
-    arms = [
+    fitted = [
         [
             (
                 one,
@@ -125,12 +131,13 @@ def vertex_error(
             )
             for one in slices
         ]
-        for slices in (reference, arm)
+        for slices in arms
     ]
     rng = np.random.default_rng([seed, 20_261_124])
-    pooled = math.sqrt(sum(residual_variance(slices[0][1]) for slices in arms) / 2)
-    lost = []
-    for slices in arms:
+    variances = [residual_variance(slices[0][1]) for slices in fitted]
+    pooled = math.sqrt(sum(variances) / len(variances))
+    lost = np.zeros(draws)
+    for weight, slices in zip(weights, fitted, strict=True):
         chooses = np.stack([scores.mean(1) for _, scores, _ in slices])
         n_seeds, home = slices[0][1].shape[1], slices[0][2][1]
         noise = rng.standard_normal((draws, len(slices), 3)) * pooled / math.sqrt(n_seeds)
@@ -143,34 +150,31 @@ def vertex_error(
             # Where what chose has no least value inside, it is read as a line.
             bend = max(fit.curvature, 0.0) if one.judged is one.chooses else fit.curvature
             read[there] = judged[1] - home + fit.slope * u + bend * u * u
-        lost.append(read)
-    return mean_and_sd(lost[1] - lost[0])[1]
+        lost += weight * read
+    return mean_and_sd(lost)[1]
 
 
 def redrawn_error(
-    arm: tuple[Floats, Floats],
-    reference: tuple[Floats, Floats],
+    arms: Sequence[tuple[Floats, Floats]],
+    weights: Sequence[float] = (-1.0, 1.0),
     *,
     seed: int,
     draws: int = 2_000,
 ) -> float:
-    """Return the same where no parabola can be fitted: tuning seeds are redrawn, for both arms.
+    """Return the same where no parabola can be fitted: tuning seeds are redrawn, for all arms.
 
-    Args: arm, reference: [candidates, T] what chose, lower is better, NaN where a trial diverged;
-        and the endpoint at the same trials.
+    Args: arms: [candidates, T] what chose, lower is better, NaN where a trial diverged; and the
+        endpoint at the same trials. weights: as those of `vertex_error`.
     """
     rng = np.random.default_rng([seed, 20_261_124])
-    n_seeds = arm[0].shape[1]
-    means = [_finite_means(judged) for _, judged in (reference, arm)]
+    n_seeds = arms[0][0].shape[1]
+    means = [_finite_means(judged) for _, judged in arms]
     # The same seeds drawn in another order choose alike.
     drawn = np.sort(rng.integers(0, n_seeds, (draws, n_seeds)), axis=1)
     kinds, counts = np.unique(drawn, axis=0, return_counts=True)
-    found = np.array(
-        [
-            means[1][best_of(arm[0][:, seeds])] - means[0][best_of(reference[0][:, seeds])]
-            for seeds in kinds
-        ]
-    )
+    found = np.zeros(len(kinds))
+    for weight, (chose, _), mean in zip(weights, arms, means, strict=True):
+        found += weight * np.array([mean[best_of(chose[:, seeds])] for seeds in kinds])
     known = np.isfinite(found)
     if not known.any():
         return math.nan

@@ -25,6 +25,7 @@ from paribus.study.sections import (
     Endpoint,
     Hypothesis,
     Inference,
+    Interaction,
     Stability,
 )
 from paribus.study.seed_plan import Plan
@@ -81,6 +82,7 @@ __all__ = [
     "Endpoint",
     "Hypothesis",
     "Inference",
+    "Interaction",
     "Plan",
     "Spec",
     "Stability",

@@ -27,8 +27,7 @@ def require_kept(folder: Path) -> None:
     results folder and holds other files than were registered."""
     changed = changed_files(folder.parent) if folder.name == SOURCES else []
     if changed:
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        raise ParibusError(f"{changed[0]}{more}; restore it")
+        raise ParibusError(f"{'; '.join(changed)}; restore what was registered")
 
 
 def _changed(kept: Path, name: str, digest: object) -> str:

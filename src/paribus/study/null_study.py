@@ -75,6 +75,8 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
         }
     for hypothesis in table["hypotheses"]:
         hypothesis["arms"] = [called[arm] for arm in hypothesis["arms"]]
+    for one in table["interactions"].values():
+        one |= {side: [called[arm] for arm in one[side]] for side in ("of", "than")}
     table["title"] = f"A/A calibration of {study.name}"
     return table
 

@@ -34,6 +34,32 @@ class Arm(Spec):
     """The arm it is compared with; None is the study's baseline."""
 
 
+class Interaction(Spec):
+    """Whether what a change does depends on something else: a difference between effects.
+
+    An arm's effect is its change against its own reference; the interaction is the mean effect of
+    the arms `of` minus that of the arms `than`, seed by seed.
+    """
+
+    title: Title = ""
+    """What readers call it; by default its name."""
+    of: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
+    """Arms whose effects are averaged."""
+    than: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
+    """Arms whose mean effect is taken from it."""
+
+    @model_validator(mode="after")
+    def _compares_two_things(self) -> Self:
+        if twice := sorted(set(self.of) & set(self.than)):
+            raise ValueError(
+                f"'{twice[0]}' stands on both sides; an effect cannot differ from itself"
+            )
+        for side in (self.of, self.than):
+            if len(set(side)) < len(side):
+                raise ValueError(f"{list(side)} names an arm twice; name each once")
+        return self
+
+
 class Endpoint(Spec):
     """A measurement on which arms are compared: whatever something declares (see `Metric`)."""
 

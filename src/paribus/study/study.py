@@ -36,6 +36,7 @@ from paribus.study.sections import (
     Endpoint,
     Hypothesis,
     Inference,
+    Interaction,
     Resources,
     Stability,
 )
@@ -171,6 +172,11 @@ class Study(Shown, Spec):
     decision: Decision = Decision()
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
     """What is expected, and which verdicts would support or contradict it."""
+    interactions: Annotated[dict[Name, Interaction], Field(max_length=MOST_ARMS)] = Field(
+        default_factory=dict
+    )
+    """Whether an effect depends on something else, by name: tested on every primary endpoint, in a
+    family of their own."""
     tuning: Tuning | None = None
     claims: Claims | None = None
     resources: Resources = Resources()
@@ -206,6 +212,22 @@ class Study(Shown, Spec):
         return ours == theirs
 
     @property
+    def called(self) -> dict[str, str]:
+        """What a reader is shown of every arm: its title, or its name where two titles are alike.
+        The page and the paper call arms so; the terminal and all records call them by name
+        (`by_name`)."""
+        titles = {name: arm.title or name for name, arm in self.arms.items()}
+        return (
+            titles if len(set(titles.values())) == len(titles) else {name: name for name in titles}
+        )
+
+    @property
+    def by_name(self) -> Self:
+        """The same study, whose arms are called by their names: it has no titles of them."""
+        arms = {name: arm.model_copy(update={"title": ""}) for name, arm in self.arms.items()}
+        return self.model_copy(update={"arms": arms})
+
+    @property
     def folder(self) -> Path:
         """Return where relative paths of the study start: the folder of its file."""
         return self._folder
@@ -238,10 +260,14 @@ class Study(Shown, Spec):
             raise ParibusError(f"seeds {list(self.seeds)} name one twice; each seed is one trial")
         known_arm = f"in arms {sorted(self.arms)}"
         if self.baseline not in self.arms:
-            raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
+            raise ParibusError(
+                f"baseline '{self.baseline}' is no arm; add [arms.{self.baseline}], or name the "
+                f'one that the others are compared with: baseline = "{next(iter(self.arms), "")}"'
+            )
         claims = self.claims.values if self.claims else ()
         named = [arm.reference for arm in self.arms.values() if arm.reference]
         named += [arm for claim in claims for arm in claim.arms]
+        named += [arm for one in self.interactions.values() for arm in (*one.of, *one.than)]
         for arm in named:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
@@ -278,6 +304,27 @@ class Study(Shown, Spec):
             why = why_no_tuning(*about, anew=self.tunes_anew)
             if why:
                 raise ParibusError(why)
+        return self
+
+    @model_validator(mode="after")
+    def _interactions_are_of_effects(self) -> Self:
+        for name, one in self.interactions.items():
+            idle = [arm for arm in (*one.of, *one.than) if self.reference(arm) is None]
+            if idle:
+                raise ParibusError(
+                    f"interactions.{name} names '{idle[0]}', which is compared with nothing and "
+                    "has no effect; name arms that have a reference"
+                )
+        if self.interactions and not self.is_paired:
+            raise ParibusError(
+                "interactions compare effects seed by seed, and the runs of this study are no "
+                'pairs; leave them out, or state inference.test = "paired_t"'
+            )
+        if self.interactions and self.plan:
+            raise ParibusError(
+                "interactions do not go with looks, which end each arm at another number of "
+                "seeds; state seeds as a list"
+            )
         return self
 
     @model_validator(mode="after")
@@ -500,6 +547,8 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     trained on, without what its tuning chose, which follows from the plan and its trials, and
     without what it was registered in spite of."""
     kept = {key: value for key, value in dump.items() if key not in {*DESCRIPTIVE, RESOURCES}}
+    if not kept.get("interactions"):  # no study had any before there were some
+        kept.pop("interactions", None)
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):
@@ -509,6 +558,11 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
         name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
         for name, arm in dump["arms"].items()
     }
+    if "interactions" in kept:
+        kept["interactions"] = {
+            name: {k: v for k, v in one.items() if k not in DESCRIPTIVE}
+            for name, one in kept["interactions"].items()
+        }
     return kept | {"arms": arms}
 
 

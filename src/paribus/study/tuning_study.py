@@ -22,9 +22,11 @@ FOLDER = "tuning"
 # What a tuning study has its own of, or none.
 OWN = {
     *("claims", "tuning", "decision", "hypotheses", "endpoints", "seeds", "plan"),
-    "stages",
+    *("stages", "interactions"),
 }
 TASKS = ("macro_accuracy", "task_accuracy")
+# What a study of some of the arms says of none of them.
+NOTHING_SAID = {"hypotheses": (), "interactions": {}}
 _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
@@ -131,7 +133,7 @@ def of_arms(study: Study, arms: Sequence[str]) -> Study:
         return study
     base = study.baseline if study.baseline in arms else study.reference(arms[-1]) or arms[-1]
     kept = {arm: study.arms[arm] for arm in study.arms if arm in arms}
-    return study.model_copy(update={"arms": kept, "baseline": base, "hypotheses": ()})
+    return study.model_copy(update={"arms": kept, "baseline": base} | NOTHING_SAID)
 
 
 def in_words(values: Candidate) -> str:
@@ -146,7 +148,7 @@ def _shown(value: bool | float | str) -> str:
 
 
 def at_rates(study: Study, arm: str, reference: str) -> str:
-    """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
+    """Return `at learning rate 3e-4, which was not tuned`: what a verdict on the two must add."""
     tuning = study.tuning
     if tuning is not None and (study.tunes_anew or LEARNING_RATE in tuning.keys):
         return _tuned(study, tuning, arm, reference)

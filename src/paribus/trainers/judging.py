@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -27,12 +28,15 @@ from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
 from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
+    arm_of,
+    in_words,
     labelled_runs,
     score_of,
     seed_of,
     spent_by,
 )
 
+LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
 LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
 HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
@@ -45,11 +49,11 @@ def judge(
     *,
     score: str | Sequence[str],
     margin: float | None = None,
-    baseline: str | None = None,
+    baseline: str | float | None = None,
     better: Better | None = None,
     arm: str | None = None,
     seed: str | None = None,
-    pair: bool = False,
+    pair: bool | str = False,
     **options: Any,
 ) -> Verdicts:
     """Return the verdicts on runs that are there, as `paribus judge` gives them.
@@ -65,14 +69,18 @@ def judge(
         better: "lower" or "higher"; by default what the name of the score says, if it does.
         arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
             may be "folder" or "name" too.
-        pair: whether runs of one seed share data and initial values: an assumption, which is said.
+        pair: whether runs of one seed share data and initial values: an assumption, which is said;
+            or the column of what pairs share, by whose values they are paired instead.
         options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
             `alpha`, `name`, `question`: as `exploratory` has them.
 
     Raises ParibusError in one line on bad input.
     """
     scores = [score] if isinstance(score, str) else list(score)
-    meant = columns(scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=pair)
+    seed = paired_by(pair, seed)
+    meant = columns(
+        scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=bool(pair)
+    )
     arm, seed = arm or "arm", seed or "seed"
     if is_paths(data):
         reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
@@ -82,15 +90,25 @@ def judge(
         reading,
         scores=scores,
         margin=margin,
-        baseline=baseline,
+        baseline=None if baseline is None else in_words(baseline),
         better=better,
         arm=arm,
         seed=seed,
-        pair=pair,
+        pair=bool(pair),
         **options,
     )
     with judged(study, reading) as results:
         return decide(analyse(results))
+
+
+def paired_by(pair: bool | str | None, seed: str | None) -> str | None:
+    """Return the column of seeds: what `pair` names, or else `seed`. Raises ParibusError where both
+    name one."""
+    if not isinstance(pair, str) or pair == "seed":
+        return seed
+    if seed not in (None, pair):
+        raise ParibusError(f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two")
+    return pair
 
 
 @contextmanager
@@ -98,7 +116,7 @@ def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator
     """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
     end; no ledger hears of it."""
     with unrecorded(), fleeting() as folder:
-        yield run(study, home or folder / "runs", reading=reading)
+        yield run(study, home or folder / "runs", reading=reading, is_kept=home is not None)
 
 
 def is_paths(data: Any) -> bool:
@@ -135,7 +153,10 @@ def read_runs(
     if columns and any(label for label, _ in labelled) and columns.arm == "arm":
         columns = replace(columns, arm="")
     if not any(label for label, _ in labelled):
-        return read([path for _, path in labelled], reader, columns=columns), arm
+        whole = read([path for _, path in labelled], reader, columns=columns, once=False)
+        section = RunsSection(arm=arm)
+        whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
+        return whole, arm
     bare = [path for label, path in labelled if not label]
     if bare:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
@@ -148,6 +169,8 @@ def read_runs(
         whole.refused += part.refused
         whole.skipped += part.skipped
         whole.files += part.files
+        whole.paths += part.paths
+        whole.notes += part.notes
     whole.runs, whole.copies = counted_once(whole.runs)
     return whole, "arm"
 
@@ -206,6 +229,7 @@ def exploratory(
     test: str | None = None,
     alpha: float = 0.05,
     new_items: bool = False,
+    rule: str = "",
     alone: bool = False,
     step: str = "",
     item: str = "",
@@ -222,6 +246,7 @@ def exploratory(
         resolution: the smallest difference that the first score can show.
         test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
         new_items: whether the claim is about new items as well, such as documents or questions.
+        rule: a published one, whose answers stand beside the verdict.
         alone: whether there may be one arm alone, of which nothing is said.
     Raises ParibusError.
     """
@@ -267,6 +292,11 @@ def exploratory(
         raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
     seeds, without = _seeds(by_label, section, pair=pair)
     called = {label: label_as_name(label) for label in by_label}
+    for label, own in called.items():
+        if own != label:
+            LOG.warning(
+                "arm '%s' is called '%s' here, as folders cannot be called that", label, own
+            )
     if len(set(called.values())) < len(called):
         raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
     specs = {
@@ -296,7 +326,7 @@ def exploratory(
             set_["runs.without"] = without[label]
         arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
     runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= {"step": step, "item": item}
+    runs |= {"step": step, "item": item, "rule": rule}
     runs |= {} if at_step is None else {"at_step": float(at_step)}
     runs |= {} if target is None else {"target": float(target)}
     others = [called[label] for label in by_label if label != baseline]
@@ -331,6 +361,8 @@ def _require_score(score: str, runs: Sequence[Run]) -> None:
 
 def _question(score: str, others: list[str], baseline: str) -> str:
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    if not others:
+        return f"{readable(score)} of {baseline}"
     return f"{readable(score)} of {shown} against {baseline}"
 
 
@@ -339,11 +371,12 @@ def _require_arms(
 ) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
     if nameless := by_label.get(""):
-        known = sorted({name for run in runs for name in run.facts})
+        known = sorted({name for run in runs for name in run.facts} - {arm})
         which = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {which}: {nearest(arm, known)}; say what "
-            "does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
+            f"nothing called '{arm}' names the arm of {which}"
+            + (f": {nearest(arm, known)}" if known else "")
+            + "; say what does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
         )
     if len(by_label) == 1:
         label = next(iter(by_label))
@@ -358,15 +391,17 @@ def _seeds(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the seeds of the study, and by arm those that it has no run of.
 
-    Runs that are no pairs are numbered, as what their programs call a seed is nothing that two of
-    them share.
+    Runs that are no pairs are numbered where their seeds do not tell them apart.
     """
-    if not pair:
+    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
+    if not pair and not all(map(_tell_apart, named.values())):
         most = max(map(len, by_label.values()))
         return list(range(1, most + 1)), {
             label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
         }
-    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
+    if pair and section.seed != "seed":
+        _number(by_label, section)
+        named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
     for label, seeds in named.items():
         if "" in seeds:
             raise ParibusError(
@@ -379,6 +414,26 @@ def _seeds(
     return [int(seed) for seed in every], {
         label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
     }
+
+
+def _number(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
+    """Give numbers to what pairs share where it is told in words, such as the name of a text."""
+    runs = [one for mine in by_label.values() for one in mine]
+    words = sorted({seed_of(one, section) for one in runs} - {""})
+    if all(word.isdecimal() for word in words):
+        return
+    numbers = {word: number for number, word in enumerate(words, start=1)}
+    for one in runs:
+        if word := seed_of(one, section):
+            one.facts[section.seed] = one.facts["seed"] = float(numbers[word])
+            one.facts["pair"] = word
+
+
+def _tell_apart(seeds: Sequence[str]) -> bool:
+    """Return whether seeds are whole numbers that tell the runs of an arm apart."""
+    return len(set(seeds)) == len(seeds) and all(
+        seed.isdecimal() and str(int(seed)) == seed and int(seed) < 2**63 for seed in seeds
+    )
 
 
 def _in_order(seed: str) -> tuple[int, str]:

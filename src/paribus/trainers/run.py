@@ -28,6 +28,7 @@ from paribus.results import (
     Results,
     ResultsFolder,
     extended,
+    judged_files,
     load_results,
     needed_trials,
     read_looks,
@@ -130,9 +131,14 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
 
 def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
     """Record what became of the files that were read; `earlier` is the registration before."""
-    about = trainer.about(earlier.get("registered_at") if earlier else None)
+    about = trainer.about(earlier)
     if about is not None:
         folder.write_runs(about)
+    elif changed := judged_files.changed(folder):
+        raise ParibusError(
+            f"{changed}; restore what was judged, or judge what there is now into another folder "
+            "with --results"
+        )
 
 
 def register(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Path:
@@ -294,7 +300,10 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
         ),
         **declaration.about,
     } | _test_text(declaration)
-    settle(folder, study, wanted)
+    files: Callable[[], dict[str, str]] = dict
+    if study.trainer == RUNS:  # readers take a while to import
+        files = partial(resolve_name("paribus.trainers.runs:files_there"), study, folder.path)
+    settle(folder, study, wanted, files=files)
 
 
 def _test_text(declaration: Declaration) -> dict[str, Any]:

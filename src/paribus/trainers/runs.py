@@ -14,9 +14,11 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, read
+from paribus.readers import Columns, Reading, Run, counted_once, files_at, read
 from paribus.results.curves import LossCurve
+from paribus.results.judged_files import digests, known_before, name_of
 from paribus.results.records import RunsRecord
+from paribus.results.registration import FILES
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -24,15 +26,23 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
+PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
+MOST_POINTS = 1_000  # of a curve that is recorded
+PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
 
 class Runs:
-    """Finds the runs of a study in the files that it names, or in a `reading` that was made."""
+    """Finds the runs of a study in the files that it names, or in a `reading` that was made.
 
-    def __init__(self, results: Path, *, reading: Reading | None = None) -> None:
-        self.reading = reading
+    With `is_kept` the results are read again some day, and digests say whether files changed.
+    """
+
+    def __init__(
+        self, results: Path, *, reading: Reading | None = None, is_kept: bool = True
+    ) -> None:
+        self.home, self.reading, self.is_kept = results, reading, is_kept
         self.excluded: dict[str, int] = {}
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
@@ -63,6 +73,9 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        self.notes += _of_several_programs({trial: found[trial] for trial in trials})
+        self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
+        self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
@@ -70,22 +83,24 @@ class Runs:
         for trial in trials:
             yield trial, _record(study, found[trial], budgets)
 
-    def about(self, registered_at: str | None) -> RunsRecord | None:
+    def about(self, registered: Mapping[str, Any] | None) -> RunsRecord | None:
         """Return what became of the files; None where none was read, as all trials were there.
 
-        `registered_at` is when the study was registered before; None where it was not.
+        `registered` is what was registered before; None where nothing was.
         """
         if not self.read:
             return None
-        sources = {run.source.partition("#")[0] for one in self.read for run in one.runs}
+        paths = [path for one in self.read for path in one.paths]
+        sha256 = digests(paths, self.home) if self.is_kept else {}
         return RunsRecord(
-            exploratory=_why_exploratory(registered_at, sources),
+            exploratory=_why_exploratory(registered, paths, sha256, self.home),
+            sha256=sha256,
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
             refused=[list(pair) for one in self.read for pair in one.refused],
             skipped=[list(pair) for one in self.read for pair in one.skipped],
             copies=sum(len(one.copies) for one in self.read),
-            notes=self.notes,
+            notes=[*(note for one in self.read for note in one.notes), *self.notes],
         )
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
@@ -115,7 +130,10 @@ class Runs:
         if not section.paths:
             raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
         paths = [os.path.join(study.folder, path) for path in section.paths]
-        reading = read(paths, section.reader or None, columns=columns_of(section, study.metrics))
+        columns = columns_of(section, study.metrics)
+        reading = read(paths, section.reader or None, columns=columns, once=False)
+        once = counted_once(reading.runs, lambda run: arm_of(run, section))
+        reading.runs, reading.copies = once
         self.read.append(reading)
         return reading
 
@@ -137,17 +155,34 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
     return Columns(scores, arm, section.seed, step=section.step, item=section.item)
 
 
-def _why_exploratory(registered_at: str | None, sources: Iterable[str]) -> str:
-    if registered_at is None:
+def files_there(study: Study, home: Path) -> dict[str, str]:
+    """Return the digests of the files that a study of runs names, as far as they are there."""
+    sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
+    paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
+    return digests(files_at(dict.fromkeys(paths)), home)
+
+
+def _why_exploratory(
+    registered: Mapping[str, Any] | None,
+    paths: Iterable[str],
+    sha256: Mapping[str, str],
+    home: Path,
+) -> str:
+    """Return why a verdict is on files that were there before the study was registered: they are
+    listed there, or older. Empty where none is."""
+    if registered is None:
         return "nothing was registered before these runs were there"
-    moment = datetime.fromisoformat(registered_at).timestamp()
-    files = [path for path in sources if path and os.path.exists(path)]
-    older = [path for path in files if os.stat(path).st_mtime < moment]
-    if not older:
+    moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
+    files = [path for path in paths if os.path.exists(path)]
+    listed = known_before(sha256, registered.get(FILES, {}))
+    found = [
+        path for path in files if os.stat(path).st_mtime < moment or name_of(path, home) in listed
+    ]
+    if not found:
         return ""
     return (
-        f"{len(older)} of {plural(len(files), 'file')} were written before the study was "
-        f"registered, such as {older[0]}"
+        f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
+        f"such as {found[0]}"
     )
 
 
@@ -311,6 +346,7 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
     return TrialRecord(
         scores=scores,
         items=items,
+        curves={name: _thinned(run.curves[name]) for name in section.scores if name in run.curves},
         seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
         about={"facts": facts | {"source": run.source} | kept},
     )
@@ -330,6 +366,59 @@ def _stopped_early(found: Mapping[Trial, Run]) -> list[str]:
                 f"that was planned, such as at {at:,g} of {end:,g}: what they scored there counts."
             )
     return told
+
+
+def _thinned(curve: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return an even choice of the points of a curve, first and last among them, to be drawn."""
+    if len(curve) <= MOST_POINTS:
+        return list(curve)
+    chosen = np.linspace(0, len(curve) - 1, MOST_POINTS).round().astype(int)
+    return [curve[at] for at in chosen.tolist()]
+
+
+def _of_several_programs(found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of each arm whose runs are of several programs or commits whether it is one arm."""
+    told = []
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        mine = [run.facts for (one, _), run in found.items() if one == arm]
+        for fact, what in PROGRAM.items():
+            counts = Counter(str(of[fact]) for of in mine if fact in of)
+            if len(counts) > 1:
+                each = ", ".join(f"{of[:12]} ({n})" for of, n in counts.most_common(PROGRAMS_TOLD))
+                more = len(counts) - PROGRAMS_TOLD
+                each += f" and {more} more" if more > 0 else ""
+                told.append(
+                    f"The runs of {arm} are of {len(counts)} {what}, {each}: is it one arm?"
+                )
+                break
+    return told
+
+
+def _of_cut_logs(found: Mapping[Trial, Run]) -> list[str]:
+    """Say which runs are of logs that end in the middle of something; tables say it themselves."""
+    cut = [run for run in found.values() if "cut" in run.facts and run.reader != "table"]
+    if not cut:
+        return []
+    some = f"such as {cut[0].source} ({cut[0].facts['cut']})"
+    return [f"{len(cut)} of {plural(len(found), 'run')} are of logs that are cut, {some}."]
+
+
+def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Say that runs ended at different steps, where no step is stated at which they are read."""
+    if section_of(study).at_step is not None:
+        return []
+    by_arm: dict[str, set[float]] = {}
+    for (arm, _), run in found.items():
+        if isinstance(steps := run.facts.get("steps"), int | float):
+            by_arm.setdefault(arm, set()).add(float(steps))
+    if len(set().union(*by_arm.values())) < 2:
+        return []
+    each = []
+    for arm, steps in by_arm.items():
+        low, high = min(steps), max(steps)
+        each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
+    shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
+    return [f"Scores are those of the last step logged, which differs: {shown}."]
 
 
 def _is_before(step: object, planned: object) -> bool:

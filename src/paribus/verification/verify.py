@@ -22,14 +22,25 @@ from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, agree, compare
 from paribus.decision import decide, verdict_record
+from paribus.decision.published import published_record
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.migrations import SCHEMA, leniency
-from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
+from paribus.numbers import plural
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    judged_files,
+    load_results,
+    read_registration,
+    readable,
+    why_not_tested,
+)
 from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
 from paribus.results.record_format import records_of
+from paribus.results.registration import FILES
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
     MANIFEST,
@@ -53,7 +64,8 @@ if TYPE_CHECKING:
 SENTENCES = frozenset(
     {
         *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
-        *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
+        *("items_why_not", "label", "needs", "pairs_why_not", "reason", "sentence", "text"),
+        "tie_breaks",
         *("statement", "unregistered", "untested", "why", "why_not"),
     }
 )
@@ -196,6 +208,7 @@ def _verify(
             told = "; ".join(f"{file}: {left}" for file, left in sorted(thinned.items()))
             checked.append(f"thinned, by digests in kept.json and not in manifests: {told}")
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
+    findings += _told("files", lambda: _files_of_runs(results, checked))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
     checked += looked_at
@@ -211,15 +224,14 @@ def _verify(
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     if results.study.trainer != STACKED:
-        n, looked_at = len(results.finished), "means over items"
-        findings = [line for one in results.finished for line in item_findings(one)]
         if results.study.trainer == COMMAND:
-            from paribus.trainers.command.records import log_findings
+            from paribus.trainers.command.scores import verified
 
-            looked_at = "scores by pattern from the logs"
-            for one in results.finished:
-                findings += _told(one.label, lambda one=one: log_findings(results.study, one))
-        return findings, [f"{looked_at} of {n} trials"]
+            return verified(results, trust=trust)
+        findings = [line for one in results.finished for line in item_findings(one)]
+        blocks = records_of(results.study).blocks
+        n = sum(is_regular(one.path / blocks) for one in results.finished)
+        return findings, [f"means over items of {plural(n, 'trial')}"] if n else []
     if has_engine():
         from paribus.verification.with_engine import arm_findings
 
@@ -232,6 +244,26 @@ def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     if not whole and results.finished:
         return findings, [looked_at]
     return findings, [looked_at, f"scores of {len(whole)} trials from blocks and questions"]
+
+
+def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
+    """Hold the files that runs of other programs were read from against their digests."""
+    record = ResultsFolder(results.path).read_runs()
+    if record is None:
+        return
+    listed = (read_registration(ResultsFolder(results.path)) or {}).get(FILES, {})
+    if (known := judged_files.known_before(record.sha256, listed)) and not record.exploratory:
+        yield f"runs.json: {known[0]} was there when the study was registered, and it says none"
+    if not record.sha256:
+        checked.append("no files of runs: their digests were not recorded")
+        return
+    found = judged_files.now(record.sha256, results.path)
+    checked.append(
+        f"{found.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
+        + (f"; {found.gone} not there any more" if found.gone else "")
+    )
+    for path in found.changed:
+        yield f"{path} was changed after it was judged"
 
 
 def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
@@ -397,7 +429,9 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     ]
     fresh = {
         "analysis.json": analysis.to_dict(),
-        "verdict.json": verdict_record(analysis.study, decide(analysis)),
+        "verdict.json": verdict_record(
+            analysis, decide(analysis), published_record(analysis, results.trials)
+        ),
     }
     found, is_older = Comparison(), False
     sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from paribus.analysis import Analysis
-from paribus.decision.published.rule import PublishedAnswer, PublishedRule
+from paribus.decision.published.rule import PublishedAnswer, PublishedRule, find_published
 from paribus.errors import ParibusError, nearest
 
 
@@ -40,6 +42,25 @@ def answers_of(
                 baseline_steps=steps[reference],
             )
     return found
+
+
+def published_record(
+    analysis: Analysis, trials: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what verdict.json says of the published rule that a study of runs names, by arm; empty
+    where it names none."""
+    if not (name := (analysis.study.model_extra or {}).get("runs", {}).get("rule")):
+        return {}
+    said = answers_of(find_published(name), analysis, trials)
+    return {arm: plain(answer) for arm, answer in said.items()}
+
+
+def plain(answer: PublishedAnswer) -> dict[str, Any]:
+    """Return an answer as JSON has it: a number that is not finite is null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in asdict(answer).items()
+    }
 
 
 def _steps(arm: str, trials: Mapping[tuple[str, int], Mapping[str, Any]]) -> float | None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
-from scipy import stats
 
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import Words
+from paribus.statistics.distributions import ndtr, ndtri, noncentral_t_cdf, stdtr, stdtrit
 from paribus.study.base import Spec
 from paribus.untrusted_io import STUDY_BYTES, parse_toml, read_text
 
@@ -154,7 +154,7 @@ def _known_sigma(
     # In doubles 0.002 sqrt(4) may come out below 0.004; a ten-billionth is nobody's difference.
     statistic = round(gain / math.sqrt(per_run), 13)
     arms = 2 if n_baseline else 1
-    often = rule.threshold + float(stats.norm.ppf(POWER)) * rule.sigma
+    often = rule.threshold + float(ndtri(POWER)) * rule.sigma
     return PublishedAnswer(
         rule=rule.name,
         word=_word(statistic >= rule.threshold, gain),
@@ -162,7 +162,7 @@ def _known_sigma(
         mean=mean,
         gain=gain,
         statistic=statistic,
-        p_value=float(stats.norm.sf(statistic / rule.sigma)),
+        p_value=float(ndtr(-statistic / rule.sigma)),
         runs_needed=_runs(arms * (rule.threshold / gain) ** 2) if gain > 0 else None,
         runs_for_power=_runs(arms * (often / gain) ** 2) if gain > 0 else None,
     )
@@ -178,12 +178,12 @@ def _student_t(
         sd = math.sqrt(math.fsum((one - mean) ** 2 for one in scores) / (runs - 1))
         if sd > 0:
             statistic = gain / (sd / math.sqrt(runs))
-            p_value = float(stats.t.sf(statistic, runs - 1))
+            p_value = float(stdtr(runs - 1, -statistic))
         else:
             p_value = 0.0 if gain > 0 else 1.0
         if gain > 0 and sd > 0:
             effect = gain / sd
-            needed = _least(lambda n: bool(stats.t.sf(effect * math.sqrt(n), n - 1) < level))
+            needed = _least(lambda n: bool(stdtr(n - 1, -effect * math.sqrt(n)) < level))
             often = _least(lambda n: _power(n, effect, level) >= POWER)
     return PublishedAnswer(
         rule=rule.name,
@@ -200,8 +200,8 @@ def _student_t(
 
 def _power(runs: int, effect: float, level: float) -> float:
     """Return how often a one-sided t-test finds a mean that is `effect` SDs from the target."""
-    critical = stats.t.isf(level, runs - 1)
-    return float(stats.nct.sf(critical, runs - 1, effect * math.sqrt(runs)))
+    critical = float(stdtrit(runs - 1, 1 - level))
+    return 1 - noncentral_t_cdf(critical, runs - 1, effect * math.sqrt(runs))
 
 
 def _mean(

@@ -14,7 +14,7 @@ from paribus.report.figures.contrasts import (
     seed_pairs,
 )
 from paribus.report.figures.figure_rows import Curves
-from paribus.report.figures.over_training import all_trends, contrast_along, loss_curves
+from paribus.report.figures.over_training import all_series, all_trends, contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
 from paribus.report.figures.trained_models import (
     all_depths,
@@ -24,7 +24,6 @@ from paribus.report.figures.trained_models import (
     throughput,
 )
 from paribus.report.figures.tuning_curves import tuning_figures
-from paribus.report.words import names
 from paribus.results import Results
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "draw",
     "forest",
     "forest_name",
-    "names",
     "pairs_name",
     "quantile_columns",
     "seed_pairs",
@@ -54,6 +52,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         loss_curves(results),
         contrast_along(analysis),
         *all_trends(curves),
+        *all_series(results),
         *all_depths(curves),
         *all_heldout(results),
         tasks(results),

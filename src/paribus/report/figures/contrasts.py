@@ -28,7 +28,7 @@ from paribus.report.figures.style import (
     rounded,
     wrapped,
 )
-from paribus.report.words import STATES, at_the_same_seed, names, state_of
+from paribus.report.words import STATES, at_the_same_seed, state_of
 from paribus.statistics import Interval
 from paribus.study import Endpoint, Study
 
@@ -53,7 +53,7 @@ def forest_name(study: Study, endpoint: Endpoint) -> str:
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     """Return every seed as a line from its baseline to its arm, one panel per contrast; where runs
     are no pairs, every run as a point."""
-    study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
+    study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     pairs, rows = _pair_rows(analysis, metric)
     if not rows:
         return None
@@ -120,7 +120,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
 def _rises(analysis: Analysis, arm: str, metric: str) -> str:
     """Return at how many seeds an arm is above its reference: `at 5 of 5 seeds in RMSNorm`."""
     risen, n = _risen(analysis, arm, metric)
-    return f"at {risen} of {numbers.plural(n, 'seed')} in {names(analysis.study)[arm]}"
+    return f"at {risen} of {numbers.plural(n, 'seed')} in {analysis.study.called[arm]}"
 
 
 def _risen(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def _pair_rows(
     analysis: Analysis, metric: str
 ) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
     """Return contrasts that have a pair, at most MOST_PANELS, and a row for each side of it."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
     pairs = [
         (arm, reference)
@@ -280,7 +280,7 @@ def _row_pixels(rows: list[dict[str, Any]]) -> int:
 
 
 def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
-    called, rows = names(analysis.study), []
+    called, rows = analysis.study.called, []
     for c in contrasts:
         says = c.decided
         if says is None:
@@ -324,7 +324,7 @@ def _by_arm(
     scale: alt.Scale | None = None,
 ) -> list[alt.Chart]:
     """Return an interval for each arm of `rows`; shapes say what tests found, where `rows` do."""
-    called, there = names(study), {row["arm"] for row in rows}
+    called, there = study.called, {row["arm"] for row in rows}
     order = [called[arm] for arm, _ in study.contrasts if called[arm] in there]
     if scale is not None:  # one endpoint: as its rows stand
         order = [row["arm"] for row in rows]

@@ -10,7 +10,6 @@ import numpy as np
 from paribus import numbers
 from paribus.report import words
 from paribus.report.figures.style import rounded
-from paribus.report.words import names
 from paribus.results import Results
 
 MOST_STEPS = 200  # points of one line
@@ -60,7 +59,14 @@ def over_steps(
 
     Of more than MOST_LINES trials, each arm's seeds become {arm, step, mean, low, high, part}.
     """
-    called, found = names(curves.results.study), list(curves.series(columns))
+    return rows_of(curves.results, list(curves.series(columns)), columns, most_rows=most_rows)
+
+
+def rows_of(
+    results: Results, found: list[Series], columns: dict[str, str], *, most_rows: int = MOST_ROWS
+) -> list[dict[str, Any]]:
+    """Return the same of series that were `found`."""
+    called = results.study.called
     if not found:
         return []
     if len({(arm, seed) for arm, seed, *_ in found}) > words.MOST_LINES:

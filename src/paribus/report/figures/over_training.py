@@ -10,13 +10,16 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.drawing import PART, Drawing
+from paribus.metric import readable
 from paribus.report.figures.figure_rows import (
     MOST_ROWS,
     MOST_STEPS,
     Curves,
+    Series,
     finding,
     last_means,
     over_steps,
+    rows_of,
 )
 from paribus.report.figures.style import (
     HEIGHT,
@@ -39,14 +42,17 @@ from paribus.report.figures.style import (
     share_axis,
     wrapped,
 )
-from paribus.report.words import is_large, names
+from paribus.report.words import is_large
 from paribus.results import Results
 from paribus.results.curves import AXES, Axis, LossCurve
 from paribus.study import Study
+from paribus.study.trainer import STACKED
 
 MOST_PANEL_ROWS = 3_000
 MOST_PANELS = 12  # of one figure
 LEAST_POINTS = 12
+LEAST_POINTS_OF_A_LINE = 3  # of what others logged
+TRAIN_LOSS = "train_loss"
 SEED, MEAN = "seed", "mean"
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
@@ -76,6 +82,57 @@ def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
     caption = f"{drawing.title} over training. {_about(rows)} At the end: {ends}"
     log, in_text = _positive(rows), drawing.in_text
     return Figure(name, drawing.section, title, caption, chart, rows, log=log, in_text=in_text)
+
+
+def all_series(results: Results) -> list[Figure]:
+    """Return what other programs measured along their training, by the names of their metrics."""
+    found = []
+    for name, series in _by_metric(results).items():
+        if max(len(steps) for *_, steps, _ in series) < LEAST_POINTS_OF_A_LINE:
+            continue
+        metric = results.metrics.get(name)
+        label = metric.label if metric else readable(name)
+        unit = f"{label} ({metric.unit})" if metric and metric.unit else label
+        rows = rows_of(results, series, {name: ""})
+        title, ends = finding(label, last_means(rows))
+        chart = _lines(results.study, figure_name(name), rows, unit)
+        chart = chart.properties(width=WIDTH, height=HEIGHT)
+        caption = f"{label} over training, as logged. {_about(rows)} At the end: {ends}"
+        about = (figure_name(name), "along", title, caption, chart, rows)
+        found.append(Figure(*about, log=_positive(rows)))
+    return found
+
+
+def _by_metric(results: Results) -> dict[str, list[Series]]:
+    """Return what was measured along training, and the training loss where nothing declares how it
+    is drawn, by metric; finite values alone."""
+    found: dict[str, list[Series]] = {}
+    for (arm, seed), table in results.trial_series.items():
+        names_ = table["metric"].to_numpy(zero_copy_only=False)
+        steps, values = (table[column].to_numpy() for column in ("step", "value"))
+        for name in dict.fromkeys(names_.tolist()):
+            mine = names_ == name
+            _add_series(found, arm, seed, name, steps[mine], values[mine])
+    if results.study.trainer != STACKED:
+        for (arm, seed), table in results.trial_steps.items():
+            if TRAIN_LOSS in table.column_names:
+                steps, values = (table[column].to_numpy() for column in ("step", TRAIN_LOSS))
+                _add_series(found, arm, seed, TRAIN_LOSS, steps, values)
+    return found
+
+
+def _add_series(
+    found: dict[str, list[Series]],
+    arm: str,
+    seed: int,
+    name: str,
+    steps: np.ndarray,
+    values: np.ndarray,
+) -> None:
+    at, of = steps.astype(float), values.astype(float)
+    kept = np.isfinite(at) & np.isfinite(of)
+    if kept.any() and not any(one[:2] == (arm, seed) for one in found.get(name, ())):
+        found.setdefault(name, []).append((arm, seed, name, at[kept], of[kept]))
 
 
 def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
@@ -185,7 +242,7 @@ def loss_curves(results: Results) -> Figure | None:
 
 def contrast_along(analysis: Analysis) -> Figure | None:
     """Return every contrast along each budget with its interval; None where none is known."""
-    study, called = analysis.study, names(analysis.study)
+    study, called = analysis.study, analysis.study.called
     points = sum(len(one.spent) for one in analysis.along)
     every = -(-points // MOST_ROWS) if points else 1
     rows = [
@@ -233,7 +290,7 @@ def _curve_rows(
     results: Results, curves: dict[tuple[str, int], LossCurve], axis: Axis
 ) -> list[dict[str, Any]]:
     """Return a row for each point of each seed, and of the mean of each arm."""
-    called, found = names(results.study), []
+    called, found = results.study.called, []
     shown = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
     for arm in results.study.arms:
         lines: list[Line] = [

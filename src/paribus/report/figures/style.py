@@ -18,7 +18,6 @@ from typing import Any
 
 import altair as alt
 
-from paribus.report.words import names
 from paribus.study import Study
 
 BASELINE_COLOUR = "#7a7a7a"
@@ -182,7 +181,7 @@ def colours(study: Study) -> dict[str, str]:
 
 def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
     """Return colour by arm, with lines or dots in the legend, which names all arms."""
-    called, palette = names(study), colours(study)
+    called, palette = study.called, colours(study)
     scale = alt.Scale(
         domain=[called[arm] for arm in study.arms], range=[palette[arm] for arm in study.arms]
     )
@@ -194,7 +193,7 @@ def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.C
 
 def arm_dash(study: Study) -> alt.StrokeDash:
     """Return dash by arm: lines that coincide, or are printed without colour, are told apart."""
-    called = names(study)
+    called = study.called
     ranks = range(len(called))
     dashes = [DASHES[0] if i == 0 else DASHES[(i - 1) % len(DASHES)] for i in ranks]
     scale = alt.Scale(domain=list(called.values()), range=dashes)

@@ -31,7 +31,7 @@ from paribus.report.figures.style import (
     seed_lines,
     share_axis,
 )
-from paribus.report.words import is_large, names
+from paribus.report.words import is_large
 from paribus.results import Results
 
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
@@ -66,7 +66,7 @@ def quantile_columns(drawing: Drawing) -> dict[str, dict[str, str]]:
 
 def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
     """Return the distribution in each part."""
-    study, called = curves.results.study, names(curves.results.study)
+    study, called = curves.results.study, curves.results.study.called
     wanted = quantile_columns(drawing)
     last = curves.last([column for columns in wanted.values() for column in columns.values()])
     rows = []
@@ -107,7 +107,7 @@ def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
 
 def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
     """Return all parts, in their order."""
-    results, called = curves.results, names(curves.results.study)
+    results, called = curves.results, curves.results.study.called
     parts, wanted = drawing.parts, drawing.columns
     # The axis says "block" once.
     short = {p: p.removeprefix("block ") if "block" in drawing.across else p for p in parts}
@@ -327,7 +327,7 @@ def _parts(results: Results, drawing: Drawing) -> Figure | None:
     ]
     if not rows:
         return None
-    called, rows = names(results.study), _few(results, rows, "value")
+    called, rows = results.study.called, _few(results, rows, "value")
     base = alt.Chart(alt.NamedData(_name(drawing))).encode(
         x=alt.X("part:N", title=None, sort=shown, axis=_below(shown)),
         xOffset=alt.XOffset("arm:N", sort=[*called.values()]),
@@ -371,7 +371,7 @@ def _values(
     results: Results, column: str, part_of: Callable[[str], str | None]
 ) -> dict[tuple[str, int, str], Row]:
     """Return {(arm, seed, part): {arm, seed, value, count}} of a measure's finite values."""
-    called, measure = names(results.study), column.partition("/")[0]
+    called, measure = results.study.called, column.partition("/")[0]
     table = results.evaluation
     if not {"value", "count"} <= set(table.column_names) or not len(table):
         return {}
@@ -397,7 +397,7 @@ def tasks(results: Results) -> Figure | None:
     """Return accuracy on every task; None where no trial answered any."""
     if not len(results.tasks):
         return None
-    called = names(results.study)
+    called = results.study.called
     rows = [
         {
             "arm": called[row["arm"]],
@@ -429,7 +429,7 @@ def tasks(results: Results) -> Figure | None:
 
 def throughput(results: Results) -> Figure | None:
     """Return tokens per second, measured in turn; as timed while training where that is not had."""
-    called = names(results.study)
+    called = results.study.called
     rows = [
         {
             "arm": called[row["arm"]],

@@ -27,7 +27,7 @@ from paribus.report.figures.style import (
     rounded,
 )
 from paribus.report.section_tables import at_best, judged_label
-from paribus.report.words import listed, names
+from paribus.report.words import listed
 from paribus.study import LEARNING_RATE, Candidate, Tuning, in_words, open_edges
 from paribus.study.tuning import Range, Value
 
@@ -109,7 +109,7 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
         told_lost = hover("arm:N", alt.Tooltip("values:N", title="candidate"), "lost:N")
         crosses = crosses.encode(y=alt.value(6), color=colour, tooltip=told_lost)
         layers.append(_only(crosses, "diverged"))
-    called = list(names(analysis.study).values())
+    called = list(analysis.study.called.values())
     facet = alt.Facet("arm:N", title=None, sort=called)
     chart = panels(
         *(alt.layer(*layers), facet, name),
@@ -143,7 +143,7 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
 def _surface_rows(
     analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, str]
 ) -> list[dict[str, Any]]:
-    called, rows = names(analysis.study)[arm], []
+    called, rows = analysis.study.called[arm], []
     there: dict[tuple[Value, ...], list[Point]] = {}
     for point in tuned.of(arm):
         there.setdefault(tuple(tuned.values_of(point)[key] for key in keys), []).append(point)
@@ -235,7 +235,7 @@ def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure |
 
 def _chosen_in_words(analysis: Analysis, tuned: Tuned, keys: tuple[str, ...]) -> str:
     """Return `Best learning rate: 0.003 in every arm`, or of each arm."""
-    called = names(analysis.study)
+    called = analysis.study.called
     best: dict[str, list[str]] = {}
     for arm in analysis.study.arms:
         values = tuned.values_of(tuned.best(arm))
@@ -254,7 +254,7 @@ def _only(chart: alt.Chart, kind: str) -> alt.Chart:
 def _curve_rows(
     analysis: Analysis, tuned: Tuned, plan: Tuning, arm: str, key: str
 ) -> list[dict[str, Any]]:
-    called = names(analysis.study)[arm]
+    called = analysis.study.called[arm]
 
     def row(point: Point, kind: str, **more: Any) -> dict[str, Any]:
         candidate = tuned.values_of(point)
@@ -432,7 +432,7 @@ def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
 
 
 def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, Any]]:
-    called = names(analysis.study)
+    called = analysis.study.called
     rows: list[dict[str, Any]] = []
     single = len(tuned.candidates[0]) == 1
     reference = analysis.study.reference(arm)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis import Contrast
+from paribus.analysis import Contrast, Interacting
 from paribus.digests import digest, flatten
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -194,6 +194,40 @@ class Bound:
         contrast = self._contrast(study, arm, metric)
         p = contrast.tested_p if adjusted else contrast.p
         return "not tested" if p is None else f"p {numbers.p_equals(p)}"
+
+    @_bound
+    def interaction(
+        self,
+        study: str,
+        name: str,
+        metric: str | None = None,
+        *,
+        digits: int | None = None,
+        interval: bool = True,
+    ) -> str:
+        """Return `-0.156 [-0.170, -0.142]`: the mean effect of some arms minus that of others."""
+        one = self._interaction(study, name, metric)
+        says, places = one.decided, self._digits(one.declared, digits)
+        if says is None:
+            raise ParibusError(f"{study}: the interaction {name} has no value: {one.why_not}")
+        if not interval:
+            return numbers.signed(one.declared.shown(says.mean), places)
+        return one.declared.delta_text(says.mean, says.interval.low, says.interval.high, places)
+
+    @_bound
+    def interaction_p(self, study: str, name: str, metric: str | None = None) -> str:
+        """Return `p = 0.013`, by Holm's method over the interactions of the study."""
+        p = self._interaction(study, name, metric).holm_p
+        return "not tested" if p is None else f"p {numbers.p_equals(p)}"
+
+    def _interaction(self, study: str, name: str, metric: str | None) -> Interacting:
+        declared = self._metric(study, metric)
+        there = {
+            one.name: one
+            for one in self.material(study).analysis.interactions
+            if one.metric == declared.name
+        }
+        return there[_known(name, there, f"{study}: no interaction on {declared.name}")]
 
     @_bound
     def outcome(self, study: str, arm: str, metric: str | None = None) -> str:

@@ -44,7 +44,6 @@ from paribus.report.words import (
     listed,
     margin_in_words,
     missing_in_words,
-    names,
     state_of,
     trainer_facts,
 )
@@ -86,7 +85,7 @@ class Material:
     @cached_property
     def called(self) -> dict[str, str]:
         """The name of every arm for readers."""
-        return names(self.study)
+        return self.study.called
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
@@ -243,7 +242,7 @@ def _controls(analysis: Analysis) -> list[Block]:
         told = (f"{state} in {n} of {states.total()}" for state, n in sorted(states.items()))
         alike.setdefault(", ".join(told), []).append(name)
     lines = [f"{states} contrasts: {listed(of)}." for states, of in alike.items()]
-    called = names(analysis.study)
+    called = analysis.study.called
     rest = [one for one in analysis.controls if one.state in ("not proven", "broken")]
     shown = list(dict.fromkeys(f"{one.name}, {called[one.arm]}: {one.detail}." for one in rest))
     opening = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from paribus.programs.values import Finder, lines_of
 from paribus.results import Results, TrialFolder
 from paribus.results.controls import (
     Check,
@@ -31,7 +29,6 @@ from paribus.results.software import differences
 from paribus.study import Study
 from paribus.study.trainer import COMMAND
 from paribus.trainers.command.sections import CommandMetric
-from paribus.untrusted_io import RECORD_BYTES, read_bytes
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
 DATA, INITIAL, SEED = "data", "initial weights", "seed"
@@ -93,8 +90,8 @@ class CommandRecords(RecordFormat):
                 pairs[name], among[name] = _seed, _seeds
             elif name == COMMAND:
                 pairs[name] = _command(tuple(keys))
-            else:
-                pairs[name] = evidence(name, tuple(keys))
+            else:  # a source is its commit, a patch and what is uncommitted, a digest each
+                pairs[name] = evidence(name, tuple(keys), shown=100)
         return Checks(pairs, among=among)
 
     def evidence(
@@ -217,28 +214,6 @@ def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:
 def metrics_of(study: Study) -> dict[str, CommandMetric]:
     """Return the metrics of a command's study."""
     return (study.model_extra or {})["metrics"]
-
-
-def log_findings(study: Study, folder: TrialFolder) -> Iterator[str]:
-    """Yield the scores of a trial that are not what its log gives, where they are read there."""
-    trial = folder.read_json("trial.json")
-    if trial["printed"].get("left_out") or trial.get("failed"):
-        return
-    metrics = metrics_of(study)
-    finders = {
-        name: Finder(one.stdout, one.take, one.better)
-        for name, one in metrics.items()
-        if one.stdout
-    }
-    for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):
-        for finder in finders.values():
-            finder.hear(line)
-    scores = folder.read_json("evaluation.json")
-    for name, finder in finders.items():
-        found, stated = finder.value, scores.get(name)
-        found = found if found is not None and math.isfinite(found) else None
-        if found != stated:
-            yield f"trial {folder.label}: {name} is {stated}, and its log gives {found}"
 
 
 def facts_of(results: Results) -> dict[str, str]:

@@ -18,10 +18,9 @@ from queue import Queue
 from types import MappingProxyType
 from typing import Any
 
-from paribus import readers
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
-from paribus.programs.values import Finder, Found, in_rows
+from paribus.programs.values import Found
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Live, Progress, Watch
@@ -41,7 +40,8 @@ from paribus.trainers.command.records import (
     ask_about_seed,
     metrics_of,
 )
-from paribus.trainers.command.reported import Reported, read_reported, reported_value
+from paribus.trainers.command.reported import Reported, read_reported
+from paribus.trainers.command.scores import OUT, files_read, found_of
 from paribus.trainers.command.sections import (
     CommandSetting,
     MetricSource,
@@ -57,7 +57,6 @@ from paribus.untrusted_io import (
     MIB,
     RECORD_BYTES,
     is_regular,
-    parse_json,
     read_bytes,
     read_text,
 )
@@ -284,7 +283,7 @@ class Command:
         program, source = job.setting.program, self._now(study, job)
         folder = place(study, job.arm, job.setting, source, self._home / COPIES)
         remove_folder(job.home)
-        out = job.home / "out"
+        out = job.home / OUT
         out.mkdir(parents=True)
         config = ""
         template = self._template(study, job.arm).get("config")
@@ -402,18 +401,11 @@ class Command:
         ended: Mapping[str, Any],
         reported: Reported,
     ) -> Found:
-        if source.stdout:
-            return Found.of(ended["found"][name])
-        key = source.key or name
-        if source.file:
-            rows = _rows(job.home / "out" / source.file, f"trial {job.label}: metrics.{name}")
-            return Found.of(in_rows(rows, key, source.step, source.take, better).found)
-        if source.reader:
-            finder = Finder("", source.take, better)
-            for value, step in _by_reader(job, name, source, key):
-                finder.add(value, step)
-            return Found.of(finder.found)
-        return Found.of(reported_value(reported, key, source.take, better).found)
+        printed = {name: Found.of(ended["found"][name])} if source.stdout else {}
+        out = job.home / OUT
+        return found_of(
+            job.label, name, source, better, out=out, printed=printed, reported=reported
+        )
 
     def _refuse(
         self,
@@ -469,6 +461,8 @@ class Command:
             "counts": {name: one.n for name, one in found.items()},
             **reported.about,
         }
+        if files := files_read(metrics_of(study).values(), job.home / OUT):
+            about["files"] = files
         if job.config:
             about["config"] = job.config
         software = ended["software"]
@@ -526,46 +520,11 @@ def _latest(latest: Mapping[str, Any], primary: str) -> tuple[int, float | None]
     return int(step or 0), value
 
 
-def _rows(path: Path, where: str) -> Iterator[Any]:
-    """Yield the rows of a file of JSON lines, or of one value. Raises ParibusError."""
-    missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
-    text = read_text(path, RECORD_BYTES, missing=missing)
-    lines = [line for line in text.splitlines() if line.strip()]
-    rows = []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
-    if len(rows) == len(lines):
-        for row in rows:
-            yield from row if isinstance(row, list) else [row]
-        return
-    with contextlib.suppress(ParibusError):
-        whole = parse_json(text, where)
-        yield from whole if isinstance(whole, list) else [whole]
-        return
-    yield from rows  # a last line that is cut, or words among them
-
-
-def _by_reader(
-    job: Job, name: str, source: MetricSource, key: str
-) -> Iterator[tuple[float, float | None]]:
-    """Yield the values that a reader finds in what a trial wrote. Raises ParibusError."""
-    read = readers.read([str(job.home / "out" / source.path)], source.reader)
-    for path, why in read.refused:
-        raise ParibusError(f"trial {job.label}: metrics.{name}: {path}: {why}")
-    for run in read.runs:
-        curve = run.curves.get(key)
-        if curve:
-            yield from ((value, step) for step, value in curve)
-        elif key in run.scores:
-            yield run.scores[key], None
-
-
 def _tidy(job: Job) -> None:
     """Remove what the sealed records of a trial have; what the program wrote stays."""
     for name in (LOG, REPORTED):
         (job.home / name).unlink(missing_ok=True)
-    for folder in (job.home / "out", job.home, job.home.parent):
+    for folder in (job.home / OUT, job.home, job.home.parent):
         with contextlib.suppress(OSError):  # it is not empty
             folder.rmdir()
 

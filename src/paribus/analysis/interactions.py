@@ -1,0 +1,156 @@
+"""Interactions: whether what a change does depends on something else, seed by seed.
+
+The interaction is the mean effect of some arms minus that of others, each effect against the arm's
+own reference. It is tested as a contrast is: by the registered test, over the seeds that all of
+these trials have, with the error of items and of tuned values where a contrast has it. What the
+arms share cancels: an arm that is the reference of both effects has no weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis.choice import choice_of
+from paribus.analysis.contrasts import item_scores, share_step
+from paribus.analysis.sampling import registered
+from paribus.analysis.schema import Contrast, Interacting
+from paribus.analysis.table import Table
+from paribus.analysis.tuning import Tried
+from paribus.statistics import DESCRIPTIVE_BELOW, holm, macro_contrast, paired_contrast
+from paribus.study import Interaction, Study
+
+
+def interactions_of(
+    table: Table, contrasts: Sequence[Contrast], tried: Tried | None
+) -> list[Interacting]:
+    """Return every registered interaction on every primary endpoint, adjusted in their family.
+
+    Args: contrasts: those of the study. tried: its tuning trials.
+    """
+    study = table.results.study
+    by_name = {(c.arm, c.metric): c for c in contrasts}
+    found = [
+        _interaction(
+            table,
+            name,
+            spec,
+            {arm: by_name[arm, endpoint.metric] for arm in (*spec.of, *spec.than)},
+            tried,
+        )
+        for endpoint in study.judged
+        for name, spec in study.interactions.items()
+    ]
+    return _adjusted(found)
+
+
+def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
+    """Return the weight of every arm in the interaction; they add up to 0."""
+    weights: dict[str, float] = {}
+    for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
+        for arm in side:
+            for one, of in ((arm, sign), (study.reference(arm) or arm, -sign)):
+                weights[one] = weights.get(one, 0.0) + of / len(side)
+    return {arm: of for arm, of in weights.items() if abs(of) > 1e-12}
+
+
+def _interaction(
+    table: Table,
+    name: str,
+    spec: Interaction,
+    effects: Mapping[str, Contrast],
+    tried: Tried | None,
+) -> Interacting:
+    study, first = table.results.study, next(iter(effects.values()))
+    shared = set.intersection(*(set(one.seeds) for one in effects.values()))
+    sampled = table.sampling(first.arm, first.metric)
+    seeds = tuple(seed for seed in sampled.seeds if seed in shared)
+    declared, weights = first.declared, weights_of(study, spec)
+    why_not = next((one.why_not for one in effects.values() if one.why_not), "")
+    found = Interacting(
+        *(name, spec.title or name, spec.of, spec.than, first.metric, seeds, None),
+        why_not=why_not or sampled.why_not(seeds),
+        margin=first.margin,
+        declared=declared,
+    )
+    if found.why_not:
+        return found
+    choice = choice_of(table, tried, weights, first.metric)
+    about: dict[str, Any] = registered(study) | {
+        "margin": first.margin,
+        "family": len(study.interactions) * len(study.judged),
+        "resolution": share_step(table, first.metric),
+        "design": sampled.design(seeds),
+        "choice": choice.error if choice and choice.included else 0.0,
+    }
+    values = {
+        arm: np.array([declared.compared(table.values[arm, s, first.metric]) for s in seeds])
+        for arm in weights
+    }
+    by_items = _by_items(table, spec, effects, seeds)
+    if by_items is None:
+        decided = paired_contrast(*_sides(weights, values), **about).decided
+    else:
+        crossed = study.inference.crossed
+        decided = macro_contrast(*by_items, crossed=crossed, **about).decided
+    return replace(found, decided=decided, choice=choice)
+
+
+def _sides(
+    weights: Mapping[str, float], scores: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted sums of scores over arms of negative and of positive weight, whose
+    difference, second minus first, is the interaction."""
+    shape = next(iter(scores.values())).shape
+    sides = np.zeros(shape), np.zeros(shape)
+    for arm, weight in weights.items():
+        sides[weight > 0][...] += abs(weight) * scores[arm]
+    return sides
+
+
+def _by_items(
+    table: Table, spec: Interaction, effects: Mapping[str, Contrast], seeds: tuple[int, ...]
+) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+    """Return the same two sides by task, [seeds, items]; None where no claim is about new items."""
+    sides: tuple[list[np.ndarray], list[np.ndarray]] | None = None
+    for arm, effect in effects.items():
+        if effect.items is None:
+            return None
+        scores = item_scores(table, replace(effect, seeds=seeds))
+        if isinstance(scores, str):
+            return None
+        sign, of = (1, spec.of) if arm in spec.of else (-1, spec.than)
+        told = [[task / len(of) for task in tasks] for tasks in scores[::sign]]
+        if sides is None:
+            sides = told[0], told[1]
+        else:
+            added = [
+                [a + b for a, b in zip(side, more, strict=True)]
+                for side, more in zip(sides, told, strict=True)
+            ]
+            sides = added[0], added[1]
+    return sides
+
+
+def _adjusted(found: list[Interacting]) -> list[Interacting]:
+    """Return them with p adjusted; one that cannot be tested stays in the family as p = 1."""
+    if not found:
+        return found
+    says = [one.decided for one in found]
+    tested = holm([one.p_value if one else 1.0 for one in says])
+    equal = holm(
+        [1.0 if not one or one.equivalence_p is None else one.equivalence_p for one in says]
+    )
+    return [
+        replace(
+            one,
+            holm_p=float(p),
+            equivalence_holm_p=float(alike) if one.margin is not None else None,
+        )
+        if one.decided and one.decided.n >= DESCRIPTIVE_BELOW
+        else one
+        for one, p, alike in zip(found, tested, equal, strict=True)
+    ]

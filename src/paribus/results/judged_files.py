@@ -1,0 +1,67 @@
+"""The files that runs of other programs were read from: which bytes they had, and have now.
+
+A path is kept relative to the results folder, so that both may move together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paribus.files import file_digest
+from paribus.numbers import plural
+from paribus.results.store import ResultsFolder
+from paribus.untrusted_io import is_regular
+
+
+@dataclass(frozen=True)
+class Now:
+    """What has become of files that were judged.
+
+    Attributes:
+        same: how many are as they were.
+        changed: those that have other bytes now, as paths from here.
+        gone: how many are not there any more.
+    """
+
+    same: int
+    changed: tuple[str, ...]
+    gone: int
+
+
+def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
+    """Return SHA-256 of the files among `paths`, by their path from the results folder `home`."""
+    files = {name_of(path, home): Path(path) for path in paths if is_regular(Path(path))}
+    return {name: file_digest(files[name]) for name in sorted(files)}
+
+
+def now(judged: Mapping[str, str], home: Path) -> Now:
+    """Return what has become of the files of `home` whose digests were `judged`."""
+    paths = {name: Path(os.path.normpath(home.absolute() / name)) for name in judged}
+    there = {name: path for name, path in paths.items() if is_regular(path)}
+    changed = [file for name, file in there.items() if file_digest(file) != judged[name]]
+    shown = tuple(os.path.relpath(file) for file in changed)
+    return Now(len(there) - len(changed), shown, len(judged) - len(there))
+
+
+def changed(folder: ResultsFolder) -> str:
+    """Return which files changed after they were judged, in words; empty where none did."""
+    record = folder.read_runs()
+    files = now(record.sha256, folder.path).changed if record else ()
+    if not files:
+        return ""
+    of = f"{len(files)} of {plural(len(record.sha256), 'file')}" if record else ""
+    return f"{of} changed after {folder.path} was judged, such as {files[0]}"
+
+
+def known_before(judged: Mapping[str, str], registered: Mapping[str, str]) -> list[str]:
+    """Return which judged files were there at registration, under their name or another."""
+    contents = set(registered.values())
+    return [name for name, digest in judged.items() if name in registered or digest in contents]
+
+
+def name_of(path: str, home: Path) -> str:
+    """Return what a file is called in the records of `home`."""
+    return Path(os.path.relpath(path, home)).as_posix()

@@ -1,0 +1,68 @@
+"""Whether what is done to embeddings depends on the budget: the two halves of the factorial.
+
+    python studies/budget.py studies/embedding-factorial studies/embedding-factorial-long
+
+For each treatment the mean effect of its four cells after 1,500 iterations minus that after 300,
+seed by seed, with the errors of seeds, pages and both choices of rates; Holm over the five
+treatments. Registered in `factorial.md` before the first trial of either half.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from paribus import load_results
+from paribus.analysis import Table, analyse
+from paribus.analysis.choice import choice_of, tried_before
+from paribus.analysis.contrasts import item_scores
+from paribus.analysis.interactions import weights_of
+from paribus.results import readable
+from paribus.statistics import holm, macro_contrast
+from paribus.study import Interaction
+
+TREATMENTS = ("layernorm", "rmsnorm", "center", "factor", "steps")
+CELLS = ("", "-warm", "-untied", "-untied-warm")
+METRIC = "validation_loss"
+
+
+def effects(folder: Path):
+    """By treatment: [seeds, pages] the mean effect of its cells, and the SD from its choices."""
+    with readable(folder) as there:
+        results = load_results(there)
+        table, analysis = Table.of(results.judged), analyse(results)
+        tried, found = tried_before(table), {}
+        for name in TREATMENTS:
+            arms = [name + cell for cell in CELLS]
+            cells = [item_scores(table, analysis.contrast(arm)) for arm in arms]
+            sides = [sum(cell[side][0] for cell in cells) / len(cells) for side in (0, 1)]
+            weights = weights_of(analysis.study, Interaction(of=tuple(arms), than=("none",)))
+            choice = choice_of(table, tried, weights, METRIC)
+            found[name] = (*sides, choice.error)
+        return found, analysis.study.inference
+
+
+def main(short: Path, long: Path) -> None:
+    """Print the change of each effect with its interval and p by Holm's method."""
+    (before, inference), (after, _) = effects(short), effects(long)
+    told = []
+    for name in TREATMENTS:
+        (base, arm, error), (later_base, later_arm, later_error) = before[name], after[name]
+        found = macro_contrast(
+            [later_base + arm],
+            [later_arm + base],
+            seed=inference.seed,
+            margin=0.02,
+            family=len(TREATMENTS),
+            crossed=inference.crossed,
+            choice=math.hypot(error, later_error),
+        )
+        told.append((name, found.decided))
+    for (name, says), p in zip(told, holm([one.p_value for _, one in told]), strict=True):
+        low, high = says.interval.low, says.interval.high
+        print(f"{name:10} {says.mean:+.4f} [{low:+.4f}, {high:+.4f}]  p {p:.4f}  n {says.n}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,211 @@
+"""Interactions: a difference between effects, seed by seed, with what a contrast has besides."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from paribus.analysis import Analysis, analyse
+from paribus.analysis.contrasts import block_scores
+from paribus.analysis.table import Table
+from paribus.decision import decide, verdict_record
+from paribus.digests import canonical_json
+from paribus.errors import ParibusError
+from paribus.report.card import card
+from paribus.report.page import render
+from paribus.results import Results
+from paribus.statistics import TunedArm, crossed_components, vertex_error
+from paribus.study import Study
+from paribus.study.null_study import null_study
+from paribus.study.study import substance
+
+from ..tuned_results import tables, tuned_and_trained
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+NORM = {"model.embedding.norm": "layernorm"}
+UNTIED = {"model.head.tied": False}
+ARMS: dict[str, Any] = {
+    "baseline": {},
+    "norm": {"set": NORM},
+    "untied": {"set": UNTIED, "reference": "untied"},
+    "untied-norm": {"set": NORM | UNTIED, "reference": "untied"},
+}
+SEEDS = [1, 2, 3, 4, 5, 6]
+DEPENDS = {"by-output": {"of": ["untied-norm"], "than": ["norm"]}}
+# Of each arm, a mean and a spread over seeds that is its own.
+MEANS = {"baseline": 2.0, "norm": 2.1, "untied": 1.9, "untied-norm": 1.85}
+
+
+def loss(arm: str, seed: int) -> float:
+    return MEANS[arm] + 0.01 * math.sin(17 * seed * len(arm))
+
+
+def effect(arm: str) -> np.ndarray:
+    reference = str(ARMS[arm].get("reference", "baseline"))
+    return np.array([loss(arm, s) - loss(reference, s) for s in SEEDS])
+
+
+def made(
+    small_study: Maker, fabricate: Fabricate, of: Any = loss, *, folder: str = "made", **more: Any
+) -> Results:
+    about = {"arms": ARMS, "seeds": SEEDS, "tasks": {"names": []}, "interactions": DEPENDS} | more
+    return fabricate(small_study(**about), of, folder=folder)
+
+
+def analysed(*about: Any, **more: Any) -> Analysis:
+    return analyse(made(*about, **more))
+
+
+def test_it_is_the_paired_t_of_effects_with_holm_over_all_of_them(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    both = {"again": {"of": ["norm"], "than": ["untied-norm"]}, **DEPENDS}
+    analysis = analysed(small_study, fabricate, interactions=both)
+    oracle = stats.ttest_1samp(effect("untied-norm") - effect("norm"), 0.0)
+    low, high = oracle.confidence_interval(0.95)
+    again, found = analysis.interactions
+    assert found.decided is not None and again.decided is not None and found.seeds == tuple(SEEDS)
+    assert found.decided.p_value == pytest.approx(oracle.pvalue)
+    assert (found.decided.interval.low, found.decided.interval.high) == pytest.approx((low, high))
+    assert again.decided.mean == pytest.approx(-found.decided.mean)
+    assert found.holm_p == pytest.approx(min(1.0, 2 * oracle.pvalue))
+    # Verdicts on arms are in a family of their own, and are what they were.
+    alone = analysed(small_study, fabricate, folder="alone", interactions={})
+    assert [c.holm_p for c in analysis.contrasts] == [c.holm_p for c in alone.contrasts]
+    assert "interactions" not in alone.to_dict()
+
+
+def test_means_over_several_effects_weigh_them_alike(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    arms = ARMS | {"rms": {"set": {"model.embedding.norm": "rmsnorm"}}}
+    depends = {"mean": {"of": ["norm", "rms"], "than": ["untied-norm"]}}
+    means = MEANS | {"rms": 2.3}
+
+    def of(arm: str, seed: int) -> float:
+        return means[arm] + 0.01 * math.sin(17 * seed * len(arm))
+
+    (found,) = analysed(small_study, fabricate, of, arms=arms, interactions=depends).interactions
+    assert found.decided is not None
+    by_seed = [
+        (of("norm", s) + of("rms", s)) / 2
+        - of("baseline", s)
+        - (of("untied-norm", s) - of("untied", s))
+        for s in SEEDS
+    ]
+    assert found.decided.p_value == pytest.approx(stats.ttest_1samp(by_seed, 0.0).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("shift", "noise", "word"),
+    [(0.5, 0.01, "DIFFERS"), (0.0, 0.0005, "SAME"), (0.0, 1.0, "UNRESOLVED")],
+)
+def test_its_word_is_what_the_interval_says(
+    small_study: Maker, fabricate: Fabricate, shift: float, noise: float, word: str
+) -> None:
+    def of(arm: str, seed: int) -> float:
+        here = shift if arm == "untied-norm" else 0.0
+        return 2.0 + here + noise * math.sin(17 * seed * len(arm))
+
+    results = made(small_study, fabricate, of)
+    analysis = analyse(results)
+    verdicts = decide(analysis)
+    assert f">{word}<" in render(results, analysis, verdicts)
+    (told,) = verdicts.interactions
+    assert told.word == word
+    record = json.loads(canonical_json(verdict_record(analysis, verdicts)))
+    (said,) = record["interactions"]
+    assert (said["word"], said["n"], said["of"]) == (word, 6, ["untied-norm"])
+    assert said["effect"] == pytest.approx(told.effect)
+    assert [row.word for row in list(card(analysis, verdicts).blocks.values())[-1]] == [word]
+
+
+def test_a_seed_that_one_of_its_arms_lost_is_left_out_and_few_are_described(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    def of(arm: str, seed: int) -> float:
+        return math.nan if (arm, seed) == ("norm", 2) else loss(arm, seed)
+
+    (found,) = analysed(small_study, fabricate, of).interactions
+    assert found.seeds == (1, 3, 4, 5, 6)
+    analysis = analysed(small_study, fabricate, of, folder="few", seeds=[1, 2, 3, 4, 5])
+    (told,) = decide(analysis).interactions
+    assert (told.word, told.p, told.adjusted_p) == ("DESCRIPTIVE", None, None)
+
+
+def test_the_choice_of_every_arm_is_in_its_error(small_study: Maker, tmp_path: Path) -> None:
+    rates, tuned_on = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2], [101, 102, 103]
+
+    def of(arm: str, rate: float, seed: int) -> float:
+        bent = 0.1 * (math.log10(rate) + 3) ** 2
+        return MEANS[arm] + bent + 0.01 * math.sin(1000 * seed * len(arm) * math.log(rate))
+
+    about = tables(rates, seeds=tuned_on) | {"arms": ARMS, "interactions": DEPENDS}
+    (found,) = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of)).interactions
+    fitted = []
+    for arm in ARMS:
+        scores = np.array([[of(arm, rate, seed) for seed in tuned_on] for rate in rates])
+        at = slice((best := int(scores.mean(1).argmin())) - 1, best + 2)
+        fitted.append(TunedArm(np.log(rates[at]), scores[at], scores[at]))
+    assert found.choice is not None and found.choice.included and found.decided is not None
+    error = vertex_error([[one] for one in fitted], [1, -1, -1, 1], seed=0, draws=40_000)
+    assert found.choice.error == pytest.approx(error, rel=0.05)
+    # Choices of different arms are independent: their variances add up.
+    pairs = [vertex_error([[fitted[i]], [fitted[i + 1]]], seed=0, draws=40_000) for i in (0, 2)]
+    assert error == pytest.approx(math.hypot(*pairs), rel=0.1)
+    values = np.array(found.decided.interval.high - found.decided.mean)
+    assert values > stats.t.ppf(0.975, 4) * found.choice.error
+
+
+def test_the_error_of_items_is_in_it_where_claims_are_of_new_ones(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    of_new = {"target": "new items", "windows": "independent"}
+    results = made(small_study, fabricate, inference=of_new)
+    (found,) = analyse(results).interactions
+    table, seeds = Table.of(results), tuple(SEEDS)
+    over = results.metrics["validation_loss"].items
+    by_arm = {arm: block_scores(table, over, arm, seeds) for arm in ARMS}
+    deltas = by_arm["untied-norm"] - by_arm["untied"] - by_arm["norm"] + by_arm["baseline"]
+    oracle = crossed_components([deltas])
+    assert found.decided is not None and found.decided.mean == pytest.approx(float(deltas.mean()))
+    assert found.decided.p_value == pytest.approx(oracle.p_value())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"of": ["untied-norm"], "than": ["baseline"]},
+        {"of": ["untied-norm"], "than": ["nobody"]},
+        {"of": ["untied-norm"], "than": ["untied-norm"]},
+        {"of": ["norm", "norm"], "than": ["untied-norm"]},
+        {"of": [], "than": ["norm"]},
+    ],
+)
+def test_what_is_no_difference_between_effects_is_refused(
+    small_study: Maker, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(ParibusError):
+        small_study(arms=ARMS, seeds=SEEDS, interactions={"wrong": wrong})
+
+
+def test_looks_and_runs_that_are_no_pairs_are_refused(small_study: Maker) -> None:
+    with pytest.raises(ParibusError):
+        small_study(arms=ARMS, seeds={"looks": [5, 8]}, interactions=DEPENDS)
+
+
+def test_a_study_without_any_has_the_digest_it_had(small_study: Maker) -> None:
+    one = small_study(arms=ARMS, seeds=SEEDS)
+    assert "interactions" not in substance(one.model_dump(mode="json"))
+    asked = small_study(arms=ARMS, seeds=SEEDS, interactions=DEPENDS)
+    titled = {"by-output": DEPENDS["by-output"] | {"title": "by output matrix"}}
+    assert asked.digest != one.digest
+    assert small_study(arms=ARMS, seeds=SEEDS, interactions=titled).digest == asked.digest
+    assert null_study(asked, 1).interactions["by-output"].of == ("again-3",)
