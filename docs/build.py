@@ -317,8 +317,10 @@ def parts() -> str:
     from paribus.engine.setting.data import TOKENIZERS
     from paribus.engine.setting.presets import PRESETS
     from paribus.engine.tasks import Task
+    from paribus.engine.training.averages import Average
     from paribus.engine.training.losses import Loss
     from paribus.engine.training.optimizers import Optimizer
+    from paribus.engine.training.schedules import Schedule
 
     engine, rows = "paribus.engine", []
     for key, package, kind in (
@@ -329,6 +331,8 @@ def parts() -> str:
         ("model.mlp.kind", "model.mlps", Part),
         ("model.positions.kind", "model.positions", Part),
         ("training.optimizer.name", "training.optimizers", Optimizer),
+        ("training.schedule.kind", "training.schedules", Schedule),
+        ("training.average.kind", "training.averages", Average),
         ("training.loss.name", "training.losses", Loss),
         ("tasks.names", "tasks.generators", Task),
     ):

@@ -18,10 +18,28 @@ if TYPE_CHECKING:
     from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
     from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
     from paribus.engine.execution.following import EachTrial
-    from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part, study_positions
+    from paribus.engine.model import (
+        Attention,
+        Dropout,
+        KeyValueCache,
+        ModelConfig,
+        Seen,
+        Shared,
+        part,
+        study_positions,
+    )
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
-    from paribus.engine.training import Moment, Options, Update, loss, optimizer, schedule
+    from paribus.engine.training import (
+        Moment,
+        Options,
+        Taken,
+        Update,
+        average,
+        loss,
+        optimizer,
+        schedule,
+    )
     from paribus.metric import ItemSums, Metric
     from paribus.readers import Run, Source, reader
     from paribus.study import Study
@@ -32,6 +50,7 @@ _HOMES = {
     "Backend": "paribus.engine.execution.backends",
     "Declaration": "paribus.study.trainer",
     "Drawing": "paribus.drawing",
+    "Dropout": "paribus.engine.model",
     "EachTrial": "paribus.engine.execution.following",
     "HeldOut": "paribus.engine.tasks",
     "ItemSums": "paribus.metric",
@@ -49,14 +68,18 @@ _HOMES = {
     "Row": "paribus.decision",
     "Rule": "paribus.decision",
     "Run": "paribus.readers",
+    "Seen": "paribus.engine.model",
+    "Shared": "paribus.engine.model",
     "Source": "paribus.readers",
     "StepView": "paribus.engine.probes",
     "Study": "paribus.study",
+    "Taken": "paribus.engine.training",
     "TestText": "paribus.study.trainer",
     "Trainer": "paribus.study.trainer",
     "TrialRecord": "paribus.study.trainer",
     "Update": "paribus.engine.training",
     "WORKER": "paribus.engine.execution.backends",
+    "average": "paribus.engine.training",
     "backend": "paribus.engine.execution.backends",
     "corpus": "paribus.engine.data",
     "loss": "paribus.engine.training",
@@ -76,6 +99,7 @@ __all__ = [
     "Backend",
     "Declaration",
     "Drawing",
+    "Dropout",
     "EachTrial",
     "HeldOut",
     "ItemSums",
@@ -93,13 +117,17 @@ __all__ = [
     "Row",
     "Rule",
     "Run",
+    "Seen",
+    "Shared",
     "Source",
     "StepView",
     "Study",
+    "Taken",
     "TestText",
     "Trainer",
     "TrialRecord",
     "Update",
+    "average",
     "backend",
     "corpus",
     "loss",

@@ -58,6 +58,15 @@ class Relu(nn.Module):
     def forward(self, x):
         return self.down(F.relu(self.up(x)))
 
+class Handed(Relu):
+    auxiliaries = ("size",)
+
+    def forward(self, x, shared):
+        shared.auxiliary("size", x.square().mean())
+        if "first" not in shared:
+            shared["first"] = super().forward(x)
+        return super().forward(x + shared["first"])
+
 class Sines(nn.Module):
     stands, cached = "embedding", True
 
@@ -185,6 +194,17 @@ def test_a_part_of_one_s_own_is_exported_with_its_source(
     if not can_pad:
         with pytest.raises(ValueError, match="equally long"):
             theirs(torch.ones(1, 3, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1]]))
+
+
+@torch.no_grad()
+def test_parts_that_share_are_exported(
+    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.py").write_text(OWN)
+    ours, folder = exported({"model.modules.mlp": "ideas.py:Handed"})
+    theirs = load(folder)
+    require_ours(ours, theirs)
+    require_generates_ours(ours, theirs, padded=False)
 
 
 def test_a_part_that_uses_other_files_is_refused(

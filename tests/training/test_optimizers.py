@@ -6,6 +6,7 @@ Each is compared over several steps, alone and for three replicas with learning 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from paribus.declared import declared
-from paribus.engine.ops.functional import _correction
+from paribus.engine.ops.functional import correction
 from paribus.engine.rows import Rows
 from paribus.engine.training.groups import ParameterGroup, StackedOptimizer
 from paribus.engine.training.optimizers import Optimizer, find_optimizer
@@ -175,13 +176,130 @@ def test_lion_is_the_paper_s_algorithm(R: int) -> None:
             np.testing.assert_allclose(found[name][r], theta, rtol=1e-5, atol=1e-5)
 
 
+SQUARE = {"a": (6, 6), "b": (6, 6), "c": (3, 8), "bias": (5,)}
+
+
+def steps_of(optimizer: Any, named: dict[str, Tensor], R: int, r: int) -> None:
+    for t in range(STEPS):
+        for name, grad in numbers(R, 1 + t).items():
+            if name in named:
+                named[name].grad = grad[r].clone()
+        optimizer.step()
+
+
+@alone_and_stacked
+def test_adafactor_is_pytorch_s(R: int) -> None:
+    rates = [rate * 10 for rate in RATES[R]]  # some above and some below 1 / sqrt(step)
+    found, stacked = ours([group("adafactor", list(SHAPES), rates)], rates)
+    expected = theirs(torch.optim.Adafactor, rates)
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, rtol=1e-5, atol=1e-6)
+    kept = {
+        slot: {n: tuple(x.shape[1:]) for n, x in of.items()} for slot, of in stacked.slots.items()
+    }
+    assert kept == {
+        "row_square": {"a": (6,), "b": (6,), "c": (3,)},
+        "column_square": {"a": (4,), "b": (4,), "c": (8,)},
+        "square": {"bias": (5,)},
+    }
+
+
+@alone_and_stacked
+def test_schedule_free_is_its_authors_package(R: int) -> None:
+    """Trained weights and those that are evaluated, over a warmup of three steps."""
+    schedulefree = pytest.importorskip("schedulefree")
+    options = {"betas": (0.9, 0.99), "r": 0.5}
+    weights = Rows.of(numbers(R, 0))
+    stacked = StackedOptimizer([group("schedule_free", list(SHAPES), RATES[R], **options)], weights)
+    for t in range(STEPS):
+        rates = torch.tensor(RATES[R])[:, None] * min((t + 1) / 3, 1)
+        stacked.update(Rows.of(numbers(R, 1 + t)).flat, rates, torch.tensor(t))
+    assert stacked.moves_weights
+    for r, rate in enumerate(RATES[R]):
+        named = {n: x[r].clone().requires_grad_() for n, x in numbers(R, 0).items()}
+        matrices = [x for n, x in named.items() if n != "bias"]
+        optimizer = schedulefree.AdamWScheduleFree(
+            [{"params": matrices}, {"params": [named["bias"]], "weight_decay": 0.0}],
+            **options,
+            lr=rate,
+            weight_decay=DECAY,
+            warmup_steps=3,
+        )
+        optimizer.train()
+        steps_of(optimizer, named, R, r)
+        for name, values in named.items():
+            torch.testing.assert_close(weights[name][r], values.detach(), rtol=1e-5, atol=1e-6)
+        optimizer.eval()
+        for name, values in named.items():
+            mean = stacked.evaluated()[name][r]
+            torch.testing.assert_close(mean, values.detach(), rtol=1e-5, atol=1e-6)
+            assert not torch.equal(mean, weights[name][r])
+
+
+@alone_and_stacked
+def test_cautious_adamw_is_its_authors_algorithm(R: int) -> None:
+    """Their C-AdamW (kyleliang919/C-Optim), in float64 and NumPy; eps is as torch.optim has it."""
+    (beta1, beta2), eps = (0.8, 0.95), 1e-6
+    options = {"betas": (beta1, beta2), "eps": eps}
+    found, _ = ours([group("cautious_adamw", list(SHAPES), RATES[R], **options)], RATES[R])
+    for name, start in numbers(R, 0).items():
+        for r, rate in enumerate(RATES[R]):
+            theta = start[r].double().numpy()
+            m, v = np.zeros(SHAPES[name]), np.zeros(SHAPES[name])
+            decay = 0.0 if name == "bias" else DECAY
+            for t in range(STEPS):
+                g = numbers(R, 1 + t)[name][r].double().numpy()
+                m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+                mask = (m * g > 0).astype(float)
+                mask /= max(mask.mean(), 1e-3)
+                step = m * mask / (1 - beta1 ** (t + 1))
+                theta = theta * (1 - rate * decay)
+                theta = theta - rate * step / (np.sqrt(v / (1 - beta2 ** (t + 1))) + eps)
+            np.testing.assert_allclose(found[name][r], theta, rtol=1e-5, atol=1e-5)
+
+
+@alone_and_stacked
+@pytest.mark.parametrize("largest_side", [4, 2048])
+def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any) -> None:
+    """With a side too large for a basis too; where both have one, of square matrices alone: the
+    null space of others has no basis of its own."""
+    package = pytest.importorskip("pytorch_optimizer")
+    names = ["a", "b", "c"] if largest_side == 4 else ["a", "b"]
+    monkeypatch.setitem(globals(), "SHAPES", {n: SQUARE[n] for n in names})
+    options = {"betas": (0.9, 0.95), "shampoo_beta": 0.8}
+    mine = group("soap", names, RATES[R], **options, every=3, largest_side=largest_side)
+    mine = replace(mine, decays=(0.0,) * R)
+    weights = Rows.of(numbers(R, 0))
+    stacked = StackedOptimizer([mine], weights)
+    for t in range(STEPS):
+        rates = torch.tensor(RATES[R])[:, None]
+        stacked.update(Rows.of(numbers(R, 1 + t)).flat, rates, torch.tensor(t))
+        stacked.afterwards(t)
+    for r, rate in enumerate(RATES[R]):
+        named = {n: x[r].clone().requires_grad_() for n, x in numbers(R, 0).items()}
+        optimizer = package.SOAP(
+            list(named.values()),
+            lr=rate,
+            **options,
+            weight_decay=0.0,
+            precondition_frequency=3,
+            max_precondition_dim=largest_side,
+        )
+        steps_of(optimizer, named, R, r)
+        for name, values in named.items():
+            torch.testing.assert_close(weights[name][r], values.detach(), rtol=1e-4, atol=1e-4)
+    assert ("left_gram" in stacked.slots) and ("a" in stacked.slots["left_gram"]) == (
+        largest_side > 4
+    )
+
+
 def test_bias_corrections_are_those_that_the_host_computed() -> None:
     """Before, float64 on the host; now on the device, and the same bits of float32."""
     steps = [*range(300), 1_000, 9_999, 100_000, 1_234_567]
     for betas in ((0.9, 0.95), (0.9, 0.999), (0.8, 0.9999)):
         for t in steps:
             expected = (1 - np.array(betas) ** (t + 1)).astype(np.float32)
-            found = [_correction(beta, torch.tensor(t)).item() for beta in betas]
+            found = [correction(beta, torch.tensor(t)).item() for beta in betas]
             assert found == expected.tolist()
     options = read_options(OPTIMIZERS["adamw"].options, {"betas": (0.9, 0.95)}, "", "")
     assert corrections(options, 1) == {  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def test_it_declares_what_it_is(name: str) -> None:
 
 @each_optimizer
 def test_it_learns_alone_and_in_a_stack(name: str, trainer_of: Callable[..., Trainer]) -> None:
-    rate = {"sgd": 0.3}.get(name, 3e-3)
+    rate = {"sgd": 0.3, "adafactor": 0.3, "schedule_free": 1e-2}.get(name, 3e-3)
     overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
     together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
     assert (together[:, -5:].mean(axis=1) < together[:, 0] - 0.25).all()
@@ -165,8 +165,9 @@ def test_its_steps_ask_for_no_number_on_the_device(
 
 @each_optimizer
 def test_its_slots_are_probed(name: str, trainer_of: Callable[..., Trainer]) -> None:
-    trainer = trainer_of([1], {f"{OPTIMIZER}.name": name}, probes=PROBES)
-    values = train(trainer, 1)[0, 0, len(COLUMNS) :]
+    overrides = {f"{OPTIMIZER}.name": name, "training.iterations": 2}
+    trainer = trainer_of([1], overrides, probes=PROBES)
+    values = train(trainer, 2)[0, 1, len(COLUMNS) :]  # the first step of SOAP moves nothing
     seen = {
         column.part.split(" ")[0]
         for column, value in zip(trainer.probe_columns, values, strict=True)

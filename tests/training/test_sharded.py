@@ -250,7 +250,7 @@ def test_custom_parts_and_optimizers_train_alike(tmp_path: Path, dataset: Datase
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"training.optimizer.name": "muon"}, "whole matrices"),
+        ({"training.optimizer.name": "muon"}, "whole parameters"),
         ({"training.optimizer.name": "OWN:normed"}, "moves a number by what the others"),
         ({"training.batch_size": 9, "training.micro_batch": None}, "cannot be shared alike"),
         ({"training.batch_size": 12, "training.micro_batch": 4}, "micro_batch = 4 does not divide"),

@@ -16,7 +16,7 @@ from paribus import numbers
 from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
 from paribus.engine.setting.curve import curve_steps, why_no_curve
 from paribus.engine.setting.presets import PRESET, preset_values
-from paribus.engine.setting.setting import Schedule
+from paribus.engine.setting.setting import Average, Schedule
 from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
@@ -84,11 +84,15 @@ class StackedFormat(TrainerFormat):
         ("data", "mixture"),
         ("training", "optimizer", "options"),
         ("training", "loss", "options"),
+        ("training", "loss", "auxiliary"),
         ("training", "schedule", "options"),
+        ("training", "average", "options"),
     )
     left_out = MappingProxyType(
         {
+            "training.loss.auxiliary": {},
             "training.loss_scale": LossScale().model_dump(),
+            "training.average": Average().model_dump(),
             "training.schedule.initial_fraction": 0.0,
             "training.schedule.options": {},
             "training.schedules": {},

@@ -7,6 +7,7 @@ between two arms is therefore known before anything runs, and can be printed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -586,7 +587,7 @@ def override(
             node[".".join(path[depth:])] = value
             return
         if (upto := ".".join(path[: depth + 1])) in of.left_out and isinstance(node, dict):
-            left_out = of.left_out[upto]
+            left_out = deepcopy(of.left_out[upto])  # what is set within is this study's
             there = node.get(part, left_out)
             node[part] = left_out | there if isinstance(left_out, dict) else there
         if not isinstance(node, dict) or part not in node:

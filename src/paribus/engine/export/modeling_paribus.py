@@ -13,6 +13,7 @@ from __future__ import annotations
 # pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
+import inspect
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -214,6 +215,25 @@ def own_positions(model: Any, place: str) -> nn.Module | None:
     return own(model) if own is not None and own.stands == place else None
 
 
+class Shared(dict[str, Tensor]):
+    """What parts of one's own leave for later ones in a forward pass; nothing is learned here."""
+
+    tokens: Tensor | None = None
+
+    def auxiliary(self, name: str, value: Tensor) -> None:
+        """Forget a loss."""
+
+    def output(self, name: str, value: Tensor) -> None:
+        """Forget an output."""
+
+
+def called(part: Any, shared: Shared, *args: Any) -> Any:
+    """Call a part, with what is shared where its forward takes it."""
+    if "shared" in inspect.signature(part.forward).parameters:
+        return part(*args, shared=shared)
+    return part(*args)
+
+
 class Block(nn.Module):
     """A residual block, with norms before its sub-layers or after the sums."""
 
@@ -226,14 +246,15 @@ class Block(nn.Module):
         self.mlp = OWN.get("mlp", MLP)(model)
         self.dropout = nn.Dropout(model.dropout)
 
-    def forward(self, x: Tensor, *seen: Any) -> Tensor:
+    def forward(self, x: Tensor, shared: Shared, *seen: Any) -> Tensor:
         """x [B, T, D] -> [B, T, D]; `seen` is what `Attention.forward` takes besides."""
         seen = () if self.is_own else seen
-        if self.is_pre:
-            x = x + self.dropout(self.attention(self.attention_norm(x), *seen))
-            return x + self.dropout(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, *seen)))
-        return self.mlp_norm(x + self.dropout(self.mlp(x)))
+        y = called(self.attention_norm, shared, x) if self.is_pre else x
+        x = x + self.dropout(called(self.attention, shared, y, *seen))
+        x = x if self.is_pre else called(self.attention_norm, shared, x)
+        y = called(self.mlp_norm, shared, x) if self.is_pre else x
+        x = x + self.dropout(called(self.mlp, shared, y))
+        return x if self.is_pre else called(self.mlp_norm, shared, x)
 
 
 class ParibusPreTrainedModel(PreTrainedModel):
@@ -296,14 +317,16 @@ class ParibusModel(ParibusPreTrainedModel):
             past_key_values = DynamicCache()
         start = past_key_values.get_seq_length() if past_key_values is not None else 0
         hidden, positions = self._seen(input_ids, attention_mask, start)
+        shared = Shared()
+        shared.tokens = input_ids
         if "embedding" in OWN:
-            x = self.embedding(input_ids)
+            x = called(self.embedding, shared, input_ids)
         else:
             x = self.embedding(input_ids, positions)
         for block in self.blocks:
-            x = block(x, hidden, positions, past_key_values)
+            x = block(x, shared, hidden, positions, past_key_values)
         return BaseModelOutputWithPast(
-            last_hidden_state=self.final_norm(x), past_key_values=past_key_values
+            last_hidden_state=called(self.final_norm, shared, x), past_key_values=past_key_values
         )
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
@@ -352,7 +375,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         found = self.model(input_ids, attention_mask, past_key_values, use_cache)
         x, tokens = found.last_hidden_state, self.model.embedding.tokens.weight
         if "head" in OWN:
-            logits = self.head(x, tokens)
+            logits = called(self.head, Shared(), x, tokens)
         else:
             logits = F.linear(x, tokens) if self.head is None else self.head(x)
             logits = capped(logits, self.softcap)

@@ -61,7 +61,12 @@ STREAM = 4  # bytes of a number of the residual stream, which is float32 whateve
 WEIGHT = 4  # of a weight, its gradient and each number that an optimizer keeps
 PRODUCT = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
 KEPT_CHECKPOINTS = 2
-SLOTS = {"adamw": 2, "muon": 1, "lion": 1, "sgd": 1}
+# Of SOAP 8: two moments, and four matrices of the sides of one that is four times as high as wide
+# are 8.5 numbers for each of it, of a square one 4. Adafactor's means of rows are next to nothing.
+SLOTS = {
+    **{"adamw": 2, "cautious_adamw": 2, "schedule_free": 2, "soap": 8},
+    **{"muon": 1, "lion": 1, "sgd": 1, "adafactor": 0},
+}
 # Parameters of a norm over one channel, with and without a bias.
 NORMS = {"layernorm": (2, 1), "rmsnorm": (1, 1)}
 WITHOUT_PARAMETERS = frozenset({"none", "center", "fixed_scale", "rms_free"})
@@ -273,11 +278,14 @@ def memory(
 
 
 def slot_numbers(setting: Setting, of: Sizes) -> int:
-    """Return how many numbers the optimizer keeps; one of the user's own is taken for AdamW."""
+    """Return how many numbers the optimizer and an average of weights keep; an optimizer of the
+    user's own is taken for AdamW, an average for one set of weights."""
     name = setting.training.optimizer.name
     each = SLOTS.get(name, SLOTS["adamw"])
-    rest = of.all - of.matrices if name == "muon" else 0
-    return each * (of.all - rest) + SLOTS["adamw"] * rest
+    rest = of.all - of.matrices if name in ("muon", "soap") else 0
+    averaged, options = setting.training.average.kind, setting.training.average.options
+    sets = {"none": 0, "lawa": options.get("snapshots", 5)}.get(averaged, 1)
+    return each * (of.all - rest) + SLOTS["adamw"] * rest + int(sets) * of.all
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from paribus.engine.model.initialization import (
 )
 from paribus.engine.model.layers import Dropout
 from paribus.engine.model.parts import ModelConfig, Part, describe_parts, find_part, part, parts
+from paribus.engine.model.shared import Seen, Shared
 from paribus.engine.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "ModelConfig",
     "ParameterUse",
     "Part",
+    "Seen",
+    "Shared",
     "build_model",
     "count_parameters",
     "counted_flops_per_token",

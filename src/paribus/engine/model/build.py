@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from paribus.engine.model.gpt import GPT
 from paribus.engine.model.parts import ModelConfig
+from paribus.engine.model.shared import Shared
 from paribus.engine.model.uses import parameter_uses
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
@@ -195,7 +196,14 @@ def _count(setting: Setting, vocab_size: int, folder: Path | None) -> int:
     tokens_BT = torch.zeros(1, setting.data.seq_len, dtype=torch.int64, device="meta")
     # Attention written out: the counter knows no rule for the CPU's fused kernel.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        F.cross_entropy(model(tokens_BT).flatten(0, 1), tokens_BT.flatten()).backward()
+        shared = Shared(model.auxiliaries) if model.shares else None
+        logits_BTV = model(tokens_BT, shared=shared)
+        objective = F.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT.flatten())
+        if shared is not None:  # other heads, and auxiliary losses, are learned from as well
+            seen = shared.seen()
+            for one in (*seen.outputs.values(), *seen.auxiliary.values()):
+                objective = objective + one.sum()
+        objective.backward()
     return counter.get_total_flops()
 
 

@@ -125,13 +125,13 @@ def _watched(
 ) -> Callable[..., Any]:
     """`forward`, which raises ParibusError for whatever is wrong."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **more: Any) -> Any:
         seen = [(f"the parameter '{name}'", tensor) for name, tensor in model.named_parameters()]
         # A head is given a parameter too, which is called by its name.
         seen += [("what it is given", x) for x in args if isinstance(x, Tensor)]
         versions = [tensor._version for _, tensor in seen]
         try:
-            found = forward(*args)
+            found = forward(*args, **more)
         except ParibusError:
             raise
         except Exception as error:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from paribus.engine.model.attentions import KeyValueCache
 from paribus.engine.model.layers import Dropout, capped
 from paribus.engine.model.parts import ModelConfig, Part, find_part, module_class, own_part
+from paribus.engine.model.shared import Shared, auxiliary_names, takes_shared
 from paribus.engine.ops import functional as ops
 from paribus.engine.ops.fused_block import FusedBlock
 from paribus.errors import ParibusError
@@ -77,9 +78,16 @@ class Block(nn.Module):
             self.attention_norm.cast_output = model.modules.attention is None
             self.mlp_norm.cast_output = model.modules.mlp is None
         self._fused = FusedBlock(self) if self.is_pre else None
+        parts = (self.attention_norm, self.attention, self.mlp_norm, self.mlp)
+        self._take_shared = [takes_shared(one.forward) for one in parts]
+        self.shares = any(self._take_shared)
 
-    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, cache: KeyValueCache | None = None, shared: Shared | None = None
+    ) -> Tensor:
         """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
+        if self.shares:
+            return self._sharing(x_BTD, cache, shared or Shared())
         if cache is None and self._fused and (fused_BTD := self._fused(x_BTD)) is not None:
             return fused_BTD
         reads = () if cache is None else (cache,)
@@ -90,6 +98,18 @@ class Block(nn.Module):
         y_BTD = self.attention(x_BTD, *reads)
         x_BTD = self.attention_norm(ops.residual(x_BTD, self.attention_dropout(y_BTD)))
         return self.mlp_norm(ops.residual(x_BTD, self.mlp_dropout(self.mlp(x_BTD))))
+
+    def _sharing(self, x_BTD: Tensor, cache: KeyValueCache | None, shared: Shared) -> Tensor:
+        """Compute the same with parts that are given `shared`."""
+        reads = () if cache is None else (cache,)
+        norm1, attention, norm2, mlp = ({"shared": shared} if t else {} for t in self._take_shared)
+        y_BTD = self.attention_norm(x_BTD, **norm1) if self.is_pre else x_BTD
+        y_BTD = self.attention_dropout(self.attention(y_BTD, *reads, **attention))
+        x_BTD = ops.residual(x_BTD, y_BTD)
+        x_BTD = x_BTD if self.is_pre else self.attention_norm(x_BTD, **norm1)
+        y_BTD = self.mlp_norm(x_BTD, **norm2) if self.is_pre else x_BTD
+        x_BTD = ops.residual(x_BTD, self.mlp_dropout(self.mlp(y_BTD, **mlp)))
+        return x_BTD if self.is_pre else self.mlp_norm(x_BTD, **norm2)
 
 
 class Head(nn.Module):
@@ -154,24 +174,54 @@ class GPT(nn.Module):
         self._are_cached = all(getattr(part, "cached", False) for part in own) and (
             "attention" in named or _attention(model).cached
         )
+        self.auxiliaries = auxiliary_names(self)
+        ends = (self.embedding, self.final_norm, self.head)
+        self._take_shared = [takes_shared(one.forward) for one in ends]
+        self.shares = any(self._take_shared) or any(block.shares for block in self.blocks)
 
-    def forward(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds."""
-        return self.logits(self.hidden(tokens_BT, cache))
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        cache: KeyValueCache | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
+        """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds.
 
-    def logits(self, x: Tensor) -> Tensor:
+        shared: what parts leave for each other, and for a loss; by default one of its own.
+        """
+        if shared is None and self.shares:
+            shared = Shared(self.auxiliaries)
+        return self.logits(self.hidden(tokens_BT, cache, shared), shared)
+
+    def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """Map [..., D] that `hidden` gives to logits [..., V]."""
+        if self._take_shared[2]:
+            given = Shared(self.auxiliaries) if shared is None else shared
+            return self.head(x, self.embedding.tokens.weight, shared=given)
         return self.head(x, self.embedding.tokens.weight)
 
-    def hidden(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def hidden(
+        self,
+        tokens_BT: Tensor,
+        cache: KeyValueCache | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         """Return [B, T, D], what the head reads."""
         starts, reads = ((), ()) if cache is None else ((cache.length,), (cache,))
-        x_BTD = self.embedding(tokens_BT, *starts)
+        if shared is None and self.shares:
+            shared = Shared(self.auxiliaries)
+        if shared is not None:
+            shared.tokens = tokens_BT
+        first, last = ({"shared": shared} if take else {} for take in self._take_shared[:2])
+        x_BTD = self.embedding(tokens_BT, *starts, **first)
         for block in self.blocks:
-            x_BTD = block(x_BTD, *reads)
+            x_BTD = block(x_BTD, *reads, shared=shared) if block.shares else block(x_BTD, *reads)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        return self.final_norm(x_BTD)
+        x_BTD = self.final_norm(x_BTD, **last)
+        if shared is not None:
+            shared.hidden = x_BTD
+        return x_BTD
 
     @property
     def can_cache(self) -> bool:

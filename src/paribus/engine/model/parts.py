@@ -6,6 +6,8 @@ Every part is an `nn.Module` and is built from a `ModelConfig`; one of the user'
 of its class:
 
     residual_projections, undecayed    what its parameters are for (`uses`)
+    auxiliaries = ("balance",)         losses that it adds to, where its forward takes `shared`
+                                       (`shared`)
     cached = True                      reading a text piece by piece gives what reading it at once
                                        gives (`attentions`). Without it every new token costs a pass
                                        over the whole text.

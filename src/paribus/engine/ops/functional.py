@@ -7,6 +7,7 @@ channels; of AdamW, R replicas of N numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -161,14 +162,32 @@ def adamw_step(
     if rowwise.supports_adamw(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
         return
-    weights, gradients, mean, square = rows_RN
+    step = rates_R1 / correction(betas[0], t)
+    weights, *others = rows_RN
+    weights.sub_(_adam_direction(others, t, betas, eps).mul_(step))
+
+
+def adam_moments(
+    rows: tuple[Tensor, Tensor, Tensor], t: Tensor, betas: tuple[float, float], eps: float
+) -> Tensor:
+    """Update moments in place; return (m / c1) / (sqrt(v / c2) + eps).
+
+    rows: gradients, first moments and second moments, of any shape; t [] or one that goes with it.
+    """
+    return _adam_direction(rows, t, betas, eps).div_(correction(betas[0], t))
+
+
+def _adam_direction(
+    rows: Sequence[Tensor], t: Tensor, betas: tuple[float, float], eps: float
+) -> Tensor:
+    """Return the same without c1."""
+    gradients, mean, square = rows
     mean.lerp_(gradients, 1 - betas[0])
     square.mul_(betas[1]).addcmul_(gradients, gradients, value=1 - betas[1])
-    denominator = (square / _correction(betas[1], t)).sqrt_().add_(eps)
-    step = rates_R1 / _correction(betas[0], t)
-    weights.sub_(denominator.reciprocal_().mul_(mean).mul_(step))
+    denominator = (square / correction(betas[1], t)).sqrt_().add_(eps)
+    return denominator.reciprocal_().mul_(mean)
 
 
-def _correction(beta: float, t: Tensor) -> Tensor:
+def correction(beta: float, t: Tensor) -> Tensor:
     """Return 1 - beta^(t + 1), float32; float64 on the way, as it is tiny at first."""
     return (1 - torch.pow(beta, t.double() + 1)).float()

@@ -81,8 +81,9 @@ class Optimizer(Part):
     """What turns gradients into steps."""
 
     name: str = "adamw"
-    """A file of `paribus/engine/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
-    `package.module:name` or `file.py:name`."""
+    """A file of `paribus/engine/training/optimizers/` (adamw, cautious_adamw, muon, soap,
+    adafactor, schedule_free, lion, sgd), or the user's own: `package.module:name` or
+    `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """The peak, which the schedule multiplies."""
     betas: Annotated[
@@ -104,8 +105,10 @@ class Optimizer(Part):
     """Parameters with a learning rate, weight decay or optimizer of their own."""
 
 
-class Loss(Part):
+class Loss(Grown):
     """What is learned from. Every evaluation is plain cross-entropy, whatever it is."""
+
+    later = ("auxiliary",)
 
     name: str = "cross_entropy"
     """A file of `paribus/engine/training/losses/`, or the user's own: `package.module:name` or
@@ -118,6 +121,9 @@ class Loss(Part):
     2022)."""
     options: Options = Field(default_factory=dict)
     """Those that an own loss declares."""
+    auxiliary: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """What auxiliary losses of own modules are multiplied by before they are added, by name; 1 of
+    one that is not named."""
 
 
 COSTED = ("flops", "seconds")
@@ -141,10 +147,20 @@ class LossScale(Part):
     """It is doubled after so many steps in a row without an overflow."""
 
 
+class Average(Part):
+    """Weights that are evaluated, kept and exported in the place of those that are trained."""
+
+    kind: Annotated[str, Field(min_length=1)] = "none"
+    """A file of `paribus/engine/training/averages/` (ema, last, lawa), or the user's own:
+    `package.module:name` or `file.py:name`; `none` evaluates the weights of the last step."""
+    options: Options = Field(default_factory=dict)
+    """Those that it declares, such as `decay` of ema."""
+
+
 class Training(Grown):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
 
-    later = ("loss_scale", "schedules")
+    later = ("loss_scale", "schedules", "average")
 
     iterations: Steps | None = None
     """Optimizer steps of a trial."""
@@ -168,6 +184,8 @@ class Training(Grown):
     """Of the learning rate."""
     schedules: dict[Literal["weight_decay", "momentum"], Schedule] = Field(default_factory=dict)
     """Of weight decay, and of the momentum of muon or sgd, as fractions of what is set."""
+    average: Average = Average()
+    """Of weights along the run."""
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
     precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
@@ -277,7 +295,11 @@ class Setting(TrialSetting):
     def own_named(self) -> dict[str, str]:
         """Own modules by site; own optimizers, loss, corpora and curriculum by key of the study."""
         optimizer, loss = self.training.optimizer, self.training.loss
-        named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
+        named = {
+            "training.optimizer.name": optimizer.name,
+            "training.loss.name": loss.name,
+            "training.average.kind": self.training.average.kind,
+        }
         for i, group in enumerate(optimizer.groups):
             named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
         named |= {key: schedule.kind for key, schedule in self.training.all_schedules}

@@ -1,5 +1,6 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
+from paribus.engine.training.averages import Average, Taken, average
 from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
@@ -8,7 +9,14 @@ from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS, Replicas
 from paribus.engine.training.safeguards import clip_factors
 from paribus.engine.training.schedules import Moment, Schedule, find_schedule, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
-from paribus.engine.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
+from paribus.engine.training.step_metrics import (
+    COLUMNS,
+    DRAWINGS,
+    LOSS_SCALING,
+    METRICS,
+    OBJECTIVE,
+    auxiliary_drawing,
+)
 from paribus.engine.training.trainer import Trainer
 from paribus.study.choices import Options
 
@@ -24,6 +32,7 @@ __all__ = [
     "PHASES",
     "PRODUCTS",
     "WEIGHTS",
+    "Average",
     "Loss",
     "Moment",
     "Optimizer",
@@ -31,8 +40,11 @@ __all__ = [
     "ReplicaState",
     "Replicas",
     "Schedule",
+    "Taken",
     "Trainer",
     "Update",
+    "auxiliary_drawing",
+    "average",
     "clip_factors",
     "find_schedule",
     "is_decayed",

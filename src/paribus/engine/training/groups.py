@@ -4,7 +4,7 @@ A study names one optimizer, and may give parameters of a pattern another one, o
 weight decay of their own (`training.optimizer.groups`). An optimizer that is not for a parameter,
 such as Muon for a bias, leaves it to another.
 
-Axes: R replicas, N parameters of one replica, K matrices of one shape [n, m].
+Axes: R replicas, N parameters of one replica, K parameters of one shape.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from paribus.engine.training.optimizers import (
     find_optimizer,
     takes_all,
 )
+from paribus.engine.training.optimizers.adamw import AdamWOptions
 from paribus.engine.training.schedules import group_column, scheduled_columns
 from paribus.errors import ParibusError, nearest
 from paribus.study.choices import read_options
@@ -224,7 +225,7 @@ class _Found:
             )
 
     def _reads_shared(self, name: str, key: str) -> bool:
-        return name == "adamw" and key in self.named[name].options.model_fields
+        return issubclass(self.named[name].options, AdamWOptions)
 
     def _keep(self, optimizer: Optimizer) -> Optimizer:
         if self.named.setdefault(optimizer.name, optimizer) is not optimizer:
@@ -284,6 +285,7 @@ class StackedOptimizer:
 
     Attributes:
         slots: {name: {parameter name: [R, ...]}}.
+        moves_weights: whether the weights that are evaluated are others than those trained.
     """
 
     def __init__(
@@ -291,10 +293,13 @@ class StackedOptimizer:
     ) -> None:
         self._scheduled = scheduled
         self.slots = {
-            slot: _zeros(weights, [n for g in groups if slot in g.optimizer.slots for n in g.names])
+            slot: Rows.zeros(_slot_shapes(slot, groups, weights), weights.flat)
             for slot in dict.fromkeys(slot for group in groups for slot in group.optimizer.slots)
         }
         self._parts = [_Part(group, weights, self.slots) for group in groups]
+        self._weights = weights
+        self.moves_weights = any(group.optimizer.evaluated for group in groups)
+        self._has_afterwards = any(group.optimizer.afterwards for group in groups)
 
     @torch.no_grad()
     def update(
@@ -308,14 +313,34 @@ class StackedOptimizer:
         for part in self._parts:
             part.update(grads_RN, rates_R1, scheduled, t)
 
+    @torch.no_grad()
+    def afterwards(self, t: int) -> None:
+        """Do what optimizers do on the host after step t."""
+        if self._has_afterwards:
+            for part in self._parts:
+                part.afterwards(t)
+
+    @torch.no_grad()
+    def evaluated(self) -> Rows:
+        """Return the weights that are evaluated: those that are trained, or what the optimizers
+        make of them."""
+        if not self.moves_weights:
+            return self._weights
+        found = self._weights.clone()
+        for part in self._parts:
+            part.evaluate(found.flat)
+        return found
+
 
 class _Run(NamedTuple):
-    """Parameters that an optimizer is given at once: where they lie in a row, as [R, *shape]."""
+    """Parameters that an optimizer is given at once: where they lie in a row, as [R, *shape]; and
+    whether it decays them itself."""
 
     place: slice
     shape: tuple[int, ...]
     weights: Tensor
     slots: Mapping[str, Tensor]
+    decays: bool
 
 
 class _Part:
@@ -336,12 +361,32 @@ class _Part:
         own = {slot: slots[slot] for slot in group.optimizer.slots}
         self._runs = []
         for names in _together(group, weights):
-            one = weights[names[0]].shape[1:]
-            shape = (len(names), *one) if group.optimizer.matrices else (-1,)
+            one = tuple(weights[names[0]].shape[1:])
+            is_whole = group.optimizer.whole
+            shape = (len(names), *one) if is_whole else (-1,)
             place = weights.place(names)
-            kept = {slot: _seen(x.flat[:, x.place(names)], shape) for slot, x in own.items()}
+            kept = {}
+            for slot, rows in own.items():
+                of = group.optimizer.slot_shape(slot, one, group.options)
+                if of is not None:
+                    as_seen = (len(names), *of) if is_whole else (-1,)
+                    kept[slot] = _seen(rows.flat[:, rows.place(names)], as_seen)
             seen = _seen(weights.flat[:, place], shape)
-            self._runs.append(_Run(place, shape, seen, MappingProxyType(kept)))
+            decays = group.optimizer.decay == "own" and names[0] in group.names[: group.n_decayed]
+            self._runs.append(_Run(place, shape, seen, MappingProxyType(kept), decays))
+
+    def afterwards(self, t: int) -> None:
+        if self._group.optimizer.afterwards:
+            for run in self._runs:
+                self._group.optimizer.afterwards(run.slots, self._group.options, t)
+
+    def evaluate(self, flat_RN: Tensor) -> None:
+        """Write the weights that are evaluated to their place in rows."""
+        evaluated, options = self._group.optimizer.evaluated, self._group.options
+        for run in self._runs if evaluated else ():
+            assert evaluated is not None
+            found = evaluated(run.weights, run.slots, options)
+            flat_RN[:, run.place] = found.reshape(len(found), -1)
 
     def update(
         self, grads_RN: Tensor, rates_R1: Tensor, scheduled: Mapping[str, Tensor], t: Tensor
@@ -355,7 +400,7 @@ class _Part:
             decays_R1 = decays_R1 * scheduled[DECAY]
         if group.n_decayed and group.optimizer.decay == "coupled":
             grads_RN[:, self._decayed].addcmul_(self._decayed_weights, decays_R1)
-        elif group.n_decayed:
+        elif group.n_decayed and group.optimizer.decay == "decoupled":
             self._decayed_weights.mul_(1 - rates_R1 * decays_R1)
         momentum = getattr(group.options, group.optimizer.momentum, 0.0)
         if MOMENTUM in scheduled:
@@ -364,26 +409,34 @@ class _Part:
             grads = _seen(grads_RN[:, run.place], run.shape)
             rates, count = (_along(one, run.shape) for one in (rates_R1, t))
             along = _along(momentum, run.shape) if isinstance(momentum, Tensor) else momentum
-            update = Update(run.weights, grads, run.slots, rates, count, group.options, along)
-            step(group, update)
+            decay = _along(decays_R1, run.shape) if run.decays else 0.0
+            about = (rates, count, group.options, along, decay)
+            step(group, Update(run.weights, grads, run.slots, *about))
 
 
 def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
-    """Return all of a group at once; or for an optimizer of matrices, neighbours of one shape."""
-    if not group.optimizer.matrices:
-        return [group.names]
-    by_shape = groupby(group.names, key=lambda name: weights[name].shape)
-    return [tuple(names) for _, names in by_shape]
+    """Return all of a group at once; or those apart that are not decayed, where decay is the
+    optimizer's own; or for one of whole parameters, neighbours of one shape."""
+    decays = dict.fromkeys(group.names[: group.n_decayed], True)
+
+    def alike(name: str) -> tuple[object, ...]:
+        optimizer = group.optimizer
+        return (
+            decays.get(name, False) if optimizer.decay == "own" else None,
+            weights[name].shape if optimizer.whole else None,
+        )
+
+    return [tuple(names) for _, names in groupby(group.names, key=alike)]
 
 
 def _seen(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return [R, N] as an optimizer is given it: as it is, or as matrices."""
+    """Return [R, N] as an optimizer is given it: as it is, or whole parameters."""
     return x_RN if len(shape) == 1 else x_RN.view(-1, *shape)
 
 
 def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return [R, 1] as it goes with what `_seen` gives; [] as it is."""
-    return x if len(shape) == 1 or x.ndim == 0 else x[..., None, None]
+    return x if len(shape) == 1 or x.ndim == 0 else x.view(*x.shape, *(1,) * (len(shape) - 1))
 
 
 def step(group: ParameterGroup, update: Update) -> None:
@@ -416,6 +469,15 @@ def step(group: ParameterGroup, update: Update) -> None:
             )
 
 
-def _zeros(weights: Rows, names: Sequence[str]) -> Rows:
-    """Return zeros for some of the parameters."""
-    return Rows.zeros({name: weights[name].shape[1:] for name in names}, weights.flat)
+def _slot_shapes(
+    slot: str, groups: Sequence[ParameterGroup], weights: Rows
+) -> dict[str, torch.Size]:
+    """Return the shape of what is kept in a slot, by the name of its parameter."""
+    found = {}
+    for group in groups:
+        for name in group.names if slot in group.optimizer.slots else ():
+            shape = tuple(weights[name].shape[1:])
+            of = group.optimizer.slot_shape(slot, shape, group.options)
+            if of is not None:
+                found[name] = torch.Size(of)
+    return found

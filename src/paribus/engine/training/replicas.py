@@ -17,15 +17,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
+from paribus.engine.model.shared import Seen, Shared
 from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
+from paribus.engine.training.averages import Averaging, find_average, kept_of
 from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
+from paribus.errors import ParibusError, nearest
 
 # Phases of a step, in the order of doing: names for whoever asks where the time goes.
 DATA = "data"  # the batch, its digest, its way to the device
@@ -51,12 +54,14 @@ class ForwardBackward(NamedTuple):
         objectives: [R] the mean of the training loss, which the gradient is of.
         gradients: {parameter name: [R, ...]} before clipping.
         outputs: of the tapped modules, [R, B, ...] each.
+        auxiliaries: [A, R] auxiliary losses, before they are weighed.
     """
 
     losses: Tensor
     objectives: Tensor
     gradients: Weights
     outputs: dict[str, Tensor]
+    auxiliaries: Tensor | tuple[()] = ()
 
 
 class Replicas:
@@ -78,6 +83,7 @@ class Replicas:
         slots: {name of what the optimizer keeps: {parameter name: [R, ...]}}.
         optimizer_record: which optimizer has which parameters, with its options.
         loss: of the study.
+        auxiliaries: names of the auxiliary losses that parts of the model add.
     """
 
     def __init__(
@@ -103,6 +109,10 @@ class Replicas:
         self.dropouts = tuple(self._dropouts)
         self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
+        self.auxiliaries = self.model.auxiliaries
+        require_auxiliaries(setting, self.auxiliaries)
+        self._is_seen = bool(self.auxiliaries) or self.loss.takes_shared
+        self._auxiliary_weights = setting.training.loss.auxiliary
         self._micro_batch = setting.training.micro_batch or setting.training.batch_size
         self._lower = lower_products(setting.training.precision)
 
@@ -127,10 +137,12 @@ class Replicas:
             groups, self.weights, scheduled_columns(setting.training)
         )
         self.slots = self._optimizer.slots
+        averages = find_average(setting.training.average, folder)
+        self._averaging = averages and Averaging(averages, setting.iterations, self.weights)
         self.shapes = {
-            f"{kind}/{name}": tuple(self._shapes[name])
+            f"{kind}/{name}": tuple(values.shape[1:])
             for kind, rows in self._kinds.items()
-            for name in rows
+            for name, values in rows.items()
         }
 
     def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
@@ -147,9 +159,21 @@ class Replicas:
         """The rows as they are now, by parameter name; views, which `update` writes to."""
         return self._rows(self._flat)
 
+    def evaluated(self, done: int) -> Rows:
+        """Return the weights that are evaluated, kept and exported after so many steps: those that
+        are trained, what their optimizer makes of them, or their average."""
+        weights = self._optimizer.evaluated()
+        return self._averaging.given(done, weights) if self._averaging else weights
+
+    def afterwards(self, t: int) -> None:
+        """Do what optimizers and the average do on the host after step t."""
+        self._optimizer.afterwards(t)
+        if self._averaging:
+            self._averaging.take(t + 1, self._optimizer.evaluated())
+
     @property
     def _kinds(self) -> dict[str, Rows]:
-        return {WEIGHTS: self.weights, **self.slots}
+        return {WEIGHTS: self.weights, **self.slots, **kept_of(self._averaging)}
 
     def forward_backward(
         self,
@@ -165,15 +189,18 @@ class Replicas:
         """
         on_phase(FORWARD)
         pieces = inputs.windows.long().split(self._micro_batch, dim=1)
-        losses, objectives, outputs, grads_RN = [], [], [], None
+        losses, objectives, outputs, auxiliaries, grads_RN = [], [], [], [], None
         for number, windows in enumerate(pieces):
             if number:
                 on_phase(FORWARD)
             self._set_first(number * self._micro_batch)
             # A copy: of a view, a module could find the targets in the memory around it.
             tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
-            logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
-            losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:])
+            logits_RBTV, tapped_outputs, seen = self._read(inputs.dropout_keys, tokens_RBT, tapped)
+            losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
+            if seen is not None and self.auxiliaries:
+                objectives_R = objectives_R + weighed(seen, self._auxiliary_weights)
+                auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
             on_phase(BACKWARD)
             scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
             more = torch.autograd.grad(
@@ -195,6 +222,7 @@ class Replicas:
             _mean(objectives),
             self._rows(grads_RN),
             {path: _together([part[path] for part in outputs]) for path in outputs[0]},
+            _mean(auxiliaries) if auxiliaries else (),
         )
 
     def logits(
@@ -209,17 +237,26 @@ class Replicas:
 
         mixed: False computes in float32 whatever the setting's precision.
         """
+        return self._read(dropout_keys, tokens_RBT, tapped, mixed=mixed)[:2]
+
+    def _read(
+        self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str], *, mixed: bool = True
+    ) -> tuple[Tensor, dict[str, Tensor], Seen | None]:
+        """Return the same, and what a loss sees besides, where there is one who looks."""
         keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
         lower = self._lower if mixed else None
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
                 with self._keyed(keys), capture(self.model, tapped) as outputs:
-                    logits_BTV = self.model(tokens_RBT[0])
-                return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
+                    logits_BTV, seen = self._passed(self.model, tokens_RBT[0])
+                first = {path: output[None] for path, output in outputs.items()}
+                return logits_BTV[None], first, seen and _of_one(seen)
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
-                return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
+                forward = torch.func.vmap(partial(self._forward, tapped))
+                logits_RBTV, outputs, seen = forward(state, tokens_RBT)
+                return logits_RBTV, outputs, seen[0] if seen else None
 
     def own(self, windows: Tensor) -> Tensor:
         """Return the rows of [R, B, ...] that are computed here: all."""
@@ -269,8 +306,9 @@ class Replicas:
         return found
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and
-        `<slot>/<parameter>` of its optimizer; waits for the device."""
+        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and of its
+        optimizer and average `<slot>/<parameter>`, `average-0/<parameter>`; waits for the
+        device."""
         return {
             f"{kind}/{name}": _copied(values[replica])
             for kind, rows in self._kinds.items()
@@ -303,15 +341,47 @@ class Replicas:
 
     def _forward(
         self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return one replica's logits [B, T, V], and the outputs of the tapped modules."""
+    ) -> tuple[Tensor, dict[str, Tensor], list[Seen]]:
+        """Return one replica's logits [B, T, V], the outputs of the tapped modules, and what a loss
+        sees, if one looks."""
+        model = partial(torch.func.functional_call, self.model, state)
         with capture(self.model, tapped) as outputs:
-            logits_BTV = torch.func.functional_call(self.model, state, (tokens_BT,))
-        return logits_BTV, outputs
+            logits_BTV, seen = self._passed(lambda *a, **k: model(a, k), tokens_BT)
+        return logits_BTV, outputs, [] if seen is None else [seen]
+
+    def _passed(
+        self, model: Callable[..., Tensor], tokens_BT: Tensor
+    ) -> tuple[Tensor, Seen | None]:
+        if not self._is_seen:
+            return model(tokens_BT), None
+        shared = Shared(self.auxiliaries)
+        logits_BTV = model(tokens_BT, shared=shared)
+        return logits_BTV, shared.seen()
+
+
+def require_auxiliaries(setting: Setting, names: Sequence[str]) -> None:
+    """Raise ParibusError where the study weighs an auxiliary loss that no part adds."""
+    for name in setting.training.loss.auxiliary:
+        if name not in names:
+            raise ParibusError(
+                f"training.loss.auxiliary.{name}: no part of the model adds it: "
+                f"{nearest(name, names)}"
+            )
+
+
+def weighed(seen: Seen, weights: Mapping[str, float]) -> Tensor:
+    """Return [R], the sum of auxiliary losses as a study weighs them."""
+    return torch.stack([weights.get(name, 1.0) * x for name, x in seen.auxiliary.items()]).sum(0)
+
+
+def _of_one(seen: Seen) -> Seen:
+    """Return what a loss sees of one replica, with the axis R."""
+    parts = ({name: x[None] for name, x in of.items()} for of in seen[1:])
+    return Seen(seen.hidden[None], *parts)
 
 
 def losses_of(
-    loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor
+    loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor, seen: Seen | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
     logits_RBTV = logits_RBTV.float()
@@ -320,7 +390,7 @@ def losses_of(
         return losses_R, losses_R
     with torch.no_grad():
         losses_R = _cross_entropy(logits_RBTV, targets_RBT)
-    return losses_R, loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
+    return losses_R, loss(logits_RBTV, targets_RBT, seen).flatten(1).mean(dim=1)
 
 
 def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import capture
 from paribus.engine.rows import Shards
 from paribus.engine.setting import Setting
+from paribus.engine.training.averages import find_average
 from paribus.engine.training.groups import (
     DECAY,
     MOMENTUM,
@@ -51,6 +52,7 @@ from paribus.engine.training.replicas import (
     OnPhase,
     losses_of,
     lower_products,
+    require_auxiliaries,
 )
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
@@ -103,8 +105,20 @@ class ShardedReplica:
         model = shapes_of(setting, vocab_size, folder)
         if whole is not None:
             _take_buffers(model, whole)
+        if model.shares or self.loss.takes_shared:
+            raise ParibusError(
+                "parts and losses that take `shared` are of trials on one device; leave "
+                "resources.devices_per_trial out"
+            )
+        self.auxiliaries = model.auxiliaries
+        require_auxiliaries(setting, self.auxiliaries)
         groups = parameter_groups([setting], model, folder)
         require_shardable(groups)
+        if find_average(setting.training.average, folder):
+            raise ParibusError(
+                f"training.average.kind = '{setting.training.average.kind}' is of trials on one "
+                "device; leave resources.devices_per_trial or training.average out"
+            )
         self.optimizer_record = optimizer_record(groups, model)
         self._shapes = {n: tuple(p.shape) for n, p in model.named_parameters()}
         self.model = self._sharded(
@@ -315,17 +329,25 @@ class ShardedReplica:
                 given.masked_fill_(~moves_R1, 0.0)
                 if number < group.n_decayed and group.optimizer.decay == "coupled":
                     given.addcmul_(weights, decays.expand_as(weights))
-                elif number < group.n_decayed:
+                elif number < group.n_decayed and group.optimizer.decay == "decoupled":
                     weights.mul_(1 - rates * decays)
                 slots = {s: self._slots[s][name].view(1, -1) for s in group.optimizer.slots}
                 count = t[:, None] if t.ndim else t
-                about = (rates, count, group.options, momentum)
+                is_own = number < group.n_decayed and group.optimizer.decay == "own"
+                about = (rates, count, group.options, momentum, decays if is_own else 0.0)
                 step(group, Update(weights, given, slots, *about))
         if before is not None:
             for slot, parts in before.items():
                 for name, old in parts.items():
                     now = self._slots[slot][name]
                     now.copy_(torch.where(moves_R[0], now, old))
+
+    def evaluated(self, done: int) -> Shards:
+        """Return what this rank holds of the weights that are evaluated: those that are trained."""
+        return self.weights
+
+    def afterwards(self, t: int) -> None:
+        """Do nothing on the host after step t."""
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
         """Return {slot: {parameter name: what the optimizer divides it by at step t}}."""
@@ -457,11 +479,15 @@ def require_shardable(groups: Sequence[ParameterGroup]) -> None:
     """Raise ParibusError for an optimizer that cannot be given a part of a parameter."""
     for group in groups:
         optimizer = group.optimizer
-        if optimizer.matrices:
+        why = ""
+        if optimizer.whole:
+            why = "is given whole parameters, of which each device has some rows"
+        elif optimizer.slot_shapes or optimizer.evaluated or optimizer.afterwards:
+            why = "keeps more than a number or two for each of a parameter"
+        if why:
             raise ParibusError(
-                f"optimizer '{optimizer.name}' is given whole matrices, of which each device has "
-                "some rows; leave resources.devices_per_trial out, or take an optimizer of single "
-                "numbers, such as adamw, lion or sgd"
+                f"optimizer '{optimizer.name}' {why}; leave resources.devices_per_trial out, or "
+                "take an optimizer of single numbers, such as adamw, lion or sgd"
             )
         if not _is_elementwise(group):
             raise ParibusError(

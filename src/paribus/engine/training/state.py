@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 BLOCK = 16
 MEASURED = "measured"  # in the names of `ReplicaState.arrays`
 WEIGHTS = "weights"  # the same, before a parameter's name; slots of optimizers have names beside it
+TAKEN = (WEIGHTS, MEASURED, "loss_scale")  # what no slot can be called
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class ReplicaState:
     Attributes:
         t: steps done.
         arrays: float32, by name: `weights/<parameter>`, what the optimizer keeps for it such as
-            `exp_avg/<parameter>`, in float16 `loss_scale/...`, and `measured` [t, C]:
-            `Trainer.columns`, then `Trainer.probe_columns`; NaN where not measured.
+            `exp_avg/<parameter>`, of an average `average-0/<parameter>`, in float16
+            `loss_scale/...`, and `measured` [t, C]: `Trainer.columns`, then
+            `Trainer.probe_columns`; NaN where not measured.
         batch_digest: the running digest of its batches.
         diverged_at: the step at which it turned non-finite, or None.
     """

@@ -49,11 +49,25 @@ DRAWINGS = (
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
+AUXILIARY = "auxiliary_"  # before the name of an auxiliary loss
+
+
+def auxiliary_drawing(name: str) -> Drawing:
+    """Return how an auxiliary loss is drawn."""
+    title = f"Auxiliary loss: {name.replace('_', ' ')}"
+    return Drawing(f"{AUXILIARY}{name}", "trend", title, f"{name} (nats)", "stability")
+
+
 def step_columns(
-    learns_cross_entropy: bool, *, scales_loss: bool, scheduled: Iterable[str]
+    learns_cross_entropy: bool,
+    *,
+    scales_loss: bool,
+    scheduled: Iterable[str],
+    auxiliaries: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return {column: unit} of what every step measures, in order; probes add their own."""
     more = () if learns_cross_entropy else (OBJECTIVE,)
     more += LOSS_SCALING if scales_loss else ()
     columns = COLUMNS | {metric.name: metric.unit or "1" for metric in more}
-    return columns | dict.fromkeys(scheduled, "1")
+    columns |= dict.fromkeys(scheduled, "1")
+    return columns | {f"{AUXILIARY}{name}": "nats" for name in auxiliaries}

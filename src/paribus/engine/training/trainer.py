@@ -49,7 +49,7 @@ from paribus.engine.training.state import (
     ReplicaState,
     require_shapes,
 )
-from paribus.engine.training.step_metrics import step_columns
+from paribus.engine.training.step_metrics import AUXILIARY, step_columns
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
@@ -123,9 +123,10 @@ class Trainer:
             else None
         )
         self.columns = step_columns(
-            self.replicas.loss.is_plain,
+            self.replicas.loss.is_plain and not self.replicas.auxiliaries,
             scales_loss=self._scaling is not None,
             scheduled=scheduled_columns(training),
+            auxiliaries=self.replicas.auxiliaries,
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
@@ -145,6 +146,7 @@ class Trainer:
         inputs = self._feed.at(self.t)
         advance = self._advance if self.on_phase else partial(self._graphs, self._advance)
         done = advance(inputs, kind)
+        self.replicas.afterwards(self.t)
         self._begin(PROBES)
         probed = self._probing.measure(self.t, done)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
@@ -178,6 +180,8 @@ class Trainer:
             "train_objective": found.objectives,
         }
         columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
+        for number, name in enumerate(replicas.auxiliaries):
+            columns[f"{AUXILIARY}{name}"] = found.auxiliaries[number]
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
@@ -233,14 +237,14 @@ class Trainer:
             stacked.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the present weights of one replica by parameter name, float32.
+        """Return the weights of one replica by parameter name, float32, as they are evaluated now.
 
         Of one over many devices rank 0 has them, on the host; they were gathered one at a time, and
         the others have none.
         """
         if self.ranks is not None:
             return dict(self._sharded.whole())
-        weights = self.replicas.weights
+        weights: Any = self.replicas.evaluated(self.t)
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:

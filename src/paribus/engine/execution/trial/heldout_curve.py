@@ -91,7 +91,7 @@ class HeldOutCurve:
             with replica.evaluating():
                 yield heldout_loss(replica.reader(), self._tokens, seq_len, self._vocab_size)
             return
-        rows = trainer.replicas.weights
+        rows = trainer.replicas.evaluated(trainer.t)
         for replica, setting in enumerate(self._settings):
             model = self._model(setting)
             with torch.no_grad():
@@ -101,7 +101,7 @@ class HeldOutCurve:
 
     def _together(self, trainer: Trainer) -> list[LossSum]:
         models = [self._model(setting) for setting in self._settings]
-        seq_len, rows = self._settings[0].data.seq_len, dict(trainer.replicas.weights)
+        seq_len, rows = self._settings[0].data.seq_len, dict(trainer.replicas.evaluated(trainer.t))
         return heldout_losses_together(models, rows, self._tokens, seq_len, self._vocab_size)
 
     @property

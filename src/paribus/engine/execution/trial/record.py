@@ -35,7 +35,7 @@ from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.model import GPT, build_model, describe_parts, load_parameters, training_flops
 from paribus.engine.setting import Setting
-from paribus.engine.training import DRAWINGS, ReplicaState, Trainer
+from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Study, custom_code, measuring_record, own_digests
@@ -254,7 +254,8 @@ def recorded_drawings(study: Study, stack: Trainer, heldout: Evaluation) -> list
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     seq_len = stack.setting.data.seq_len
-    drawings = [*DRAWINGS, *(drawing for probe in stack.probes for drawing in probe.drawn)]
+    drawings = [*DRAWINGS, *map(auxiliary_drawing, stack.replicas.auxiliaries)]
+    drawings += [*(drawing for probe in stack.probes for drawing in probe.drawn)]
     for measure in (*all_measures(), *own):
         drawings += measure.drawn(seq_len)
     return [there for drawing in drawings if (there := drawing.recorded(columns))]

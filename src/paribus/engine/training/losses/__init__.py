@@ -1,9 +1,10 @@
 """Training losses, one file each behind one decorator: which they are, and how one is found.
 
 A loss is a function from logits to one number for every target, in nats; their mean is learned
-from. A new file in this folder is known by its name; a user's own is named in the study
-(`training.loss.name = "ideas.py:my_loss"`). The plain cross-entropy is recorded beside it, and is
-what divergence, events and every evaluation are judged on.
+from. One that has an argument `shared` is given a `Seen` by that name: hidden states, and what
+parts of the model gave besides logits. A new file in this folder is known by its name; a user's own
+is named in the study (`training.loss.name = "ideas.py:my_loss"`). The plain cross-entropy is
+recorded beside it, and is what divergence, events and every evaluation are judged on.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
@@ -28,7 +30,7 @@ PACKAGE = "paribus.engine.training.losses"
 WHERE = "training.loss.name"
 
 # (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats
-Measure = Callable[[Tensor, Tensor, Any], Tensor]
+Measure = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,21 @@ class TrainingLoss:
         """True of the cross-entropy, which need not be measured beside it."""
         return self.declared.is_plain(self.options)
 
-    def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
+    @property
+    def takes_shared(self) -> bool:
+        """Whether it sees more than logits."""
+        return takes_shared(self.declared.measure)
+
+    def __call__(
+        self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
+    ) -> Tensor:
         """Return [R, B, T]. Raises ParibusError where the loss fails, gives anything else, or
         writes to what it is given; what a GPU's recording refuses goes on."""
         given = (logits_RBTV, targets_RBT)
         versions = [tensor._version for tensor in given]
         try:
-            values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
+            more = {"shared": shared} if self.takes_shared else {}
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -120,7 +130,7 @@ class TrainingLoss:
 def find_loss(wanted: setting.Loss, folder: Path | None) -> TrainingLoss:
     """Return the loss of a study. Raises ParibusError for an unknown one, or options it lacks."""
     found = find_declared(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
-    shared = wanted.model_dump(exclude={"name", "options"})
+    shared = wanted.model_dump(exclude={"name", "options", "auxiliary"})
     unread = [
         key
         for key, value in shared.items()

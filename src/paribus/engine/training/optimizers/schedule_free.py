@@ -1,0 +1,70 @@
+"""Schedule-free AdamW (Defazio et al. 2024, The road less scheduled), as the authors' package
+computes it: no schedule but a warmup, and no end of the run to be known.
+
+Gradients are taken at y = (1 - beta1) z + beta1 x; AdamW steps z, and x is the mean of all z, the
+later ones of a warmup more. Trained weights are y; those that are evaluated, kept and exported are
+x. `training.schedule` gives the warmup, and is else best left constant.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from paribus.engine.ops.functional import correction
+from paribus.engine.training.optimizers import Slots, Update, like_parameter, once, optimizer
+from paribus.engine.training.optimizers.adamw import Beta
+from paribus.study.choices import Options
+
+OpenBeta = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ScheduleFreeOptions(Options):
+    """How near to the mean gradients are taken, and how the second moment decays; step t weighs
+    t^r times the largest rate so far, to the power of `rate_power`, in the mean."""
+
+    betas: Annotated[tuple[OpenBeta, Beta], Field(strict=False)] = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    r: Annotated[float, Field(ge=0)] = 0.0
+    rate_power: Annotated[float, Field(ge=0)] = 2.0
+
+
+def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
+    """Return x, of y and z - y."""
+    return weights + (1 - 1 / options.betas[0]) * slots["lead"]
+
+
+@optimizer(
+    "schedule_free",
+    slots={
+        "exp_avg_sq": like_parameter,
+        "lead": like_parameter,  # z - y: zero before the first step
+        "largest_rate": once,
+        "weight_sum": once,
+    },
+    options=ScheduleFreeOptions,
+    decay="own",
+    corrections=lambda options, t: {"exp_avg_sq": 1 - options.betas[1] ** (t + 1)},
+    evaluated=mean_of_steps,
+    source="Defazio et al. 2024",
+)
+def schedule_free(update: Update) -> None:
+    """Write z -= rate g / (sqrt(v / c2) + eps) and y towards z, with c the weight of z in x."""
+    options, rates, slots = update.options, update.rates, update.slots
+    beta1, beta2 = options.betas
+    square = slots["exp_avg_sq"]
+    square.mul_(beta2).addcmul_(update.gradients, update.gradients, value=1 - beta2)
+    step = update.gradients / (square / correction(beta2, update.t)).sqrt_().add_(options.eps)
+    if isinstance(update.decay, Tensor):
+        step.addcmul_(update.weights, update.decay)
+    largest = slots["largest_rate"].copy_(torch.maximum(slots["largest_rate"], rates))
+    count = (update.t + 1).to(torch.float32)
+    weight = count**options.r * largest**options.rate_power * (rates > 0)
+    total = slots["weight_sum"].add_(weight)
+    share = (weight / total.clamp(min=torch.finfo(torch.float32).tiny))[:, :1]
+    update.weights.addcmul_(slots["lead"], share)
+    update.weights.addcmul_(step, rates * (beta1 * (1 - share) - 1))
+    slots["lead"].sub_(step.mul_(rates * beta1)).mul_(1 - share)

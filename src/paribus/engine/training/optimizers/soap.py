@@ -1,0 +1,118 @@
+"""SOAP (Vyas et al. 2024, Improving and stabilizing Shampoo using Adam): AdamW in the eigenbasis of
+Shampoo's preconditioner.
+
+Matrices are for it; gains and biases are AdamW's, whose `betas` and `eps` are those of
+`training.optimizer`. The first step moves nothing: its gradient begins the basis. A basis of 1,000
+channels costs gigaflops every `every` steps, and two matrices of its size in memory.
+
+Axes: R replicas, K matrices of one shape [n, m].
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from paribus.engine.ops.functional import correction
+from paribus.engine.training.optimizers import (
+    Shape,
+    Slots,
+    Update,
+    is_matrix,
+    like_parameter,
+    optimizer,
+)
+from paribus.engine.training.optimizers.adamw import Beta
+from paribus.study.choices import Options
+
+
+class SOAPOptions(Options):
+    """Of the moments, and of the preconditioner (None: the second of `betas`); from how many steps
+    to the next its basis is computed; a side of a matrix that is larger than `largest_side` is left
+    as it is: 10,000 as published, less here, as vocabularies are sides too."""
+
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.95, 0.95)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    shampoo_beta: Beta | None = None
+    every: Annotated[int, Field(ge=1)] = 10
+    largest_side: Annotated[int, Field(ge=1)] = 2048
+
+
+def _left(shape: Shape, options: Any) -> Shape | None:
+    return (shape[0], shape[0]) if shape[0] <= options.largest_side else None
+
+
+def _right(shape: Shape, options: Any) -> Shape | None:
+    return (shape[1], shape[1]) if shape[1] <= options.largest_side else None
+
+
+def keep_basis(slots: Slots, options: Any, t: int) -> None:
+    """Take the eigenbases of the first step; later on follow them, by one power iteration and QR
+    every so many steps."""
+    if t and t % options.every:
+        return
+    for side in ("left", "right"):
+        if f"{side}_gram" not in slots:
+            continue
+        gram, basis = (slots[f"{side}_{what}"] for what in ("gram", "basis"))
+        finite = gram.nan_to_num()  # LAPACK refuses others, which a neighbour may have
+        if not t:
+            basis.copy_(torch.linalg.eigh(finite)[1].flip(-1))
+            continue
+        turned = finite @ basis.nan_to_num()
+        order = (basis * turned).sum(dim=-2).argsort(dim=-1, descending=True)
+        columns = order[..., None, :]
+        square = slots["exp_avg_sq"]
+        moved = order[..., :, None] if side == "left" else columns
+        square.copy_(square.gather(-2 if side == "left" else -1, moved.expand_as(square)))
+        basis.copy_(torch.linalg.qr(turned.gather(-1, columns.expand_as(turned)))[0])
+
+
+@optimizer(
+    "soap",
+    slots={
+        "exp_avg": like_parameter,
+        "exp_avg_sq": like_parameter,
+        "left_gram": _left,
+        "right_gram": _right,
+        "left_basis": _left,
+        "right_basis": _right,
+    },
+    options=SOAPOptions,
+    matrices=True,
+    takes=is_matrix,
+    afterwards=keep_basis,
+    source="Vyas et al. 2024",
+)
+def soap(update: Update) -> None:
+    """Write weights -= rate Q [Q'm P / c1 / sqrt(v / c2)] P', v the mean of (Q'g P)^2, Q and P the
+    bases of the left and the right side."""
+    options, gradients, slots = update.options, update.gradients, update.slots
+    (beta1, beta2), t = options.betas, update.t
+    begun = (t > 0).to(torch.float32)  # the first step has no basis
+    mean, square = slots["exp_avg"], slots["exp_avg_sq"]
+    mean.lerp_(gradients, (1 - beta1) * begun)
+    square.lerp_(_turned(gradients, slots).square_(), (1 - beta2) * begun)
+    count = (t - 1).clamp(min=0)
+    rates = update.rates * (correction(beta2, count).sqrt() / correction(beta1, count))
+    step = _turned(mean, slots) / (square.sqrt() + options.eps)
+    update.weights.sub_(_turned(step, slots, back=True) * rates)
+    kept = beta2 if options.shampoo_beta is None else options.shampoo_beta
+    if "left_gram" in slots:
+        slots["left_gram"].lerp_(gradients @ gradients.mT, 1 - kept)
+    if "right_gram" in slots:
+        slots["right_gram"].lerp_(gradients.mT @ gradients, 1 - kept)
+
+
+def _turned(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
+    """Return Q' x P, or Q x P' back."""
+    if "left_basis" in slots:
+        left = slots["left_basis"]
+        x = (left if back else left.mT) @ x
+    if "right_basis" in slots:
+        right = slots["right_basis"]
+        x = x @ (right.mT if back else right)
+    return x if "left_basis" in slots or "right_basis" in slots else x.clone()

@@ -1,0 +1,148 @@
+"""Averages of weights against torch.optim.swa_utils and by hand; in a stack, and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from paribus.declared import declared
+from paribus.engine.data import Dataset
+from paribus.engine.training import Trainer
+from paribus.engine.training.averages import Average
+from paribus.errors import ParibusError
+from paribus.study import Study
+
+KIND = "training.average.kind"
+OPTIONS = "training.average.options"
+AVERAGES = declared("paribus.engine.training.averages", Average)
+each_average = pytest.mark.parametrize("name", AVERAGES)
+SMALL: dict[str, dict[str, object]] = {
+    "ema": {f"{OPTIONS}.decay": 0.6},
+    "last": {f"{OPTIONS}.share": 0.5},
+    "lawa": {f"{OPTIONS}.snapshots": 3, f"{OPTIONS}.every": 2},
+}
+STEPS = 10
+
+
+@pytest.fixture
+def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(name: str, seeds: list[int] | None = None, **more: object) -> Trainer:
+        overrides = {"training.iterations": STEPS, "training.optimizer.learning_rate": 1e-2}
+        study = small_study(overrides | {KIND: name} | SMALL.get(name, {}) | more)
+        return Trainer(study.setting("layernorm"), seeds or [1, 2], small_dataset)
+
+    return make
+
+
+def trained(trainer: Trainer) -> list[np.ndarray]:
+    """The weights after every step, [R, N], as trained."""
+    found: Any = trainer.replicas
+    seen = []
+    for _ in range(trainer.setting.iterations - trainer.t):
+        trainer.step()
+        seen.append(found.weights.flat.numpy().copy())
+    return seen
+
+
+def evaluated(trainer: Trainer) -> np.ndarray:
+    found: Any = trainer.replicas
+    return found.evaluated(trainer.t).flat.numpy().copy()
+
+
+def pytorch_s(seen: list[np.ndarray], **how: Any) -> np.ndarray:
+    model = nn.ParameterList([nn.Parameter(torch.from_numpy(seen[0].copy()))])
+    averaged = AveragedModel(model, **how)
+    for weights in seen:
+        model[0].data.copy_(torch.from_numpy(weights))
+        averaged.update_parameters(model)
+    return averaged.module[0].detach().numpy()
+
+
+def expected(name: str, seen: list[np.ndarray]) -> np.ndarray:
+    if name == "ema":
+        return pytorch_s(seen, multi_avg_fn=get_ema_multi_avg_fn(0.6))
+    if name == "last":
+        return pytorch_s(seen[-5:])
+    return np.mean([seen[5], seen[7], seen[9]], axis=0)
+
+
+@each_average
+def test_it_is_evaluated_and_training_does_not_see_it(
+    name: str, trainer_of: Callable[..., Trainer]
+) -> None:
+    trainer, plain = trainer_of(name), trainer_of("none")
+    before = evaluated(trainer)
+    np.testing.assert_array_equal(before, evaluated(plain))  # of the initial weights
+    seen = trained(trainer)
+    for ours, theirs in zip(seen, trained(plain), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_allclose(evaluated(trainer), expected(name, seen), rtol=1e-5, atol=1e-6)
+    rows: Any = trainer.replicas
+    for parameter, values in trainer.parameters(1).items():
+        assert not np.array_equal(values, rows.weights[parameter][1].numpy()), parameter
+
+
+@each_average
+def test_it_is_gone_on_with_and_alike_in_any_stack(
+    name: str, trainer_of: Callable[..., Trainer]
+) -> None:
+    straight, begun, goes_on = (trainer_of(name) for _ in range(3))
+    trained(straight)
+    for _ in range(7):
+        begun.step()
+    goes_on.restore([begun.state(r) for r in range(2)])
+    trained(goes_on)
+    np.testing.assert_array_equal(evaluated(straight), evaluated(goes_on))
+    alone = trainer_of(name, [2])
+    trained(alone)
+    np.testing.assert_allclose(evaluated(alone)[0], evaluated(straight)[1], atol=1e-4)
+
+
+def test_a_schedule_free_optimizer_is_averaged_as_it_is_evaluated(
+    trainer_of: Callable[..., Trainer],
+) -> None:
+    name = {"training.optimizer.name": "schedule_free"}
+    averaged, plain = (
+        trainer_of("last", **name, **{f"{OPTIONS}.share": 1e-9}),
+        trainer_of("none", **name),
+    )
+    trained(averaged), trained(plain)
+    np.testing.assert_array_equal(evaluated(averaged), evaluated(plain))
+    assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())  # type: ignore[union-attr]
+
+
+@each_average
+def test_it_declares_what_it_is(name: str) -> None:
+    one = AVERAGES[name]
+    assert one.source and one.take.__doc__ and one.give.__doc__ and one.options.__doc__
+    assert one.copies(one.options()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({KIND: "emma"}, "no average 'emma'"),
+        ({KIND: "ema", f"{OPTIONS}.decai": 0.5}, "decai"),
+        ({f"{OPTIONS}.decay": 0.5}, "'none'"),
+    ],
+)
+def test_a_bad_average_is_one_line(
+    overrides: dict[str, object],
+    words: str,
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+) -> None:
+    study = small_study(overrides)
+    with pytest.raises(ParibusError, match=words):
+        Trainer(study.setting("baseline"), [1], small_dataset)
+
+
+def test_a_setting_without_one_is_written_as_before(small_study: Callable[..., Study]) -> None:
+    assert "average" not in small_study({}).setting("baseline").model_dump()["training"]
+    assert "average" in small_study({KIND: "ema"}).setting("baseline").model_dump()["training"]

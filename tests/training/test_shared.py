@@ -1,0 +1,214 @@
+"""What parts share in a forward pass, and losses that see it: examples, against plain models."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from paribus.engine.data import Dataset
+from paribus.engine.model import Shared, build_model, training_flops
+from paribus.engine.training import Trainer
+from paribus.errors import ParibusError
+from paribus.study import Study, load_study
+
+EXAMPLES = Path(__file__).parents[2] / "examples/architecture"
+ARMS: dict[str, dict[str, object]] = {
+    "value residual": {"model.modules.attention": "ideas.py:ValueResidual"},
+    "experts": {
+        "model.modules.mlp": "ideas.py:MixtureOfExperts",
+        "training.loss.auxiliary.balance": 0.1,
+    },
+    "two heads": {
+        "model.modules.head": "ideas.py:TwoHeads",
+        "training.loss.name": "ideas.py:two_heads",
+    },
+    "layer dropout": {"model.modules.mlp": "ideas.py:LayerDropout"},
+}
+each_arm = pytest.mark.parametrize("arm", ARMS)
+OWN = """
+from torch import nn
+
+class Undeclared(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+
+    def forward(self, x, shared):
+        shared.auxiliary("balance", x.mean())
+        return x * 0
+
+class TooMuch(Undeclared):
+    auxiliaries = ("balance",)
+
+    def forward(self, x, shared):
+        shared.auxiliary("balance", x.mean(dim=-1))
+        return x * 0
+
+class Missing(Undeclared):
+    def forward(self, x, shared):
+        return x + shared["values"]
+"""
+
+
+@pytest.fixture
+def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(overrides: dict[str, object], seeds: list[int], **more: Any) -> Trainer:
+        study = small_study({"training.iterations": 30} | overrides)
+        shutil.copy(EXAMPLES / "ideas.py", study.folder)
+        (study.folder / "own.py").write_text(OWN)
+        setting = study.setting("baseline")
+        return Trainer(setting, seeds, small_dataset, folder=study.folder, **more)
+
+    return make
+
+
+def train(trainer: Trainer, steps: int) -> np.ndarray:
+    """[R, steps, C] what was measured."""
+    for _ in range(steps):
+        trainer.step()
+    return np.stack([trainer.state(r).measured for r in range(len(trainer.seeds))])
+
+
+@each_arm
+def test_a_stack_agrees_with_its_replicas_alone(
+    arm: str, trainer_of: Callable[..., Trainer]
+) -> None:
+    together = train(trainer_of(ARMS[arm], [1, 2]), 10)
+    alone = train(trainer_of(ARMS[arm], [2]), 10)[0]
+    np.testing.assert_allclose(together[1], alone, rtol=5e-3, atol=2e-4)
+    assert np.isfinite(alone).all()
+
+
+@each_arm
+def test_it_goes_on_to_the_same_bits(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+    straight, begun, goes_on = (trainer_of(ARMS[arm], [1, 2]) for _ in range(3))
+    train(straight, 6), train(begun, 3)
+    goes_on.restore([begun.state(r) for r in range(2)])
+    train(goes_on, 3)
+    for name, values in straight.state(1).arrays.items():
+        np.testing.assert_array_equal(values, goes_on.state(1).arrays[name])
+
+
+@each_arm
+@pytest.mark.parametrize("R", [1, 2])
+def test_parts_of_a_batch_are_the_batch(
+    arm: str, R: int, trainer_of: Callable[..., Trainer]
+) -> None:
+    """But for the balance of load, which is of each part."""
+    overrides = ARMS[arm] | ({"training.loss.auxiliary.balance": 0.0} if arm == "experts" else {})
+    seeds = list(range(R))
+    whole = train(trainer_of(overrides, seeds), 4)
+    parts = train(trainer_of(overrides | {"training.micro_batch": 2}, seeds), 4)
+    np.testing.assert_allclose(parts[..., :4], whole[..., :4], rtol=1e-4, atol=1e-5)
+
+
+def test_one_expert_is_the_mlp(trainer_of: Callable[..., Trainer]) -> None:
+    """With its weights: the same logits and gradients, and a balance of 1 in every block."""
+    one = trainer_of({"model.modules.mlp": "ideas.py:OneExpert"}, [1])
+    plain = trainer_of({}, [1])
+    weights = plain.parameters(0)
+    for name, values in one.parameters(0).items():
+        if "router" in name:
+            weights[name] = values
+        if "shift" in name:
+            weights[name] = weights.pop(name.replace("shift.weight", "down.bias"))[:, None]
+    one.load({name: weights[name] for name in one.parameters(0)})
+    tokens = torch.randint(0, 20, (1, 4, 16), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(one.logits(tokens)[0], plain.logits(tokens)[0], rtol=0, atol=1e-5)
+    ours, theirs = train(one, 1)[0, 0], train(plain, 1)[0, 0]
+    assert ours[0] == pytest.approx(theirs[0], abs=1e-6)
+    assert ours[list(one.columns).index("auxiliary_balance")] == pytest.approx(2.0)  # of two blocks
+    objective = ours[list(one.columns).index("train_objective")]
+    assert objective == pytest.approx(ours[0] + 2.0, abs=1e-5)
+
+
+def test_a_weight_of_0_and_one_head_are_the_plain_model(trainer_of: Callable[..., Trainer]) -> None:
+    single = ARMS["two heads"] | {"training.loss.options.weight": 0.0}
+    ours, theirs = train(trainer_of(single, [1, 2]), 8), train(trainer_of({}, [1, 2]), 8)
+    np.testing.assert_allclose(ours[..., :3], theirs[..., :3], rtol=1e-5, atol=1e-6)
+
+
+def test_the_objective_is_both_heads(trainer_of: Callable[..., Trainer]) -> None:
+    """Computed from the model itself, apart from the trainer."""
+    trainer = trainer_of(ARMS["two heads"], [1])
+    replicas: Any = trainer.replicas
+    windows = trainer._feed.at(0).windows[0].long()
+    shared = Shared()
+    logits = replicas.model(windows[:, :-1], shared=shared)
+    first = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+    second = shared.outputs["second"][:, :-1].flatten(0, 1)
+    expected = first + 0.3 * F.cross_entropy(second, windows[:, 2:].flatten())
+    measured = train(trainer, 1)[0, 0]
+    assert measured[list(trainer.columns).index("train_objective")] == pytest.approx(
+        expected.item(), rel=1e-6
+    )
+
+
+def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of: Callable[..., Trainer]) -> None:
+    key = "training.loss.auxiliary.balance"
+    found = {}
+    for weight in (0.0, 0.5):
+        trainer = trainer_of({**ARMS["experts"], key: weight}, [1])
+        measured = train(trainer, 1)[0, 0]
+        balance = measured[list(trainer.columns).index("auxiliary_balance")]
+        objective = measured[list(trainer.columns).index("train_objective")]
+        assert balance > 1.9 and objective == pytest.approx(
+            measured[0] + weight * balance, abs=1e-5
+        )
+        found[weight] = trainer.parameters(0)["blocks.0.mlp.router.weight"]
+    assert not np.array_equal(found[0.0], found[0.5])
+
+
+def test_layer_dropout_skips_whole_sequences_by_key(trainer_of: Callable[..., Trainer]) -> None:
+    first, again = (train(trainer_of(ARMS["layer dropout"], [1]), 5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, train(trainer_of({}, [1]), 5))
+
+
+def test_operations_of_other_heads_are_counted(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    study = small_study(ARMS["two heads"])
+    shutil.copy(EXAMPLES / "ideas.py", study.folder)
+    V, D = small_dataset.vocab_size, 16
+    plain = training_flops(small_study({}).setting("baseline"), V)
+    two = training_flops(study.setting("baseline"), V, study.folder)
+    assert two.by == "counter" and two.per_token and plain.per_token
+    assert two.per_token - plain.per_token == 6 * (V * D + D * D)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"model.modules.mlp": "own.py:Undeclared"}, "no part declares it"),
+        ({"model.modules.mlp": "own.py:TooMuch"}, "takes a number"),
+        ({"model.modules.mlp": "own.py:Missing"}, "not left by any earlier part"),
+        ({"training.loss.auxiliary.balance": 0.1}, "no part of the model adds it"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    overrides: dict[str, object], words: str, trainer_of: Callable[..., Trainer]
+) -> None:
+    with pytest.raises(ParibusError, match=words):
+        train(trainer_of(overrides, [1]), 1)
+
+
+def test_plain_models_share_nothing_and_are_written_as_before(
+    small_study: Callable[..., Study],
+) -> None:
+    setting = small_study({}).setting("baseline")
+    assert not build_model(setting, 20).shares
+    assert "auxiliary" not in setting.model_dump()["training"]["loss"]
+
+
+def test_the_example_is_a_study() -> None:
+    study = load_study(EXAMPLES / "study.toml")
+    assert len(study.arms) == 5
+    for arm in study.arms:
+        build_model(study.setting(arm), 50, study.folder, device="meta")
