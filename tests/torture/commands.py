@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], fault[1], Path(fault[2]))
-        assert local.COMMAND and processes.FORKS
+        assert local.COMMAND and hasattr(processes, "FORKS")  # a fork may have set it already
         processes.FORKS = False
         local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report
