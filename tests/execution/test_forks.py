@@ -324,9 +324,8 @@ def test_dry_runs_before_tuning_are_shared_by_all_workers(
     """As many as there are models to try: arms that differ in a rate alone are one."""
     asked: list[tuple[int | None, int]] = []
 
-    def start(*given: object, briefly: bool) -> None:
-        workers, n_trials = given[4], given[6]
-        asked.append((workers, n_trials))  # type: ignore[arg-type]
+    def start(_pool: object, begins: Any, workers: int | None, _stack: object) -> None:
+        asked.append((workers, begins.n_trials))
         raise ParibusError("enough")
 
     monkeypatch.setattr(import_module("paribus.engine.execution.crew"), "start", start)

@@ -94,7 +94,7 @@ OPTIMIZERS = {
     ),
     "a name that ships": ('"adamw"', "plain(update)", "is named 'adamw', as one that ships"),
     "a text for slots": ('"mine", slots="ema"', "", r"slots = 'ema' must be a tuple of names"),
-    "weights for a slot": ('"mine", slots=("weights",)', "", "'weights' is what the weights are"),
+    "weights for a slot": ('"mine", slots=("weights",)', "", r"slots = \('weights',\)"),
     "no options": ('"mine", options=dict', "", "must be a class that inherits from"),
     "all matrices": ('"mine", matrices=True', "", "has to say which parameters it takes"),
     "vectors as matrices": (

@@ -141,7 +141,7 @@ def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
         (MINIMAL.replace("iterations = 30", ""), "either iterations or tokens"),
         (MINIMAL.replace("iterations = 30", "iterations = 3\ntokens = 3"), "not both"),
-        (MINIMAL.replace("[arms.baseline]", "[arms.other]"), "baseline 'baseline' is not in arms"),
+        (MINIMAL.replace("[arms.baseline]", "[arms.other]"), "add [arms.baseline]"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(text: str, message: str) -> None:
