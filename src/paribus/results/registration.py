@@ -369,7 +369,9 @@ def why_unregistered(
             if registered[name].get(arm, {}) != found:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
         for name, where in MEASURING.items():
-            if changed_sources(registered[name], trial.get(name, {})):
+            now = trial.get(name, {})
+            plain = isinstance(now, dict) and all(isinstance(of, dict) for of in now.values())
+            if not plain or changed_sources(registered[name], now):
                 return f"trial {arm}/seed-{seed} has another source of {where} than was registered"
     return ""
 

@@ -29,7 +29,10 @@ from paribus.study.allowed_text import Name
 from paribus.study.base import Grown, Spec
 from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEED, MOST_SEEDS, Seed, Steps
 
-Value = bool | int | float | str
+MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
+
+Whole = Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
+Value = bool | Whole | float | str
 Candidate = dict[str, Value]
 """Values by dotted key, as an arm's `set` has them."""
 Drawn = tuple[list[int], list[float]]
@@ -41,9 +44,6 @@ MOST_EXTENSIONS = 20
 DRAWN_DIGITS = 4  # significant digits of a value that is drawn
 MOST_DRAWS = 64  # for each candidate: what was drawn already is drawn again
 EDGE = 0.1  # share of a range, on its scale, that counts as its edge
-MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
-
-Whole = Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
 
 
 class Range(Spec):
