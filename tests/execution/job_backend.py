@@ -19,6 +19,8 @@ from paribus.engine.execution.backends import backend
 from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
 from paribus.study import Study
 
+from ..repository import git
+
 
 class Options(JobOptions):
     home: str
@@ -84,18 +86,14 @@ def command_study(folder: Path) -> Study:
     repo = folder / "repo"
     repo.mkdir()
 
-    def git(*words: str) -> None:
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *identity, *words], cwd=repo, check=True, capture_output=True)
-
-    git("init", "-q", "-b", "main")
+    git(repo, "init", "-q", "-b", "main")
     for words, branch in (("echo loss: $1.1", "main"), ("echo loss: $1.2", "idea")):
         (repo / "train.sh").write_text(words + "\n")
         if branch != "main":
-            git("checkout", "-qb", branch)
-        git("add", ".")
-        git("commit", "-qm", branch)
-    git("checkout", "-q", "main")
+            git(repo, "checkout", "-qb", branch)
+        git(repo, "add", ".")
+        git(repo, "commit", "-qm", branch)
+    git(repo, "checkout", "-q", "main")
     (repo / "train.sh").write_text("echo loss: $1.4\n")
     (folder / "program.toml").write_text(COMMAND)
     return paribus.load_study(folder / "program.toml")

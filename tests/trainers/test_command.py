@@ -31,6 +31,8 @@ from paribus.trainers.command.reported import read_reported
 from paribus.trainers.command.sources import place, source_of
 from paribus.verification import verify
 
+from ..repository import git
+
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
 import os, random, sys
@@ -613,14 +615,6 @@ def repository(tmp_path: Path) -> Path:
     git(home, "commit", "-qam", "two")
     git(home, "checkout", "-q", "main")
     return home
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return done.stdout
 
 
 PATCH = """--- a/train.sh

@@ -22,6 +22,8 @@ from paribus.errors import ParibusError
 from paribus.study import Study, own_digests
 from paribus.study.trust import custom_code
 
+from .measured import train
+
 Maker = Callable[..., Study]
 OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
 LOSSES = declared("paribus.engine.training.losses", Loss)
@@ -88,13 +90,6 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
         return Trainer(setting, seeds, small_dataset, folder=study.folder, **options)
 
     return make
-
-
-def train(trainer: Trainer, steps: int) -> np.ndarray:
-    """[R, steps, C] what was measured."""
-    for _ in range(steps):
-        trainer.step()
-    return np.stack([trainer.state(r).measured for r in range(len(trainer.seeds))])
 
 
 @each_optimizer

@@ -18,6 +18,8 @@ from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
+from .measured import train
+
 EXAMPLES = Path(__file__).parents[2] / "examples/architecture"
 ARMS: dict[str, dict[str, object]] = {
     "value residual": {"model.modules.attention": "ideas.py:ValueResidual"},
@@ -66,13 +68,6 @@ def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Cal
         return Trainer(setting, seeds, small_dataset, folder=study.folder, **more)
 
     return make
-
-
-def train(trainer: Trainer, steps: int) -> np.ndarray:
-    """[R, steps, C] what was measured."""
-    for _ in range(steps):
-        trainer.step()
-    return np.stack([trainer.state(r).measured for r in range(len(trainer.seeds))])
 
 
 @each_arm

@@ -490,12 +490,10 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
     metric = contrast.declared
     if not table.results.study.is_paired:
         return None
-    items = metric.items
-    of_text = metric.record in HELD_OUT
-    claimed = table.results.study.inference.of_new_items(metric)
-    if not (contrast.primary and of_text and table.results.has_blocks) or claimed:
+    items, claimed = metric.items, table.results.study.inference.of_new_items(metric)
+    if not isinstance(items, ItemSums) or metric.record not in HELD_OUT:
         return None
-    if not isinstance(items, ItemSums):
+    if not (contrast.primary and table.results.has_blocks) or claimed:
         return None
     scores = item_scores(table, contrast)
     if isinstance(scores, str):

@@ -90,12 +90,15 @@ def _interaction(
         arm: np.array([declared.compared(table.values[arm, s, first.metric]) for s in seeds])
         for arm in weights
     }
-    by_items = _by_items(table, spec, effects, seeds)
-    if by_items is None:
+    scores = _item_scores(table, effects, seeds)
+    if scores is None:
         decided = paired_contrast(*_sides(weights, values), **about).decided
     else:
+        tasks = range(len(next(iter(scores.values()))))
+        sides = [_sides(weights, {arm: scores[arm][k] for arm in weights}) for k in tasks]
+        baseline, treatment = zip(*sides, strict=True)
         crossed = study.inference.crossed
-        decided = macro_contrast(*by_items, crossed=crossed, **about).decided
+        decided = macro_contrast(baseline, treatment, crossed=crossed, **about).decided
     return replace(found, decided=decided, choice=choice)
 
 
@@ -111,28 +114,18 @@ def _sides(
     return sides
 
 
-def _by_items(
-    table: Table, spec: Interaction, effects: Mapping[str, Contrast], seeds: tuple[int, ...]
-) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
-    """Return the same two sides by task, [seeds, items]; None where no claim is about new items."""
-    sides: tuple[list[np.ndarray], list[np.ndarray]] | None = None
+def _item_scores(
+    table: Table, effects: Mapping[str, Contrast], seeds: tuple[int, ...]
+) -> dict[str, list[np.ndarray]] | None:
+    """Return the scores of every arm by task, [seeds, items]; None where no claim is about new
+    items."""
+    found: dict[str, list[np.ndarray]] = {}
     for arm, effect in effects.items():
-        if effect.items is None:
-            return None
-        scores = item_scores(table, replace(effect, seeds=seeds))
+        scores = item_scores(table, replace(effect, seeds=seeds)) if effect.items else ""
         if isinstance(scores, str):
             return None
-        sign, of = (1, spec.of) if arm in spec.of else (-1, spec.than)
-        told = [[task / len(of) for task in tasks] for tasks in scores[::sign]]
-        if sides is None:
-            sides = told[0], told[1]
-        else:
-            added = [
-                [a + b for a, b in zip(side, more, strict=True)]
-                for side, more in zip(sides, told, strict=True)
-            ]
-            sides = added[0], added[1]
-    return sides
+        found[effect.reference], found[arm] = scores
+    return found
 
 
 def _adjusted(found: list[Interacting]) -> list[Interacting]:

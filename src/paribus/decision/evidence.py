@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
-from paribus.statistics import holm
+from paribus.statistics import Decided, holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
@@ -78,6 +78,15 @@ class Evidence:
     invalid: str
     n: int
     state: State
+
+
+def stated(says: Decided | None) -> dict[str, Any]:
+    """Return `effect`, `low`, `high` and `n` of what a test says; None, and 0, where there is
+    none."""
+    if says is None:
+        return {"effect": None, "low": None, "high": None, "n": 0}
+    ends = says.interval
+    return {"effect": says.mean, "low": ends.low, "high": ends.high, "n": says.n}
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from paribus.analysis import Analysis, Interacting
+from paribus.decision.evidence import stated
 
 if TYPE_CHECKING:
     from paribus.decision.verdict import Verdict
@@ -59,12 +60,9 @@ def depends(analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Depends]:
             Depends(
                 *(one.name, one.title, one.metric, _word(one, why, analysis.study.inference.alpha)),
                 *(one.of, one.than),
-                effect=says.mean if says else None,
-                low=says.interval.low if says else None,
-                high=says.interval.high if says else None,
+                **stated(says),
                 p=says.p_value if says and tested else None,
                 adjusted_p=one.holm_p,
-                n=says.n if says else 0,
                 margin=one.margin,
                 why_not=why or one.why_not,
                 found=one,

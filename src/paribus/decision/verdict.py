@@ -9,9 +9,16 @@ from typing import Any
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
-from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
+from paribus.decision.evidence import (
+    Evidence,
+    benefit_of,
+    cost_of,
+    gather,
+    stated,
+    worse_elsewhere,
+)
 from paribus.decision.hypotheses import judge, said_by
-from paribus.decision.interactions import depends
+from paribus.decision.interactions import Depends, depends
 from paribus.decision.reach import Needed, needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
 from paribus.decision.rules import SAME, rule_of
@@ -157,16 +164,16 @@ class Verdict:
 
 
 class Verdicts(Shown, list[Verdict]):
-    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on.
-
-    Attributes:
-        interactions: whether effects depend on something else, where the study asks.
-    """
+    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
-        self.interactions = depends(analysis, self)
+
+    @property
+    def interactions(self) -> list[Depends]:
+        """Whether effects depend on something else, where the study asks."""
+        return depends(self.analysis, self)
 
     @property
     def beside(self) -> list[Beside]:
@@ -235,11 +242,8 @@ def beside(analysis: Analysis) -> list[Beside]:
                 reference=reference,
                 metric=endpoint.metric,
                 label=contrast.declared.label,
-                effect=says.mean if says else None,
-                low=_finite(says.interval.low) if says else None,
-                high=_finite(says.interval.high) if says else None,
+                **_finite(stated(says)),
                 adjusted_p=contrast.tested_p,
-                n=says.n if says else 0,
                 why_not=contrast.why_not,
             )
             found.append(one)
@@ -255,16 +259,11 @@ def verdict_record(
     for verdict in verdicts:
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
-        ends = {name: _finite(getattr(verdict, name)) for name in ("effect", "low", "high")}
         more = {"evidence": evidence, "sentence": verdict.sentence}
-        told.append(asdict(verdict) | ends | more)
+        told.append(_finite(asdict(verdict)) | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
     interactions = [
-        {
-            key: _finite(of) if key in ("effect", "low", "high") else of
-            for key, of in vars(one).items()
-            if key != "found"
-        }
+        _finite({key: of for key, of in vars(one).items() if key != "found"})
         for one in depends(analysis, verdicts)
     ]
     more = {
@@ -277,9 +276,12 @@ def verdict_record(
     return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
-def _finite(value: float | None) -> float | None:
-    """Return an end of an interval as JSON has it: none that is infinite."""
-    return value if value is not None and math.isfinite(value) else None
+def _finite(table: dict[str, Any]) -> dict[str, Any]:
+    """Return what is stated as JSON has it: no end of an interval is infinite."""
+    ends = {name: table[name] for name in ("effect", "low", "high")}
+    return table | {
+        k: None if of is None or not math.isfinite(of) else of for k, of in ends.items()
+    }
 
 
 def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
@@ -302,13 +304,10 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         label=contrast.declared.label,
         word=word,
         cost=_cost(analysis, contrast.arm) if word == "BETTER" else "",
-        effect=says.mean if says else None,
-        low=says.interval.low if says else None,
-        high=says.interval.high if says else None,
+        **stated(says),
         p=contrast.p,
         adjusted_p=contrast.tested_p,
         p_over_studies=_over_studies(analysis, contrast),
-        n=says.n if says else 0,
         target=contrast.target,
         text_error=contrast.other_text.error if contrast.other_text else None,
         margin=contrast.margin,

@@ -189,16 +189,17 @@ class GPT(nn.Module):
 
         shared: what parts leave for each other, and for a loss; by default one of its own.
         """
-        if shared is None and self.shares:
-            shared = Shared(self.auxiliaries)
+        shared = self._own(shared)
         return self.logits(self.hidden(tokens_BT, cache, shared), shared)
+
+    def _own(self, shared: Shared | None) -> Shared | None:
+        """Return what the parts of one pass share: what is given, or else anew where any does."""
+        return Shared(self.auxiliaries) if shared is None and self.shares else shared
 
     def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """Map [..., D] that `hidden` gives to logits [..., V]."""
-        if self._take_shared[2]:
-            given = Shared(self.auxiliaries) if shared is None else shared
-            return self.head(x, self.embedding.tokens.weight, shared=given)
-        return self.head(x, self.embedding.tokens.weight)
+        last = {"shared": self._own(shared)} if self._take_shared[2] else {}
+        return self.head(x, self.embedding.tokens.weight, **last)
 
     def hidden(
         self,
@@ -208,8 +209,7 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Return [B, T, D], what the head reads."""
         starts, reads = ((), ()) if cache is None else ((cache.length,), (cache,))
-        if shared is None and self.shares:
-            shared = Shared(self.auxiliaries)
+        shared = self._own(shared)
         if shared is not None:
             shared.tokens = tokens_BT
         first, last = ({"shared": shared} if take else {} for take in self._take_shared[:2])

@@ -170,13 +170,17 @@ class Bound:
     ) -> str:
         """Return `-0.004 [-0.014, +0.007]`: the arm minus its reference, at the same seed."""
         contrast = self._contrast(study, arm, metric)
-        says, places = contrast.decided, self._digits(contrast.declared, digits)
+        return self._change(f"{study}: {arm}", contrast, digits, interval=interval)
+
+    def _change(
+        self, of: str, found: Contrast | Interacting, digits: int | None, *, interval: bool
+    ) -> str:
+        says, places = found.decided, self._digits(found.declared, digits)
         if says is None:
-            raise ParibusError(f"{study}: {arm} has no change: {contrast.why_not}")
+            raise ParibusError(f"{of} has no change: {found.why_not}")
         if not interval:
-            return numbers.signed(contrast.declared.shown(says.mean), places)
-        ends = says.interval
-        return contrast.declared.delta_text(says.mean, ends.low, ends.high, places)
+            return numbers.signed(found.declared.shown(says.mean), places)
+        return found.declared.delta_text(says.mean, says.interval.low, says.interval.high, places)
 
     @_bound
     def ratio(self, study: str, arm: str, metric: str | None = None, *, digits: int = 3) -> str:
@@ -207,12 +211,7 @@ class Bound:
     ) -> str:
         """Return `-0.156 [-0.170, -0.142]`: the mean effect of some arms minus that of others."""
         one = self._interaction(study, name, metric)
-        says, places = one.decided, self._digits(one.declared, digits)
-        if says is None:
-            raise ParibusError(f"{study}: the interaction {name} has no value: {one.why_not}")
-        if not interval:
-            return numbers.signed(one.declared.shown(says.mean), places)
-        return one.declared.delta_text(says.mean, says.interval.low, says.interval.high, places)
+        return self._change(f"{study}: the interaction {name}", one, digits, interval=interval)
 
     @_bound
     def interaction_p(self, study: str, name: str, metric: str | None = None) -> str:

@@ -106,7 +106,7 @@ class Averaging:
 
     def __init__(self, found: tuple[Average, Options], steps: int, weights: Rows) -> None:
         self._average, self._options = found
-        self._steps, self._done = steps, 0
+        self._steps = steps
         n = self._average.copies(self._options)
         # With a hyphen, which no slot of an optimizer has.
         self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
