@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from paribus import load_results
@@ -18,7 +19,7 @@ from paribus.analysis import Table, analyse
 from paribus.analysis.choice import choice_of, tried_before
 from paribus.analysis.contrasts import item_scores
 from paribus.analysis.interactions import weights_of
-from paribus.results import readable
+from paribus.results import Results, readable
 from paribus.statistics import holm, macro_contrast
 from paribus.study import Interaction
 
@@ -27,25 +28,34 @@ CELLS = ("", "-warm", "-untied", "-untied-warm")
 METRIC = "validation_loss"
 
 
-def effects(folder: Path):
-    """By treatment: [seeds, pages] the mean effect of its cells, and the SD from its choices."""
-    with readable(folder) as there:
-        results = load_results(there)
-        table, analysis = Table.of(results.judged), analyse(results)
-        tried, found = tried_before(table), {}
-        for name in TREATMENTS:
-            arms = [name + cell for cell in CELLS]
-            cells = [item_scores(table, analysis.contrast(arm)) for arm in arms]
-            sides = [sum(cell[side][0] for cell in cells) / len(cells) for side in (0, 1)]
-            weights = weights_of(analysis.study, Interaction(of=tuple(arms), than=("none",)))
-            choice = choice_of(table, tried, weights, METRIC)
-            found[name] = (*sides, choice.error)
-        return found, analysis.study.inference
+def effects(results: Results, seeds: tuple[int, ...]):
+    """By treatment: [seeds, pages] of the baselines and of the arms, each the mean over cells, and
+    the SD that comes from the choice of their rates."""
+    table, analysis = Table.of(results.judged), analyse(results)
+    tried, found = tried_before(table), {}
+    for name in TREATMENTS:
+        arms = [name + cell for cell in CELLS]
+        contrasts = [replace(analysis.contrast(arm), seeds=seeds) for arm in arms]
+        cells = [item_scores(table, one) for one in contrasts]
+        sides = [sum(cell[side][0] for cell in cells) / len(cells) for side in (0, 1)]
+        # Against an arm that is compared with nothing, whose effect is none.
+        weights = weights_of(analysis.study, Interaction(of=tuple(arms), than=("none",)))
+        found[name] = (*sides, choice_of(table, tried, weights, METRIC).error)
+    return found
+
+
+def comparable(results: Results) -> set[int]:
+    """Return the seeds at which every arm can be compared."""
+    return set.intersection(*(set(one.seeds) for one in analyse(results).contrasts if one.primary))
 
 
 def main(short: Path, long: Path) -> None:
     """Print the change of each effect with its interval and p by Holm's method."""
-    (before, inference), (after, _) = effects(short), effects(long)
+    with readable(short) as first, readable(long) as second:
+        halves = [load_results(first), load_results(second)]
+        seeds = tuple(sorted(set.intersection(*map(comparable, halves))))
+        before, after = (effects(half, seeds) for half in halves)
+        inference = halves[0].study.inference
     told = []
     for name in TREATMENTS:
         (base, arm, error), (later_base, later_arm, later_error) = before[name], after[name]
