@@ -15,7 +15,7 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, analyse
-from paribus.decision import Verdict, decide, rule_of
+from paribus.decision import Verdict, decide, rule_of, titled
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.report import tables
@@ -223,7 +223,8 @@ def _answer(material: Material, most: int) -> list[Block]:
     lines = [*headlines(analysis, verdicts), analysis.text, missing_in_words(analysis)]
     if analysis.unregistered:
         lines.append(f"The registration does not hold: {analysis.unregistered}.")
-    caveats = list(dict.fromkeys(line for one in verdicts for line in one.caveats))
+    told = [line for one in titled(analysis, verdicts) for line in one.caveats]
+    caveats = [line for line in dict.fromkeys(told) if line not in lines]
     if len(caveats) > most:
         more = f"{len(caveats) - most} further caveats are in verdict.json."
         caveats = [*caveats[:most], more]

@@ -137,6 +137,8 @@ def column_widths(table: Table) -> list[int]:
         longest = max((len(row[i]) for row in table.rows), default=0)
         if name in table.text:
             longest = min(longest, most)
-        # Headings are bold, and there is a gap between columns.
-        widths.append(max(LEAST_CELL, min(word + 3, MOST_CELL), longest) + 1)
+        # Headings are bold, and there is a gap between columns; of words it has to be seen, as the
+        # letters of names are wider than digits, and the column after them may begin at its edge.
+        gap = 3 if name in table.text else 1
+        widths.append(max(LEAST_CELL, min(word + 3, MOST_CELL), longest) + gap)
     return widths
