@@ -13,6 +13,7 @@ from __future__ import annotations
 # pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
+import dataclasses
 import inspect
 import math
 from types import SimpleNamespace
@@ -29,6 +30,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 # The user's own parts by site; the lines that fill it in are added where there are some.
 OWN: dict[str, type[nn.Module]] = {}
 LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
+# How transformers calls the keys and values so far: `cache` from 5.24 on.
+_FIELDS = {field.name for field in dataclasses.fields(BaseModelOutputWithPast)}
+CACHE = "cache" if "cache" in _FIELDS else "past_key_values"
 
 
 class ParibusConfig(PretrainedConfig):
@@ -305,17 +309,22 @@ class ParibusModel(ParibusPreTrainedModel):
         attention_mask: Tensor | None = None,
         past_key_values: Any = None,
         use_cache: bool | None = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """Run the model; ValueError for padding where a part of one's own reads the whole text."""
+        """Run the model; ValueError for padding where a part of one's own reads the whole text.
+
+        `cache` and `past_key_values` are one thing, by its new and its old name.
+        """
+        cache = past_key_values if cache is None else cache
         if self.reads_whole:
             if attention_mask is not None and not bool(attention_mask.all()):
                 raise ValueError("with this part of one's own, texts of a batch are equally long")
-            past_key_values, use_cache = None, False
+            cache, use_cache = None, False
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        start = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if use_cache and cache is None:
+            cache = DynamicCache()
+        start = cache.get_seq_length() if cache is not None else 0
         hidden, positions = self._seen(input_ids, attention_mask, start)
         shared = Shared()
         shared.tokens = input_ids
@@ -324,9 +333,9 @@ class ParibusModel(ParibusPreTrainedModel):
         else:
             x = self.embedding(input_ids, positions)
         for block in self.blocks:
-            x = block(x, shared, hidden, positions, past_key_values)
+            x = block(x, shared, hidden, positions, cache)
         return BaseModelOutputWithPast(
-            last_hidden_state=called(self.final_norm, shared, x), past_key_values=past_key_values
+            last_hidden_state=called(self.final_norm, shared, x), **{CACHE: cache}
         )
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
@@ -369,10 +378,11 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         past_key_values: Any = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """With `labels`, the mean loss of each next one in nats; -100 is left out."""
-        found = self.model(input_ids, attention_mask, past_key_values, use_cache)
+        found = self.model(input_ids, attention_mask, past_key_values, use_cache, cache)
         x, tokens = found.last_hidden_state, self.model.embedding.tokens.weight
         if "head" in OWN:
             logits = called(self.head, Shared(), x, tokens)
@@ -382,9 +392,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=found.past_key_values
-        )
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: getattr(found, CACHE)})
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
         """Give a part that cannot be cached the whole text at every step."""
