@@ -15,8 +15,9 @@ import pytest
 from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.cli.options import console
+from paribus.cli.printed import _fitted, _shortened
 from paribus.decision import WORDS, decide
-from paribus.report.card import card
+from paribus.report.card import CardRow, card
 from paribus.results import load_results
 
 from ..conftest import studies_in
@@ -88,6 +89,32 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> 
     assert "By the rule superiority: adopt b-good and d-better." in out
     assert "20 of 20 trials" not in out and "25 of 25 trials" in out
     assert verb("analyse", results)[1] == out
+
+
+def rows(count: int, word: str, change: str, note: str) -> list[CardRow]:
+    return [CardRow(word, note, f"arm-{n}", change, "p 0.500") for n in range(count)]
+
+
+def test_a_long_card_tells_further_endpoints_shortly() -> None:
+    undecided = rows(4, "UNRESOLVED", "+0.10 [-1.00, +1.20]", "needs more questions")
+    worse = rows(1, "WORSE", "-4.00 [-6.00, -2.00]", "")
+    first = rows(4, "BETTER", "-0.1000 [-0.2000, -0.0000]", "")
+    short = _shortened({"loss": first, "accuracy": [*undecided, *worse]})
+    assert short["loss"] == first and short["accuracy"][1:] == worse
+    one = short["accuracy"][0]
+    assert (one.word, one.arm, one.note) == ("UNRESOLVED", "4 arms", "needs more questions")
+    few = {"loss": rows(2, "BETTER", "-0.1", ""), "accuracy": undecided}
+    assert _shortened(few) == few
+
+
+def test_a_line_of_a_card_fits_whatever_its_note() -> None:
+    wide = {"word": 10, "arm": 22, "change": 26}
+    change = "+0.0019 [-0.2987, +0.3026]"
+    for note in ("", "needs ~19 seeds", "needs something that takes a whole line to say"):
+        row = CardRow("UNRESOLVED", note, "rmsnorm-hot-bfloat16", change, "p 0.500")
+        line, beside, below = _fitted(row, wide)
+        assert len(f"  UNRESOLVED  {line}  {beside}".rstrip()) <= 80
+        assert change in line and note in (beside, below)
 
 
 def test_same_shows_its_margin_on_every_card(results: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -36,6 +37,7 @@ from paribus.decision import (
 from paribus.digests import flatten
 from paribus.metric import Metric
 from paribus.report import tables
+from paribus.report.card import CardRow
 from paribus.report.card import card as report_card
 from paribus.report.section_tables import (
     accuracy_table,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 CARD_WIDTH = 80  # up to which a note stands beside its arm
 COLUMNS = ("word", "arm", "change")  # of the card
+DECIDES_NOTHING = {"SAME", "UNRESOLVED", "DESCRIPTIVE"}
+LONG_CARD = 6  # arms over all endpoints; of more, further endpoints are told shortly
 MIB, GIB = 2**20, 2**30
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
 
@@ -112,20 +116,20 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     yield f"[bold]{escape(shown.question)}[/]"
     if shown.lead:
         yield f"[bold {STYLES['bad']}]{escape(shown.lead)}[/]"
-    rows = [row for block in shown.blocks.values() for row in block]
+    blocks = _shortened(shown.blocks)
+    rows = [row for block in blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
-    for metric, block in shown.blocks.items():
+    for metric, block in blocks.items():
         wide["change"] = max((len(row.change) for row in block if row.p or row.note), default=0)
         yield dim(f"  {metric}")
         for row in block:
-            cells = [getattr(row, name).ljust(wide[name]) for name in COLUMNS]
+            line, note, below = _fitted(row, wide)
             style = STYLES[STYLE_OF[row.word]]
-            line = "  ".join(filter(str.strip, [*cells[1:], row.p])).rstrip()
-            beside = bool(row.note) and len(f"  {cells[0]}  {line}  {row.note}") <= CARD_WIDTH
-            note = dim(f"  {row.note}") if beside else ""
-            yield f"  [bold {style}]{escape(cells[0])}[/]  {escape(line)}{note}"
-            if row.note and not beside:
-                yield dim(f"  {'':{wide['word']}}  {row.note}")
+            beside = dim(f"  {note}") if note else ""
+            word = escape(row.word.ljust(wide["word"]))
+            yield f"  [bold {style}]{word}[/]  {escape(line)}{beside}"
+            if below:
+                yield Padding(dim(below), (0, 0, 0, wide["word"] + 4))
     for metric, others in shown.beside.items():
         yield dim(f"  beside: {metric}")
         for arm, change, p in others:
@@ -138,6 +142,45 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
         more = f" {shown.more} more: --verbose." if shown.more else ""
         yield f"[yellow]{escape(shown.caution)}[/]{more}"
     yield f"{'; '.join(shown.facts)}."
+
+
+def _fitted(row: CardRow, wide: Mapping[str, int]) -> tuple[str, str, str]:
+    """Return the line of an arm behind its word, the note beside it, and what comes below.
+
+    A p that an interval around 0 implies gives way to a note.
+    """
+    arm, change = row.arm.ljust(wide["arm"]), row.change.ljust(wide["change"])
+    whole = "  ".join(filter(str.strip, (arm, change, row.p))).rstrip()
+    room = CARD_WIDTH - wide["word"] - 4
+    lines = [whole, f"{arm}  {row.change}"] if row.word == "UNRESOLVED" else [whole]
+    for line in lines if row.note else ():
+        if len(f"{line}  {row.note}") <= room:
+            return line, row.note, ""
+    return (whole, "", row.note) if len(whole) <= room else (row.arm, "", row.change)
+
+
+def _shortened(blocks: dict[str, list[CardRow]]) -> dict[str, list[CardRow]]:
+    """Return the blocks of a card; of a long one, arms of a further endpoint that have one word
+    which decides nothing as one row, with the least and the largest change."""
+    if sum(map(len, blocks.values())) <= LONG_CARD:
+        return blocks
+    first, *others = blocks
+    found = {first: blocks[first]}
+    for metric in others:
+        alike: dict[str, list[CardRow]] = {}
+        for row in blocks[metric]:
+            alike.setdefault(row.word, []).append(row)
+        rows = []
+        for word, mine in alike.items():
+            changes = [row.change.partition(" [")[0] for row in mine]
+            if len(mine) > 2 and word in DECIDES_NOTHING and all(changes):
+                notes = {row.note for row in mine}
+                note = notes.pop() if len(notes) == 1 else "each: --verbose"
+                between = f"{changes[0]} to {changes[-1]}"
+                mine = [CardRow(mine[0].word, note, f"{len(mine)} arms", between, "")]
+            rows += mine
+        found[metric] = rows
+    return found
 
 
 def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:

@@ -236,9 +236,9 @@ def _no_plan(contrast: Contrast) -> Needed | None:
 
 def _events_needed(analysis: Analysis, arm: str, *, harm: bool) -> Needed:
     pairs = _pairs_to_show_events(analysis, arm, harm=harm)
-    shown = "harm" if harm else "a cure"
+    shown = "harm" if harm else "cure"
     return Needed(
-        pairs, "" if pairs else f"the trials that diverged or spiked do not point to {shown}"
+        pairs, "" if pairs else f"at the rates of failure seen here, more seeds show no {shown}"
     )
 
 

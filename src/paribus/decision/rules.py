@@ -147,7 +147,7 @@ STABILITY_GATE = Rule(
             _stable,
             id="5",
             outcome="IMPROVES",
-            reason="a gain, but the baseline is stable: the adoption gate is not met",
+            reason="a gain is adopted only with a cure of instability, and the baseline is stable",
         ),
         _given(STABLE, UNRESOLVED, _stable, id="6"),
         _given(

@@ -367,6 +367,9 @@ def _clause(analysis: Analysis, verdicts: list[Verdict]) -> str:
         told = f"keep {references[0] if len(references) == 1 else several}"
         if left:
             told += f" over {_some([called[v.arm] for v in kept], len(verdicts))}"
+        # A rule that keeps the reference of a better arm says why.
+        if why := next((v.reason for v in kept if v.word == "BETTER"), ""):
+            told += f" ({why})"
     else:
         return "nothing is decided"
     return told + (f" ({_some(left, len(verdicts))} undecided)" if left else "")
