@@ -102,7 +102,7 @@ def test_a_long_card_tells_further_endpoints_shortly() -> None:
     short = _shortened({"loss": first, "accuracy": [*undecided, *worse]})
     assert short["loss"] == first and short["accuracy"][1:] == worse
     one = short["accuracy"][0]
-    assert (one.word, one.arm, one.note) == ("UNRESOLVED", "4 arms", "needs more questions")
+    assert (one.word, one.arm, one.note) == ("UNRESOLVED", "4 of 5", "needs more questions")
     few = {"loss": rows(2, "BETTER", "-0.1", ""), "accuracy": undecided}
     assert _shortened(few) == few
 

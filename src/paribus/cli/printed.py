@@ -120,6 +120,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     rows = [row for block in blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
     for metric, block in blocks.items():
+        wide["arm"] = max((len(row.arm) for row in block), default=0)
         wide["change"] = max((len(row.change) for row in block if row.p or row.note), default=0)
         yield dim(f"  {metric}")
         for row in block:
@@ -152,7 +153,8 @@ def _fitted(row: CardRow, wide: Mapping[str, int]) -> tuple[str, str, str]:
     arm, change = row.arm.ljust(wide["arm"]), row.change.ljust(wide["change"])
     whole = "  ".join(filter(str.strip, (arm, change, row.p))).rstrip()
     room = CARD_WIDTH - wide["word"] - 4
-    lines = [whole, f"{arm}  {row.change}"] if row.word == "UNRESOLVED" else [whole]
+    implied = row.word == "UNRESOLVED" and "[-" in row.change and ", +" in row.change
+    lines = [whole, f"{arm}  {row.change}"] if implied else [whole]
     for line in lines if row.note else ():
         if len(f"{line}  {row.note}") <= room:
             return line, row.note, ""
@@ -170,14 +172,15 @@ def _shortened(blocks: dict[str, list[CardRow]]) -> dict[str, list[CardRow]]:
         alike: dict[str, list[CardRow]] = {}
         for row in blocks[metric]:
             alike.setdefault(row.word, []).append(row)
-        rows = []
+        rows, n = [], len(blocks[metric])
         for word, mine in alike.items():
             changes = [row.change.partition(" [")[0] for row in mine]
             if len(mine) > 2 and word in DECIDES_NOTHING and all(changes):
                 notes = {row.note for row in mine}
                 note = notes.pop() if len(notes) == 1 else "each: --verbose"
                 between = f"{changes[0]} to {changes[-1]}"
-                mine = [CardRow(mine[0].word, note, f"{len(mine)} arms", between, "")]
+                some = f"all {len(mine)}" if len(alike) == 1 else f"{len(mine)} of {n}"
+                mine = [CardRow(mine[0].word, note, some, between, "")]
             rows += mine
         found[metric] = rows
     return found
