@@ -310,8 +310,11 @@ def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
         "state:N",
         title=None,
         scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
+        # Beside long names of arms no three fit.
         legend=alt.Legend(
-            values=[s for s in STATES if s in there], symbolFillColor=TEXT, columns=len(there)
+            values=[s for s in STATES if s in there],
+            symbolFillColor=TEXT,
+            columns=min(len(there), 2),
         ),
     )
 
