@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,62 @@ def test_files_that_change_after_the_verdict_are_told(
     # Judged into another folder it is the verdict on what there is.
     assert main(["judge", "--study", str(path), "--results", str(tmp_path / "anew")]) == 0
     assert verify(tmp_path / "anew").findings == ()
+
+
+def test_files_that_are_added_after_the_verdict_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, results, runs = tmp_path / "study.toml", tmp_path / "results", tmp_path / "runs"
+    runs.mkdir()
+    path.write_text(STUDY.replace("runs.csv", "runs/*.csv"))
+    write(runs / "first.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    (runs / "notes.md").write_text("no runs")
+    again = ["judge", "--study", str(path), "--results", str(results)]
+    assert main(again) == 0
+    out = capsys.readouterr().out
+    assert main(again) == 0 and "added" not in caplog.text
+    write(runs / "second.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    for verb in (again, ["decide", str(results)]):
+        caplog.clear()
+        capsys.readouterr()
+        assert main(verb) == 0
+        assert "1 file was added" in caplog.text and "second.csv" in caplog.text
+        assert capsys.readouterr().out == out
+    found = verify(results)
+    assert found.findings == () and any("second.csv" in one for one in found.checked)
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_verdict_on_other_files_is_not_given(
+    *, is_registered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", str(tmp_path / "results")
+    path.write_text(STUDY)
+    mine = str(write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03})))
+    other = str(write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03})))
+    options = [*"--arm variant --score loss --better lower --baseline base --results".split(), results]
+    if is_registered:
+        options = ["--study", str(path), "--results", results]
+    assert main(["judge", mine, *options]) == 0
+    capsys.readouterr()
+    assert main(["judge", other, *options]) == 2
+    assert "other.csv is not among the files" in capsys.readouterr().err
+    assert main(["judge", mine, *options]) == 0
+
+
+@pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
+def test_a_change_below_the_digits_is_shown(
+    by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = ["arm,seed,step,loss"]
+    for arm, seed in product(("base", "new"), range(6)):
+        start = 3.5 + seed / 1000 - (by / 10 if arm == "new" else 0)
+        lines += [f"{arm},{seed},{step},{start - step / 10}" for step in (0, 10, 20)]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines) + "\n")
+    options = "--score loss --baseline base --step step --target 2.5".split()
+    assert main(["judge", str(file), *options]) == 0
+    assert shown in capsys.readouterr().out.partition("beside")[2]
 
 
 @pytest.mark.parametrize("how", ["file", "labels", "folder"])

@@ -43,6 +43,7 @@ TESTS = {
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
+MOST_DIGITS = 12  # of a change that is too small for those of its metric
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
 SURVIVED = {
@@ -443,9 +444,16 @@ def change_in_words(contrast: Contrast) -> str:
     if says is None:
         return contrast.why_not
     low, high = says.interval.low, says.interval.high
-    if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
-        return IDENTICAL
-    return contrast.declared.delta_text(says.mean, low, high)
+    if low <= 0 <= high:
+        is_nothing = max(abs(low), abs(high)) < 0.5 * 10.0**-digits
+        return IDENTICAL if is_nothing else contrast.declared.delta_text(says.mean, low, high)
+    # A change that is none is not shown as +0, such as a quarter of a step.
+    while abs(says.mean) < 0.5 * 10.0**-digits and digits < MOST_DIGITS:
+        digits += 1
+    more = digits - contrast.declared.change_digits
+    return contrast.declared.delta_text(
+        says.mean, low, high, contrast.declared.shown_change_digits + more
+    )
 
 
 def effect_in_words(contrast: Contrast) -> str:

@@ -170,6 +170,7 @@ def read_runs(
         whole.skipped += part.skipped
         whole.files += part.files
         whole.paths += part.paths
+        whole.given += part.given
         whole.notes += part.notes
     whole.runs, whole.copies = counted_once(whole.runs)
     return whole, "arm"

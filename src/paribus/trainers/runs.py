@@ -14,9 +14,10 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, counted_once, files_at, read
+from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
 from paribus.results.curves import LossCurve
-from paribus.results.judged_files import digests, known_before, name_of
+from paribus.results import ResultsFolder
+from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES
 from paribus.study import Study
@@ -92,9 +93,16 @@ class Runs:
             return None
         paths = [path for one in self.read for path in one.paths]
         sha256 = digests(paths, self.home) if self.is_kept else {}
+        kept = self.read if self.is_kept else []
         return RunsRecord(
             exploratory=_why_exploratory(registered, paths, sha256, self.home),
             sha256=sha256,
+            given=[name_of(path, self.home) for one in kept for path in one.given],
+            unread=[
+                name_of(path, self.home)
+                for one in kept
+                for path, _ in (*one.refused, *one.skipped)
+            ],
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
             refused=[list(pair) for one in self.read for pair in one.refused],
@@ -160,6 +168,34 @@ def files_there(study: Study, home: Path) -> dict[str, str]:
     sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
     paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
     return digests(files_at(dict.fromkeys(paths)), home)
+
+
+def added_later(folder: ResultsFolder) -> str:
+    """Return which files of runs lie beside those that were judged, and were not looked at then, in
+    words; empty where none does."""
+    record = folder.read_runs()
+    if record is None or not record.given:
+        return ""
+    there = files_at(given_now(record, folder.path))
+    new = [file for file in not_judged(record, there, folder.path) if is_known(file)]
+    if not new:
+        return ""
+    were = "file was" if len(new) == 1 else "files were"
+    return f"{len(new)} {were} added after {folder.path} was judged, such as {new[0]}"
+
+
+def require_judged(folder: ResultsFolder, reading: Reading) -> None:
+    """Raise ParibusError where files are given that are not those of the verdict in `folder`."""
+    record = folder.read_runs()
+    if record is None or not record.sha256:
+        return
+    contents = set(record.sha256.values())
+    found = digests(reading.paths, folder.path)
+    if odd := [name for name, digest in found.items() if digest not in contents]:
+        raise ParibusError(
+            f"{os.path.relpath(folder.path / odd[0])} is not among the files that {folder.path} "
+            "is the verdict on; judge it into another folder with --results"
+        )
 
 
 def _why_exploratory(
