@@ -368,7 +368,10 @@ def test_a_verdict_on_other_files_is_not_given(
     path.write_text(STUDY)
     mine = str(write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03})))
     other = str(write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03})))
-    options = [*"--arm variant --score loss --better lower --baseline base --results".split(), results]
+    options = [
+        *"--arm variant --score loss --better lower --baseline base --results".split(),
+        results,
+    ]
     if is_registered:
         options = ["--study", str(path), "--results", results]
     assert main(["judge", mine, *options]) == 0
@@ -376,6 +379,34 @@ def test_a_verdict_on_other_files_is_not_given(
     assert main(["judge", other, *options]) == 2
     assert "other.csv is not among the files" in capsys.readouterr().err
     assert main(["judge", mine, *options]) == 0
+
+
+def test_a_long_table_is_a_wide_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03})
+    wide = write(tmp_path / "wide.csv", data)
+    lines = ["metric,value,variant,seed"]
+    for arm, seed, loss in zip(*data.values(), strict=True):
+        lines += [f"accuracy,0.5,{arm},{seed}", f"loss,{loss},{arm},{seed}"]
+    long = tmp_path / "long.csv"
+    long.write_text("\n".join(lines) + "\n")
+    options = "--arm variant --score loss --baseline base --margin 0.02 --json".split()
+    assert main(["judge", str(wide), *options]) == 0
+    out = capsys.readouterr().out
+    assert main(["judge", str(long), *options, "--metric", "metric", "--value", "value"]) == 0
+    assert capsys.readouterr().out == out
+    assert main(["judge", str(long), *options, "--metric", "metric"]) == 2
+    assert "both, metric and value" in capsys.readouterr().err
+
+
+def test_folders_of_seeds_and_checkpoints_are_no_arms(tmp_path: Path) -> None:
+    for arm, by in {"base": 0.0, "new": -0.03}.items():
+        for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
+            file = tmp_path / arm / f"seed_{seed}" / "checkpoint-20" / "trainer_state.json"
+            file.parent.mkdir(parents=True)
+            history = [{"step": step, "eval_loss": loss + 20 - step} for step in (5, 10, 20)]
+            file.write_text(json.dumps({"global_step": 20, "log_history": history}))
+    verdicts = judge(str(tmp_path), arm="folder", score="eval_loss", pair=True)
+    assert (verdicts[0].arm, verdicts[0].n, verdicts[0].word) == ("new", 5, "BETTER")
 
 
 @pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
@@ -518,7 +549,9 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
                 row = (arm, seed, step, 3 + off + 1 / (step + 1) + seed / 512)
                 for name, value in zip(rows, row, strict=True):
                     rows[name].append(value)
-    reading = table_runs(rows, paribus.trainers.judging.columns(["loss"], "variant", None, "step"))
+    reading = table_runs(
+        rows, paribus.trainers.judging.columns(["loss"], "variant", None, step="step")
+    )
     study = exploratory(
         reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", step="step"
     )

@@ -253,8 +253,7 @@ def is_known(path: str) -> bool:
 
 def _given(paths: Paths) -> list[str]:
     return [
-        os.fspath(path)
-        for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)
+        os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)
     ]
 
 

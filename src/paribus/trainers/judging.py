@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +41,7 @@ LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
 LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
 HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
+ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
 Better = Literal["lower", "higher"]
 
@@ -71,16 +73,15 @@ def judge(
             may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which is said;
             or the column of what pairs share, by whose values they are paired instead.
-        options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
+        options: `reader`, `step`, `item`, `metric`, `value`, `at_step`, `target`, `crashed`, `resolution`, `test`,
             `alpha`, `name`, `question`: as `exploratory` has them.
 
     Raises ParibusError in one line on bad input.
     """
     scores = [score] if isinstance(score, str) else list(score)
     seed = paired_by(pair, seed)
-    meant = columns(
-        scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=bool(pair)
-    )
+    of_rows = {key: options.get(key, "") for key in ROWS}
+    meant = columns(scores, arm, seed, pair=bool(pair), **of_rows)
     arm, seed = arm or "arm", seed or "seed"
     if is_paths(data):
         reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
@@ -95,6 +96,7 @@ def judge(
         arm=arm,
         seed=seed,
         pair=bool(pair),
+        rows={key: options.pop(key, "") for key in ROWS},
         **options,
     )
     with judged(study, reading) as results:
@@ -130,17 +132,20 @@ def columns(
     scores: Sequence[str],
     arm: str | None,
     seed: str | None,
-    step: str = "",
-    item: str = "",
     *,
     pair: bool = False,
+    **rows: str,
 ) -> Columns:
     """Return what the columns of a table mean, as far as it is said: what is not named may be there
-    or not, but of pairs the seeds, and of runs with several rows both."""
-    several = bool(step or item)
+    or not, but of pairs the seeds, and of runs with several rows both.
+
+    `rows` are what rows of one run differ in, by the keys ROWS.
+    """
+    several = any(rows.values())
     arm = arm or ("arm" if several else "")
     seed = seed or ("seed" if several or pair else "")
-    return Columns(tuple(scores), "" if arm in FROM_PATH else arm, seed, step=step, item=item)
+    wide = () if rows.get("metric") else tuple(scores)
+    return Columns(wide, "" if arm in FROM_PATH else arm, seed, **rows)
 
 
 def read_runs(
@@ -232,8 +237,7 @@ def exploratory(
     new_items: bool = False,
     rule: str = "",
     alone: bool = False,
-    step: str = "",
-    item: str = "",
+    rows: Mapping[str, str] = MappingProxyType({}),
     name: str = "judged",
     question: str = "",
 ) -> Study:
@@ -249,6 +253,7 @@ def exploratory(
         new_items: whether the claim is about new items as well, such as documents or questions.
         rule: a published one, whose answers stand beside the verdict.
         alone: whether there may be one arm alone, of which nothing is said.
+        rows: the columns in which rows of one run differ, by the keys ROWS.
     Raises ParibusError.
     """
     if not scores:
@@ -327,7 +332,7 @@ def exploratory(
             set_["runs.without"] = without[label]
         arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
     runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= {"step": step, "item": item, "rule": rule}
+    runs |= {"rule": rule, **rows}
     runs |= {} if at_step is None else {"at_step": float(at_step)}
     runs |= {} if target is None else {"target": float(target)}
     others = [called[label] for label in by_label if label != baseline]

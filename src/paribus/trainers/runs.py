@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -25,6 +26,7 @@ from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
+OF_A_RUN = re.compile(r"checkpoint-\d+|seed[ _=-]?\d+", re.IGNORECASE)  # folders, and of no arm
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
@@ -99,9 +101,7 @@ class Runs:
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],
             unread=[
-                name_of(path, self.home)
-                for one in kept
-                for path, _ in (*one.refused, *one.skipped)
+                name_of(path, self.home) for one in kept for path, _ in (*one.refused, *one.skipped)
             ],
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
@@ -160,7 +160,15 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
     path = section.arm in FROM_PATH
     scores = tuple(name for name in metrics if not name.endswith(TO_TARGET))
     arm = "" if path else section.arm
-    return Columns(scores, arm, section.seed, step=section.step, item=section.item)
+    return Columns(
+        () if section.metric else scores,
+        arm,
+        section.seed,
+        step=section.step,
+        item=section.item,
+        metric=section.metric,
+        value=section.value,
+    )
 
 
 def files_there(study: Study, home: Path) -> dict[str, str]:
@@ -244,7 +252,10 @@ def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm in FROM_PATH:
         path = PurePath(os.path.abspath(run.source.partition("#")[0]))
-        return path.parent.name if section.arm == "folder" else path.stem
+        if section.arm == "name":
+            return path.stem
+        above = [folder.name for folder in path.parents]
+        return next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
     return in_words(run.facts.get(section.arm, run.facts.get("arm", "")))
 
 
@@ -276,7 +287,7 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
             ]
             raise ParibusError(
                 f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
-                "is no run of its own, or name another column of seeds"
+                "is no run of its own, or name another column of seeds, or that of steps"
             )
     absent = study.format.absent(study, arm)
     needed = {str(seed): seed for seed in study.seeds if seed not in absent}
