@@ -368,10 +368,7 @@ def test_a_verdict_on_other_files_is_not_given(
     path.write_text(STUDY)
     mine = str(write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03})))
     other = str(write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03})))
-    options = [
-        *"--arm variant --score loss --better lower --baseline base --results".split(),
-        results,
-    ]
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--results", results]
     if is_registered:
         options = ["--study", str(path), "--results", results]
     assert main(["judge", mine, *options]) == 0
@@ -389,7 +386,7 @@ def test_a_long_table_is_a_wide_one(tmp_path: Path, capsys: pytest.CaptureFixtur
         lines += [f"accuracy,0.5,{arm},{seed}", f"loss,{loss},{arm},{seed}"]
     long = tmp_path / "long.csv"
     long.write_text("\n".join(lines) + "\n")
-    options = "--arm variant --score loss --baseline base --margin 0.02 --json".split()
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--json"]
     assert main(["judge", str(wide), *options]) == 0
     out = capsys.readouterr().out
     assert main(["judge", str(long), *options, "--metric", "metric", "--value", "value"]) == 0
@@ -419,7 +416,7 @@ def test_a_change_below_the_digits_is_shown(
         lines += [f"{arm},{seed},{step},{start - step / 10}" for step in (0, 10, 20)]
     file = tmp_path / "runs.csv"
     file.write_text("\n".join(lines) + "\n")
-    options = "--score loss --baseline base --step step --target 2.5".split()
+    options = ["--score", "loss", "--baseline", "base", "--step", "step", "--target", "2.5"]
     assert main(["judge", str(file), *options]) == 0
     assert shown in capsys.readouterr().out.partition("beside")[2]
 
@@ -553,7 +550,7 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
         rows, paribus.trainers.judging.columns(["loss"], "variant", None, step="step")
     )
     study = exploratory(
-        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", step="step"
+        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", rows={"step": "step"}
     )
     with judged(study, reading) as results:
         series = results.trial_series["new", 4]

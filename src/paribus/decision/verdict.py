@@ -647,7 +647,7 @@ def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = list(runs.notes)
     if runs.copies:
-        found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
+        found.append(f"{numbers.plural(runs.copies, 'copy', 'copies')} of a run counted once.")
     for what, files in (
         ("could not be read", runs.refused),
         ("are of no known form", runs.skipped),

@@ -118,9 +118,10 @@ def counted_once(
 
     A copy has equal values at all its steps, or is in a file of equal bytes, and says nothing else
     of the arm, the seed or the source: standard output beside the log, an earlier checkpoint of the
-    same run. `arm` says where an arm is named otherwise than by a fact. The longer one stays, and
-    takes what only the other knows. Where times of training differ a program ran twice with equal
-    results: that is for a judge to see.
+    same run. Trials of one file that tells no times are runs, whatever their values. `arm` says
+    where an arm is named otherwise than by a fact. The longer one stays, and takes what only the
+    other knows. Where times of training differ a program ran twice with equal results: that is for
+    a judge to see.
     """
     kept: list[Run] = []
     copies: list[tuple[str, str]] = []
@@ -154,10 +155,13 @@ def _points(run: Run) -> int:
 
 def _is_copy(one: Run, other: Run) -> bool:
     """Return whether each curve of one is the beginning of the other's, or that of its."""
-    if not any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values()):
-        files = _file_of(one), _file_of(other)
-        if files[0] == files[1] or not filecmp.cmp(*files, shallow=False):
-            return False
+    files = _file_of(one), _file_of(other)
+    is_one_file = files[0] == files[1]
+    if is_one_file and files[0] and not all("train_seconds" in run.facts for run in (one, other)):
+        return False
+    has_curve = any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values())
+    if not has_curve and (is_one_file or not filecmp.cmp(*files, shallow=False)):
+        return False
     shared = one.curves.keys() & other.curves.keys()
     pairs = [(one.curves[name], other.curves[name]) for name in shared]
     lengths = [(len(first), len(second)) for first, second in pairs]

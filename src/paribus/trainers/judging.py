@@ -73,8 +73,9 @@ def judge(
             may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which is said;
             or the column of what pairs share, by whose values they are paired instead.
-        options: `reader`, `step`, `item`, `metric`, `value`, `at_step`, `target`, `crashed`, `resolution`, `test`,
-            `alpha`, `name`, `question`: as `exploratory` has them.
+        options: `reader`, and the columns `step`, `item`, `metric` and `value`; `at_step`,
+            `target`, `crashed`, `resolution`, `test`, `alpha`, `name`, `question`: as
+            `exploratory` has them.
 
     Raises ParibusError in one line on bad input.
     """

@@ -16,8 +16,8 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
-from paribus.results.curves import LossCurve
 from paribus.results import ResultsFolder
+from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES
