@@ -20,7 +20,7 @@ HEADER, FOOTER = struct.calcsize("<QI"), 4
 LENGTH = struct.Struct("<Q")
 BLOCK = 1 * MIB  # that is read at once: most records are some ten bytes
 LEAST, MOST_PLAIN = 20, 128  # bytes of a record that says one number
-VERSION = re.compile(rb"\x09.{8}\x1a\x0dbrain\.Event:\d", re.DOTALL)  # the first of a file
+VERSION = re.compile(rb"\x09.{8}\x1a\x0dbrain\.Event:\d(?:R.*)?", re.DOTALL)  # the first of a file
 
 
 def _detects(source: Source) -> bool:
@@ -59,9 +59,9 @@ class _Points:
 
     def add(self, tag: str, numbers: Any, steps: Any, values: Any) -> None:
         """Add scalars of one tag, of records by their numbers in the block."""
+        at, steps = np.asarray(numbers) + self.records, np.asarray(steps, np.float64)
         with np.errstate(invalid="ignore"):  # of a NaN that signals
-            piece = [np.asarray(one, np.float64) for one in (steps, values)]
-        self.of.setdefault(tag, []).append((np.asarray(numbers) + self.records, *piece))
+            self.of.setdefault(tag, []).append((at, steps, np.asarray(values, np.float64)))
 
     def curves(self) -> dict[str, Any]:
         """Return the curve of each tag, in the order of the records."""

@@ -146,7 +146,8 @@ def columns(
     arm = arm or ("arm" if several else "")
     seed = seed or ("seed" if several or pair else "")
     wide = () if rows.get("metric") else tuple(scores)
-    return Columns(wide, "" if arm in FROM_PATH else arm, seed, **rows)
+    arm = "" if arm in FROM_PATH else arm
+    return replace(Columns(wide, arm, seed), **rows)
 
 
 def read_runs(
