@@ -406,6 +406,20 @@ def test_folders_of_seeds_and_checkpoints_are_no_arms(tmp_path: Path) -> None:
     assert (verdicts[0].arm, verdicts[0].n, verdicts[0].word) == ("new", 5, "BETTER")
 
 
+def test_the_card_leads_with_what_is_odd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "runs.csv", drawn(6, {"base": 0.0, "new": -0.03}))
+    words = ["judge", str(file), "--arm", "variant", "--score", "loss", "--baseline", "base"]
+    assert main([*words, "--pair", "seed"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "nothing was registered" in out and "assumed to share" in out
+    file.write_text(file.read_text().rstrip("\n"))
+    assert main(words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "has no end" in out and "assumed" not in out
+
+
 @pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
 def test_a_change_below_the_digits_is_shown(
     by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -535,9 +535,12 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found["all_diverged"] = _all_diverged(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
+        of_runs = {"runs": _of_runs(analysis.runs)}
+        is_odd = analysis.runs.notes or analysis.runs.refused  # which the card tells first
+        found |= of_runs if is_odd else {}
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
-        found["runs"] = _of_runs(analysis.runs)
+        found |= of_runs
     found["excluded"] = _excluded(analysis)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."
