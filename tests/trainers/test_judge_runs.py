@@ -420,6 +420,46 @@ def test_the_card_leads_with_what_is_odd(
     assert "has no end" in out and "assumed" not in out
 
 
+def test_categories_of_pandas_are_words() -> None:
+    data = pa.table(drawn(5, {"base": 0.0, "new": -0.03}))
+    coded = data.set_column(0, "variant", data["variant"].dictionary_encode())
+    ours, theirs = judge(coded)[0], judge(data)[0]
+    assert (ours.arm, ours.word, ours.effect, ours.p) == (
+        theirs.arm,
+        theirs.word,
+        theirs.effect,
+        theirs.p,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"test": "gate"}, "is of pairs"),
+        ({"crashed": "x"}, "crashed = 'x'"),
+        ({"margin": "x"}, "margin"),
+        ({"rule": "nobodys"}, "no published rule of that name"),
+        ({"at_step": 5}, "name the column of steps"),
+        ({"score": []}, "name the column of the score"),
+    ],
+)
+def test_odd_options_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        judge(drawn(5, {"base": 0.0, "new": -0.03}), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_scores_that_cannot_be_squared_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table(base=[1e300, 2e300, 4e300, 3e300, 5e300], new=[2e300] * 4 + [1e300])
+    file = str(write(tmp_path / "runs.csv", data))
+    words = ["--arm", "variant", "--score", "loss", "--baseline", "base"]
+    assert main(["judge", file, *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "rescale the scores" in err
+
+
 @pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
 def test_a_change_below_the_digits_is_shown(
     by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -25,7 +25,7 @@ from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, read
 from paribus.results import Results
 from paribus.study import Study, load_study
-from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
+from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
@@ -263,7 +263,9 @@ def exploratory(
     if not reading.runs:
         why = f"; {reading.refused[0][1]}" if reading.refused else ""
         raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
-    section = RunsSection(arm=arm, seed=seed, at_step=at_step, crashed=crashed)
+    section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
+    if test in ("paired_t", "gate") and not pair:
+        raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
     by_label = labelled_runs(reading.runs, section)
     if not (alone and len(by_label) == 1):
         _require_arms(by_label, reading.runs, arm, baseline)
@@ -323,7 +325,7 @@ def exploratory(
         specs[first]["by_item"] = True
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
-        endpoints[0]["margin"] = float(margin)
+        endpoints[0]["margin"] = margin
     endpoints += [{"metric": one} for one in scores[1:]]
     if target is not None:
         endpoints += [{"metric": one} for one in _budgets(reading.runs, first)]
@@ -465,11 +467,12 @@ def direction(score: str, better: Better | None) -> Better:
 def digits_of(arms: Iterable[Sequence[float]]) -> int:
     """Return the decimal places of a score that tell its runs apart: two digits of the spread
     within arms."""
-    sds = [
-        float(np.std(finite, ddof=1))
-        for arm in arms
-        if len(finite := [value for value in arm if math.isfinite(value)]) > 1
-    ]
+    with np.errstate(over="ignore"):
+        sds = [
+            float(np.std(finite, ddof=1))
+            for arm in arms
+            if len(finite := [value for value in arm if math.isfinite(value)]) > 1
+        ]
     spread = float(np.median(sds)) if sds else 0.0
     if not 0 < spread < math.inf:
         return 4

@@ -51,8 +51,12 @@ class Runs:
         self.notes: list[str] = []
 
     def declare(self, study: Study) -> Declaration:
-        """Return the scores of the study."""
-        scores = section_of(study).scores
+        """Return the scores of the study. Raises ParibusError for a rule that nobody published."""
+        scores, rule = section_of(study).scores, section_of(study).rule
+        if rule:
+            from paribus.decision.published import find_published
+
+            find_published(rule)
         return Declaration(
             tuple(declared(study).values()),
             by_item=frozenset(name for name, score in scores.items() if score.by_item),
@@ -80,6 +84,7 @@ class Runs:
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
+        _require_curves(study, [found[trial] for trial in trials])
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
         budgets = _budgets(study, [found[trial] for trial in trials])
@@ -332,6 +337,17 @@ def nearest_step(run: Run, name: str, step: float) -> str:
     """Return `nearest: 3250`."""
     steps = [at for at, _ in run.curves[name]]
     return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+
+
+def _require_curves(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where a step is stated, and a score of no step would be read."""
+    step, name = section_of(study).at_step, study.primary.metric
+    for run in runs:
+        if step is not None and name in run.scores and not run.curves.get(name):
+            raise ParibusError(
+                f"{run.source or 'a row'} has a {name} of no step, and it is to be read at step "
+                f"{step:g}; name the column of steps, or state no step"
+            )
 
 
 def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:
