@@ -276,6 +276,13 @@ def _nested(where: str) -> ParibusError:
     )
 
 
+INNER = frozenset((dict, list))  # what JSON and TOML nest
+
+
+def _values(outer: Any) -> Any:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
 def _require_flat(value: Any, where: str) -> None:
     """Raise ParibusError where a parsed value is nested too deeply for what comes after."""
     level = [value] if isinstance(value, dict | list) else []
@@ -283,8 +290,10 @@ def _require_flat(value: Any, where: str) -> None:
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            # Most hold none, which takes a third of the time to see.
+            if not INNER.isdisjoint(map(type, values := _values(outer)))
+            for inner in values
+            if type(inner) in INNER
         ]
         if not level:
             return

@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -257,6 +258,41 @@ def test_tensorboard(tmp_path: Path) -> None:
     reading = read(tmp_path)
     assert len(reading.runs) == 1
     assert [reason for _, reason in reading.skipped] == [f"read with {first.name}"]
+
+
+def test_plain_scalars_are_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of one number are read in bulk, without TensorBoard; others among them in turn."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    def write(folder: Path, *, both: bool) -> dict[str, list[tuple[float, float]]]:
+        rng, wrote = np.random.default_rng(0), {}
+        writer = EventFileWriter(str(folder))
+        tags = ["loss", "naïve", "a", "b", "x" * 80]
+        for place in range(500):
+            step = int([place, 0, 2**40, -3][place % 4])
+            chosen = tags[:2] if both and place % 7 == 0 else [tags[int(rng.integers(5))]]
+            number = float(np.float32(rng.choice([0.0, math.inf, rng.normal()])))
+            values = [Summary.Value(tag=tag, simple_value=number) for tag in chosen]
+            writer.add_event(Event(step=step, wall_time=1e9 + place, summary=Summary(value=values)))
+            for tag in chosen:
+                wrote.setdefault(tag, []).append((step, number))
+        writer.close()
+        return wrote
+
+    mixed, plain = tmp_path / "mixed", tmp_path / "plain"
+    for folder, both in ((mixed, True), (plain, False)):
+        wrote = write(folder, both=both)
+        if not both:
+            modules = __import__("sys").modules
+            monkeypatch.setitem(modules, "tensorboard.compat.proto.event_pb2", None)
+        reading = read(folder)
+        assert not reading.refused, reading.refused
+        (run,) = reading.runs
+        assert {tag: list(curve) for tag, curve in run.curves.items()} == wrote
 
 
 def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

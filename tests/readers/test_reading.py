@@ -111,6 +111,17 @@ def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
     assert len(read(tmp_path).runs) == 2  # the same values in other times: it ran twice
 
 
+def test_trials_of_one_log_are_no_copies(tmp_path: Path) -> None:
+    """Values of few digits may well be equal."""
+    trial = b"".join(
+        b"step:%d/100 val_loss:%.2f\n" % (step, 5 - step / 50) for step in (0, 50, 100)
+    )
+    (tmp_path / "log.txt").write_bytes(2 * trial)
+    (tmp_path / "out.txt").write_bytes(2 * trial)
+    reading = read(tmp_path, "modded-nanogpt")
+    assert (len(reading.runs), len(reading.copies)) == (2, 2)
+
+
 def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
     entries = [f'{{"loss": {3 - at / 7}, "step": {at}}}' for at in range(1, 9)]
     for name, n in (("checkpoint-4", 4), ("checkpoint-8", 8), ("other", 8)):

@@ -96,8 +96,8 @@ MUTANTS: dict[str, tuple[str, str, str, Check]] = {
     "SD with n for n - 1": ("paired.py", "/ (deltas.size - 1))", "/ deltas.size)", sleep_t),
     "t of one tail": (
         "paired.py",
-        "2 * stdtr(self.df, -abs(self.statistic(null)))",
-        "stdtr(self.df, -abs(self.statistic(null)))",
+        "2 * stdtr(self.df, -abs(_t(self, null)))",
+        "stdtr(self.df, -abs(_t(self, null)))",
         sleep_p,
     ),
     "arms resampled apart": (

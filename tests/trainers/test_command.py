@@ -736,6 +736,8 @@ def test_mistakes_about_commits_are_one_line(
     (tmp_path / "study.toml").write_text(IN_GIT.replace(old, new))
     code, _, err = verb("check", "study.toml")
     assert (code, err.count("\n")) == (2, 1) and words in err, err
+    code, _, err = verb("run", "study.toml")  # before the first trial of any arm
+    assert (code, err.count("\n")) == (2, 1) and words in err, err
 
 
 # Workers

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,144 @@ def test_files_that_change_after_the_verdict_are_told(
     assert verify(tmp_path / "anew").findings == ()
 
 
+def test_files_that_are_added_after_the_verdict_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, results, runs = tmp_path / "study.toml", tmp_path / "results", tmp_path / "runs"
+    runs.mkdir()
+    path.write_text(STUDY.replace("runs.csv", "runs/*.csv"))
+    write(runs / "first.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    (runs / "notes.md").write_text("no runs")
+    again = ["judge", "--study", str(path), "--results", str(results)]
+    assert main(again) == 0
+    out = capsys.readouterr().out
+    assert main(again) == 0 and "added" not in caplog.text
+    write(runs / "second.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    for verb in (again, ["decide", str(results)]):
+        caplog.clear()
+        capsys.readouterr()
+        assert main(verb) == 0
+        assert "1 file was added" in caplog.text and "second.csv" in caplog.text
+        assert capsys.readouterr().out == out
+    found = verify(results)
+    assert found.findings == () and any("second.csv" in one for one in found.checked)
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_verdict_on_other_files_is_not_given(
+    *, is_registered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", str(tmp_path / "results")
+    path.write_text(STUDY)
+    mine = str(write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03})))
+    other = str(write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03})))
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--results", results]
+    if is_registered:
+        options = ["--study", str(path), "--results", results]
+    assert main(["judge", mine, *options]) == 0
+    capsys.readouterr()
+    assert main(["judge", other, *options]) == 2
+    assert "other.csv is not among the files" in capsys.readouterr().err
+    assert main(["judge", mine, *options]) == 0
+
+
+def test_a_long_table_is_a_wide_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03})
+    wide = write(tmp_path / "wide.csv", data)
+    lines = ["metric,value,variant,seed"]
+    for arm, seed, loss in zip(*data.values(), strict=True):
+        lines += [f"accuracy,0.5,{arm},{seed}", f"loss,{loss},{arm},{seed}"]
+    long = tmp_path / "long.csv"
+    long.write_text("\n".join(lines) + "\n")
+    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--json"]
+    assert main(["judge", str(wide), *options]) == 0
+    out = capsys.readouterr().out
+    assert main(["judge", str(long), *options, "--metric", "metric", "--value", "value"]) == 0
+    assert capsys.readouterr().out == out
+    assert main(["judge", str(long), *options, "--metric", "metric"]) == 2
+    assert "both, metric and value" in capsys.readouterr().err
+
+
+def test_folders_of_seeds_and_checkpoints_are_no_arms(tmp_path: Path) -> None:
+    for arm, by in {"base": 0.0, "new": -0.03}.items():
+        for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
+            file = tmp_path / arm / f"seed_{seed}" / "checkpoint-20" / "trainer_state.json"
+            file.parent.mkdir(parents=True)
+            history = [{"step": step, "eval_loss": loss + 20 - step} for step in (5, 10, 20)]
+            file.write_text(json.dumps({"global_step": 20, "log_history": history}))
+    verdicts = judge(str(tmp_path), arm="folder", score="eval_loss", pair=True)
+    assert (verdicts[0].arm, verdicts[0].n, verdicts[0].word) == ("new", 5, "BETTER")
+
+
+def test_the_card_leads_with_what_is_odd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "runs.csv", drawn(6, {"base": 0.0, "new": -0.03}))
+    words = ["judge", str(file), "--arm", "variant", "--score", "loss", "--baseline", "base"]
+    assert main([*words, "--pair", "seed"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "nothing was registered" in out and "assumed to share" in out
+    file.write_text(file.read_text().rstrip("\n"))
+    assert main(words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "has no end" in out and "assumed" not in out
+
+
+def test_categories_of_pandas_are_words() -> None:
+    data = pa.table(drawn(5, {"base": 0.0, "new": -0.03}))
+    coded = data.set_column(0, "variant", data["variant"].dictionary_encode())
+    ours, theirs = judge(coded)[0], judge(data)[0]
+    assert (ours.arm, ours.word, ours.effect, ours.p) == (
+        theirs.arm,
+        theirs.word,
+        theirs.effect,
+        theirs.p,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"test": "gate"}, "is of pairs"),
+        ({"crashed": "x"}, "crashed = 'x'"),
+        ({"margin": "x"}, "margin"),
+        ({"rule": "nobodys"}, "no published rule of that name"),
+        ({"at_step": 5}, "name the column of steps"),
+        ({"score": []}, "name the column of the score"),
+    ],
+)
+def test_odd_options_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        judge(drawn(5, {"base": 0.0, "new": -0.03}), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_scores_that_cannot_be_squared_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table(base=[1e300, 2e300, 4e300, 3e300, 5e300], new=[2e300] * 4 + [1e300])
+    file = str(write(tmp_path / "runs.csv", data))
+    words = ["--arm", "variant", "--score", "loss", "--baseline", "base"]
+    assert main(["judge", file, *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "rescale the scores" in err
+
+
+@pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
+def test_a_change_below_the_digits_is_shown(
+    by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = ["arm,seed,step,loss"]
+    for arm, seed in product(("base", "new"), range(6)):
+        start = 3.5 + seed / 1000 - (by / 10 if arm == "new" else 0)
+        lines += [f"{arm},{seed},{step},{start - step / 10}" for step in (0, 10, 20)]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines) + "\n")
+    options = ["--score", "loss", "--baseline", "base", "--step", "step", "--target", "2.5"]
+    assert main(["judge", str(file), *options]) == 0
+    assert shown in capsys.readouterr().out.partition("beside")[2]
+
+
 @pytest.mark.parametrize("how", ["file", "labels", "folder"])
 def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
     """Also where nothing but their bytes says so, and never over two arms."""
@@ -461,9 +600,11 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
                 row = (arm, seed, step, 3 + off + 1 / (step + 1) + seed / 512)
                 for name, value in zip(rows, row, strict=True):
                     rows[name].append(value)
-    reading = table_runs(rows, paribus.trainers.judging.columns(["loss"], "variant", None, "step"))
+    reading = table_runs(
+        rows, paribus.trainers.judging.columns(["loss"], "variant", None, step="step")
+    )
     study = exploratory(
-        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", step="step"
+        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", rows={"step": "step"}
     )
     with judged(study, reading) as results:
         series = results.trial_series["new", 4]

@@ -24,6 +24,7 @@ from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned, tuned_by_seed, why_not_these_values
+from paribus.errors import ParibusError
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -35,6 +36,7 @@ from paribus.results import (
 )
 from paribus.results.opened_texts import read_reuse
 from paribus.results.record_format import records_of
+from paribus.statistics import StatisticsError
 
 
 def analyse(results: Results) -> Analysis:
@@ -87,7 +89,10 @@ def analyse_table(
     contrasts, left_out, tried = [], [], tried_before(table)
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
-            contrast, out = contrast_of(table, arm, reference, endpoint, tried)
+            try:
+                contrast, out = contrast_of(table, arm, reference, endpoint, tried)
+            except StatisticsError as error:  # scores of a magnitude that nothing is known of
+                raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
             contrasts.append(contrast)
             left_out += out
     found = adjusted(contrasts, study.inference.alpha)

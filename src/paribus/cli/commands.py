@@ -575,12 +575,18 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
     from paribus.results.store import secure
+    from paribus.study.trainer import RUNS
 
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
     secure(results.path)
     if changed := judged_files.changed(ResultsFolder(results.path)):
         logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
+    if results.study.trainer == RUNS:
+        from paribus.trainers.runs import added_later
+
+        if added := added_later(ResultsFolder(results.path)):
+            logging.getLogger("paribus").warning("%s: the verdict is on the others", added)
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
     results.require_current()

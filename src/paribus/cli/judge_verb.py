@@ -68,6 +68,10 @@ def judge(
     item: Annotated[
         str, Parameter(help="The column of items, where a run has a row for each question.")
     ] = "",
+    metric: Annotated[
+        str, Parameter(help="The column of the score's name, in a table with a row for each.")
+    ] = "",
+    value: Annotated[str, Parameter(help="The column of its value there.")] = "",
     new_items: Annotated[
         bool, Parameter(negative=(), help="Claim it of new questions or documents, too.")
     ] = False,
@@ -134,7 +138,8 @@ def judge(
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
-    meant = columns(scores, arm, seed, step, item, pair=pair is not None)
+    rows = {"step": step, "item": item, "metric": metric, "value": value}
+    meant = columns(scores, arm, seed, pair=pair is not None, **rows)
     reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
     made = exploratory(
         reading,
@@ -153,8 +158,7 @@ def judge(
         new_items=new_items,
         rule=rule if rule and not rule.endswith(".toml") else "",
         alone=published is not None,
-        step=step,
-        item=item,
+        rows=rows,
         name=results.name if results else "judged",
     )
     if answer.verbose:

@@ -43,6 +43,7 @@ TESTS = {
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
+MOST_DIGITS = 12  # of a change that is too small for those of its metric
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
 SURVIVED = {
@@ -443,9 +444,16 @@ def change_in_words(contrast: Contrast) -> str:
     if says is None:
         return contrast.why_not
     low, high = says.interval.low, says.interval.high
-    if max(abs(low), abs(high)) < 0.5 * 10.0**-digits:
-        return IDENTICAL
-    return contrast.declared.delta_text(says.mean, low, high)
+    if low <= 0 <= high:
+        is_nothing = max(abs(low), abs(high)) < 0.5 * 10.0**-digits
+        return IDENTICAL if is_nothing else contrast.declared.delta_text(says.mean, low, high)
+    # A change that is none is not shown as +0, such as a quarter of a step.
+    while abs(says.mean) < 0.5 * 10.0**-digits and digits < MOST_DIGITS:
+        digits += 1
+    more = digits - contrast.declared.change_digits
+    return contrast.declared.delta_text(
+        says.mean, low, high, contrast.declared.shown_change_digits + more
+    )
 
 
 def effect_in_words(contrast: Contrast) -> str:
@@ -527,9 +535,12 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found["all_diverged"] = _all_diverged(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
+        of_runs = {"runs": _of_runs(analysis.runs)}
+        is_odd = analysis.runs.notes or analysis.runs.refused  # which the card tells first
+        found |= of_runs if is_odd else {}
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
-        found["runs"] = _of_runs(analysis.runs)
+        found |= of_runs
     found["excluded"] = _excluded(analysis)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."
@@ -639,7 +650,7 @@ def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = list(runs.notes)
     if runs.copies:
-        found.append(f"{numbers.plural(runs.copies, 'copy')} of a run counted once.")
+        found.append(f"{numbers.plural(runs.copies, 'copy', 'copies')} of a run counted once.")
     for what, files in (
         ("could not be read", runs.refused),
         ("are of no known form", runs.skipped),

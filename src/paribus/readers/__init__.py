@@ -13,7 +13,14 @@ folder that declares a `Reader` is found by itself; a user's own is named by its
 """
 
 from paribus.readers.port import Columns, Reader, Run, Source, reader
-from paribus.readers.read import Reading, counted_once, files_at, read, shipped_readers
+from paribus.readers.read import (
+    Reading,
+    counted_once,
+    files_at,
+    is_known,
+    read,
+    shipped_readers,
+)
 from paribus.readers.tables import runs_of
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "Source",
     "counted_once",
     "files_at",
+    "is_known",
     "read",
     "reader",
     "runs_of",

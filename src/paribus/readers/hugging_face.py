@@ -24,21 +24,21 @@ def hugging_face(source: Source) -> Iterator[Run]:
     if not isinstance(history, list):
         raise ParibusError(f"{source.path} has no log_history; is it whole?")
     run = Run("")
-    curves: dict[str, list[tuple[float, float]] | None] = {}  # None of a cost
+    curves: dict[str, list[tuple[float, float]]] = {}
+    scores: dict[tuple[str, ...], list[str]] = {}  # by the names that an entry has
     for entry in history:
         step = entry.get("step") if isinstance(entry, dict) else None
         if not is_number(step):
             continue
-        at = as_float(step)
-        for name, value in entry.items():
-            if name not in curves:
-                curves[name] = None if name.endswith(COSTS) else []
-            curve = curves[name]
-            if curve is not None and is_number(value):
-                curve.append((at, as_float(value)))
+        at, names = as_float(step), tuple(entry)
+        if names not in scores:
+            scores[names] = [name for name in names if not name.endswith(COSTS)]
+        for name in scores[names]:
+            if is_number(value := entry[name]):
+                curves.setdefault(name, []).append((at, as_float(value)))
         if is_number(seconds := entry.get("train_runtime")):
             run.facts["train_seconds"] = as_float(seconds)
-    run.curves = {name: curve for name, curve in curves.items() if curve}
+    run.curves = curves
     for name, curve in run.curves.items():
         run.scores[name] = curve[-1][1]
     for fact, key in (("steps", "global_step"), ("planned_steps", "max_steps")):

@@ -37,6 +37,7 @@ class Reading:
         copies: runs that were there already, and the source of the first: a log and the standard
             output beside it.
         files: how many were looked at.
+        given: the files, folders and patterns that were named.
         paths: those of a form that is known.
         notes: what readers say of files besides, a sentence each.
     """
@@ -46,6 +47,7 @@ class Reading:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
+    given: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -84,8 +86,8 @@ def read(
     """
     forced = _found(reader) if isinstance(reader, str) else reader
     known = list(shipped_readers().values())
-    reading = Reading()
-    for path, is_named in _files(paths):
+    reading = Reading(given=_given(paths))
+    for path, is_named in _files(reading.given):
         reading.files += 1
         source = Source(path, columns)
         try:
@@ -116,9 +118,10 @@ def counted_once(
 
     A copy has equal values at all its steps, or is in a file of equal bytes, and says nothing else
     of the arm, the seed or the source: standard output beside the log, an earlier checkpoint of the
-    same run. `arm` says where an arm is named otherwise than by a fact. The longer one stays, and
-    takes what only the other knows. Where times of training differ a program ran twice with equal
-    results: that is for a judge to see.
+    same run. Trials of one file that tells no times are runs, whatever their values. `arm` says
+    where an arm is named otherwise than by a fact. The longer one stays, and takes what only the
+    other knows. Where times of training differ a program ran twice with equal results: that is for
+    a judge to see.
     """
     kept: list[Run] = []
     copies: list[tuple[str, str]] = []
@@ -152,10 +155,13 @@ def _points(run: Run) -> int:
 
 def _is_copy(one: Run, other: Run) -> bool:
     """Return whether each curve of one is the beginning of the other's, or that of its."""
-    if not any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values()):
-        files = _file_of(one), _file_of(other)
-        if files[0] == files[1] or not filecmp.cmp(*files, shallow=False):
-            return False
+    files = _file_of(one), _file_of(other)
+    is_one_file = files[0] == files[1]
+    if is_one_file and files[0] and not all("train_seconds" in run.facts for run in (one, other)):
+        return False
+    has_curve = any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values())
+    if not has_curve and (is_one_file or not filecmp.cmp(*files, shallow=False)):
+        return False
     shared = one.curves.keys() & other.curves.keys()
     pairs = [(one.curves[name], other.curves[name]) for name in shared]
     lengths = [(len(first), len(second)) for first, second in pairs]
@@ -235,15 +241,31 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
 
 def files_at(paths: Paths) -> list[str]:
     """Return the files that `read` would look at now; none of what is not there yet."""
-    return [path for path, _ in _files(paths, needed=False)]
+    return [path for path, _ in _files(_given(paths), needed=False)]
 
 
-def _files(paths: Paths, *, needed: bool = True) -> Iterator[tuple[str, bool]]:
+def is_known(path: str) -> bool:
+    """Return whether a file is of a form that is known, tables among them."""
+    source = Source(path, Columns())
+    if source.name.lower().endswith(NO_LOGS):
+        return False
+    try:
+        return any(one.detects(source) for one in shipped_readers().values())
+    except (ParibusError, OSError):
+        return False
+
+
+def _given(paths: Paths) -> list[str]:
+    return [
+        os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)
+    ]
+
+
+def _files(given: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield every file once, and whether it was named itself. Raises ParibusError where a path that
     is `needed` leads to nothing."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     seen: set[str] = set()
-    for one in (os.fspath(path) for path in given):
+    for one in given:
         if os.path.isdir(one):
             below = [(os.fspath(file), False) for file in files_below(Path(one))]
         elif not os.path.lexists(one) and glob.has_magic(one):

@@ -75,7 +75,7 @@ def _require_meant(columns: Columns, where: str) -> None:
             "both, metric and value"
         )
     if not columns.scores and not columns.metric:
-        raise ParibusError(f"{where} is a table: name the column of the score")
+        raise ParibusError(f"{where}: name the column of the score")
     if columns.step and columns.item:
         raise ParibusError(
             f"{where}: column '{columns.step}' of steps and column '{columns.item}' of items at "
@@ -99,6 +99,8 @@ class _Coded(NamedTuple):
     @classmethod
     def of(cls, column: pa.Array, spelt: Callable[[Any], Any]) -> _Coded:
         """Return the column with its values as `spelt` has them."""
+        if pa.types.is_dictionary(column.type):  # with values twice, perhaps, or none
+            column = column.dictionary_decode()
         encoded = column.dictionary_encode("encode")
         values = [spelt(value) for value in encoded.dictionary.to_pylist()]
         places = {value: at for at, value in enumerate(dict.fromkeys(values))}

@@ -139,6 +139,8 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
     question = study.question or study.title or study.name
     if analysis.runs:
         proven = "controls: not recorded"
+        if study.is_paired:
+            proven += "; pairs are assumed to share data and initial values"
         question = f"Exploratory: {question}" if analysis.runs.exploratory else question
     lost = [called[arm] for arm in study.arms if analysis.all_diverged(arm)]
     return Card(

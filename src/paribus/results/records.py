@@ -162,6 +162,8 @@ class RunsRecord(Record):
         copies: runs that two files tell.
         notes: what else a reader must know, a sentence each.
         sha256: of the files that were read, by path from the results folder.
+        given: the files, folders and patterns that were named, as such paths.
+        unread: the files that were refused or skipped, as such paths.
     """
 
     exploratory: str = ""
@@ -172,6 +174,8 @@ class RunsRecord(Record):
     copies: Count = 0
     notes: list[str] = []
     sha256: dict[str, str] = {}
+    given: list[str] = []
+    unread: list[str] = []
 
 
 class Tested(Record):

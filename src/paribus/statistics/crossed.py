@@ -52,14 +52,12 @@ from .conventions import (
     TIE,
     Floats,
     Interval,
-    Result,
     StatisticsError,
     checked_fraction,
     checked_resamples,
     checked_scores,
 )
-from .distributions import stdtr, stdtrit
-from .paired import LEAST, mean_and_sd, rounding
+from .paired import StudentT, mean_and_sd, rounding
 from .power import fewest, minimum_detectable_effect
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
@@ -72,7 +70,7 @@ LEAST_IN_BLOCK = 8
 
 
 @dataclass(frozen=True)
-class Crossed(Result):
+class Crossed(StudentT):
     """A macro difference where seeds and items are samples, tested by Student's t on its error.
 
     Attributes:
@@ -105,22 +103,6 @@ class Crossed(Result):
     @property
     def _item_df(self) -> int:
         return sum(n - 1 for n in self.n_items)
-
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p, never 0."""
-        t = abs(self.mean - null) / self.standard_error
-        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -t))))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
-        t = (self.mean - null) / self.standard_error
-        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
-
-    def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
-        half = float(stdtrit(self.df, (1 + checked_fraction(level, "level")) / 2))
-        half *= self.standard_error
-        return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the least macro difference detected with that power, given this error."""
@@ -277,10 +259,15 @@ def _item_error(tasks: list[Floats]) -> float:
         n_seeds, n_items = task.shape
         if n_items < 2:
             continue
-        rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
-        within = float((rest**2).sum()) / ((n_seeds - 1) * (n_items - 1))
-        total += max(0.0, float(task.mean(0).var(ddof=1)) - within / n_seeds) / n_items
+        within = interaction(task) / n_seeds
+        total += max(0.0, float(task.mean(0).var(ddof=1)) - within) / n_items
     return math.sqrt(total) / len(tasks)
+
+
+def interaction(task: Floats) -> float:
+    """Return the variance of [seeds, items] after the effects of both."""
+    rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
+    return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 
 
 def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) -> Floats:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,8 +76,54 @@ def rounding(*scores: Floats) -> float:
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
 
+class Estimate(Protocol):
+    """A mean difference with its standard error."""
+
+    @property
+    def mean(self) -> float:
+        """The mean difference."""
+        ...
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean difference, above 0."""
+        ...
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of that error."""
+        ...
+
+
+class StudentT(Result):
+    """An `Estimate` that is tested by Student's t on its error."""
+
+    def statistic(self: Estimate, null: float = 0.0) -> float:
+        """t against a null mean."""
+        return _t(self, null)
+
+    def p_value(self: Estimate, null: float = 0.0) -> float:
+        """Two-sided p, never 0."""
+        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(_t(self, null))))))
+
+    def one_sided_p(self: Estimate, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        t = _t(self, null)
+        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
+
+    def interval(self: Estimate, level: float = 1 - ALPHA) -> Interval:
+        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
+        level = checked_fraction(level, "level")
+        half = float(stdtrit(self.df, (1 + level) / 2)) * self.standard_error
+        return Interval(self.mean - half, self.mean + half, level)
+
+
+def _t(of: Estimate, null: float) -> float:
+    return (of.mean - null) / of.standard_error
+
+
 @dataclass(frozen=True)
-class PairedT(Result):
+class PairedT(StudentT):
     """Student's one-sample t on paired differences (Student 1908)."""
 
     n: int
@@ -98,25 +145,6 @@ class PairedT(Result):
     def standard_error(self) -> float:
         """Of the mean; where all differences are equal, what the resolution allows."""
         return (self.sd or self.resolution) / math.sqrt(self.n)
-
-    def statistic(self, null: float = 0.0) -> float:
-        """t against a null mean."""
-        return (self.mean - null) / self.standard_error
-
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p, never 0."""
-        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(self.statistic(null))))))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
-        t = self.statistic(null)
-        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
-
-    def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
-        level = checked_fraction(level, "level")
-        half = float(stdtrit(self.df, (1 + level) / 2)) * self.standard_error
-        return Interval(self.mean - half, self.mean + half, level)
 
 
 def paired_t(deltas: ArrayLike, *, resolution: float | None = None) -> PairedT:

@@ -44,10 +44,28 @@ def paired_t_power(d_z: float, n: int, *, alpha: float = ALPHA) -> float:
     if not math.isfinite(d_z):
         raise StatisticsError(f"d_z = {d_z} is not finite: pass mean / SD of the differences")
     n = checked_count(n, "n", 2, "a paired t needs two pairs")
-    critical = float(stdtrit(n - 1, 1 - checked_fraction(alpha, "alpha") / 2))
-    ncp = abs(d_z) * math.sqrt(n)
-    # P(T > c) as P(-T < -c), with ncp negated, keeps small probabilities exact.
-    return noncentral_t_cdf(-critical, n - 1, ncp) + 1 - noncentral_t_cdf(critical, n - 1, ncp)
+    return t_power(n - 1, abs(d_z) * math.sqrt(n), alpha)
+
+
+def t_power(df: float, ncp: float, alpha: float) -> float:
+    """Probability that a two-sided t on `df` rejects, of noncentrality `ncp`: both tails."""
+    critical = float(stdtrit(df, 1 - checked_fraction(alpha, "alpha") / 2))
+    return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
+
+
+def least_found(power_at: Callable[[float], float], power: float) -> float:
+    """Return the least size at which a power that rises with it is `power`."""
+    most = 1.0
+    while power_at(most) < power:
+        most *= 2
+    return root(lambda size: power_at(size) - power, 0.0, most)
+
+
+def require_power(power: float, alpha: float) -> None:
+    """Raise StatisticsError for a power that no effect at all has."""
+    power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
+    if power <= alpha:
+        raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
 
 
 def power_of(d_z: float, n: int, *, alpha: float = ALPHA, test: TestName = "paired_t") -> float:
@@ -98,15 +116,10 @@ def minimum_detectable_effect(
 
     Infinite where no effect is large enough: the gate cannot reject with three pairs.
     """
-    power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
-    if power <= alpha:
-        raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
+    require_power(power, alpha)
     if test == "gate" and n <= SIMULATE_TO:
         return gate_detectable(n, power, alpha)
-    most = 1.0
-    while paired_t_power(most, n, alpha=alpha) < power:
-        most *= 2
-    return root(lambda d_z: paired_t_power(d_z, n, alpha=alpha) - power, 0.0, most)
+    return least_found(lambda d_z: paired_t_power(d_z, n, alpha=alpha), power)
 
 
 STUDIES = 2_000  # simulated: a power of 80% is known to 0.9 percentage points (one standard error)

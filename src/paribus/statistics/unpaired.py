@@ -25,7 +25,6 @@ from .conventions import (
     POWER,
     RESAMPLES,
     TIE,
-    Floats,
     Interval,
     Result,
     StatisticsError,
@@ -34,18 +33,11 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
-from .crossed import checked_tasks, require_items, seed_means
+from .crossed import checked_tasks, interaction, require_items, seed_means
 from .deciding import Decided, DecidingTest, decided
-from .distributions import (
-    fisher_exact,
-    noncentral_t_cdf,
-    noncentrality_interval,
-    root,
-    stdtr,
-    stdtrit,
-)
-from .paired import LEAST, hedges_correction, mean_and_sd, rounding
-from .power import MOST_PAIRS, fewest
+from .distributions import fisher_exact, noncentrality_interval
+from .paired import StudentT, hedges_correction, mean_and_sd, rounding
+from .power import MOST_PAIRS, fewest, least_found, require_power, t_power
 
 WELCH, CROSSED_WELCH = "welch_t", "crossed_welch"
 MOST_RUNS = 10**6  # a plan that needs more is no plan
@@ -53,7 +45,7 @@ ENUMERATE_TO = 20_000  # ways to deal runs to two arms; up to here all are looke
 
 
 @dataclass(frozen=True)
-class Welch(Result):
+class Welch(StudentT):
     """Welch's t of two independent samples.
 
     Attributes:
@@ -103,25 +95,6 @@ class Welch(Result):
     def df(self) -> float:
         """Satterthwaite's degrees of freedom."""
         return _df(*self._variances, self.n_baseline, self.n_treatment)
-
-    def statistic(self, null: float = 0.0) -> float:
-        """t against a null difference."""
-        return (self.mean - null) / self.standard_error
-
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p, never 0."""
-        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(self.statistic(null))))))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the difference is at most null" (greater), or "at least null"."""
-        t = self.statistic(null)
-        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
-
-    def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Two-sided interval; excludes a null difference exactly when its p is below 1 - level."""
-        level = checked_fraction(level, "level")
-        half = float(stdtrit(self.df, (1 + level) / 2)) * self.standard_error
-        return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the least difference detected with so many runs of these SDs."""
@@ -191,8 +164,7 @@ def welch_power(
     """
     variances = sd_baseline**2 / n_baseline, sd_treatment**2 / n_treatment
     df, ncp = _df(*variances, n_baseline, n_treatment), abs(effect) / math.sqrt(sum(variances))
-    critical = float(stdtrit(df, 1 - checked_fraction(alpha, "alpha") / 2))
-    return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
+    return t_power(df, ncp, alpha)
 
 
 def welch_detectable(
@@ -205,20 +177,14 @@ def welch_detectable(
     alpha: float = ALPHA,
 ) -> float:
     """Return the least difference that so many runs detect with that power."""
-    power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
-    if power <= alpha:
-        raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
+    require_power(power, alpha)
     sds = sd_baseline, sd_treatment
     error = math.hypot(sd_baseline / math.sqrt(n_baseline), sd_treatment / math.sqrt(n_treatment))
 
-    def lacking(size: float) -> float:
-        found = welch_power(size * error, *sds, n_baseline, n_treatment, alpha=alpha)
-        return found - power
+    def power_at(size: float) -> float:
+        return welch_power(size * error, *sds, n_baseline, n_treatment, alpha=alpha)
 
-    most = 1.0
-    while lacking(most) < 0:
-        most *= 2
-    return root(lacking, 0.0, most) * error
+    return least_found(power_at, power) * error
 
 
 def required_runs(
@@ -245,7 +211,7 @@ def required_runs(
 
 
 @dataclass(frozen=True)
-class CrossedWelch(Result):
+class CrossedWelch(StudentT):
     """A macro difference of runs that are no pairs, on items that both arms share, for new items.
 
     Attributes:
@@ -287,22 +253,6 @@ class CrossedWelch(Result):
     def _item_df(self) -> int:
         return sum(n - 1 for n in self.n_items)
 
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p, never 0."""
-        t = abs(self.mean - null) / self.standard_error
-        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -t))))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the difference is at most null" (greater), or "at least null"."""
-        t = (self.mean - null) / self.standard_error
-        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
-
-    def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Two-sided interval; excludes a null difference exactly when its p is below 1 - level."""
-        half = float(stdtrit(self.df, (1 + checked_fraction(level, "level")) / 2))
-        half *= self.standard_error
-        return Interval(self.mean - half, self.mean + half, level)
-
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the least macro difference detected with that power, given this error."""
         return self.standard_error * _noncentrality(self.df, power, alpha)
@@ -322,16 +272,7 @@ class CrossedWelch(Result):
 
 def _noncentrality(df: float, power: float, alpha: float) -> float:
     """Return the effect in standard errors that a two-sided t on `df` detects with that power."""
-    critical = float(stdtrit(df, 1 - alpha / 2))
-
-    def lacking(ncp: float) -> float:
-        found = noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
-        return found - power
-
-    most = 1.0
-    while lacking(most) < 0:
-        most *= 2
-    return root(lacking, 0.0, most)
+    return least_found(lambda ncp: t_power(df, ncp, alpha), power)
 
 
 def crossed_welch(
@@ -357,19 +298,13 @@ def crossed_welch(
         n_items = theirs.shape[1]
         if n_items < 2:
             continue
-        within = sum(_interaction(task) / task.shape[0] for task in (theirs, ours))
+        within = sum(interaction(task) / task.shape[0] for task in (theirs, ours))
         between = float((ours.mean(0) - theirs.mean(0)).var(ddof=1))
         total += max(0.0, between - within) / n_items
     means = [seed_means(tasks) for tasks in (first, second)]
     return CrossedWelch(
         welch(*means, resolution=resolution), tuple(sizes), math.sqrt(total) / len(first)
     )
-
-
-def _interaction(task: Floats) -> float:
-    """Variance of [runs, items] after the effects of both."""
-    rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
-    return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,16 @@ class RunsSection(Part):
     reader: Word = ""
     """A reader's name, or the user's own: `file.py:name`; by default each file is recognised."""
     arm: Word = "arm"
-    """The column or fact that names the arm of a run; `folder` or `name`: that of its file."""
+    """The column or fact that names the arm of a run; `folder` or `name`: that of its file, where
+    `seed_3` and `checkpoint-500` are passed over."""
     seed: Word = "seed"
     """The column or fact that is the seed of a run."""
     label: Word = ""
     """What the files call an arm; by default its name."""
+    metric: Word = ""
+    """The column of the score's name, of a long table, which has a row for each score."""
+    value: Word = ""
+    """Its column of the score's value."""
     step: Word = ""
     """The column of steps, where a run has several rows of a table."""
     item: Word = ""
@@ -125,11 +130,11 @@ class RunsFormat(TrainerFormat):
             if name != "runs":
                 raise ParibusError(f"unknown key '{name}': {nearest(name, [*others, 'runs'])}")
         section = table.get("runs", {})
-        return {"runs": _section(section).model_dump(mode="json", exclude_defaults=True)}
+        return {"runs": section_from(section).model_dump(mode="json", exclude_defaults=True)}
 
     def setting(self, shared: dict[str, Any]) -> RunsSetting:
         """Return what the runs of an arm are found by."""
-        return RunsSetting(runs=_section(shared.get("runs", {})))
+        return RunsSetting(runs=section_from(shared.get("runs", {})))
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the section that arms override."""
@@ -159,7 +164,7 @@ class RunsFormat(TrainerFormat):
 
 def section_of(study: Study) -> RunsSection:
     """Return the section `[runs]` that arms share."""
-    return _section((study.model_extra or {}).get("runs", {}))
+    return section_from((study.model_extra or {}).get("runs", {}))
 
 
 def declared(study: Study) -> dict[str, Metric]:
@@ -180,7 +185,8 @@ def declared(study: Study) -> dict[str, Metric]:
     return found
 
 
-def _section(table: Any) -> RunsSection:
+def section_from(table: Any) -> RunsSection:
+    """Return the section that a table says. Raises ParibusError."""
     try:
         return RunsSection.model_validate(table)
     except ValidationError as error:

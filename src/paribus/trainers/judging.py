@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, read
 from paribus.results import Results
 from paribus.study import Study, load_study
-from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection
+from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
@@ -40,6 +41,7 @@ LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
 LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
 HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
+ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
 Better = Literal["lower", "higher"]
 
@@ -71,16 +73,16 @@ def judge(
             may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which is said;
             or the column of what pairs share, by whose values they are paired instead.
-        options: `reader`, `step`, `item`, `at_step`, `target`, `crashed`, `resolution`, `test`,
-            `alpha`, `name`, `question`: as `exploratory` has them.
+        options: `reader`, and the columns `step`, `item`, `metric` and `value`; `at_step`,
+            `target`, `crashed`, `resolution`, `test`, `alpha`, `name`, `question`: as
+            `exploratory` has them.
 
     Raises ParibusError in one line on bad input.
     """
     scores = [score] if isinstance(score, str) else list(score)
     seed = paired_by(pair, seed)
-    meant = columns(
-        scores, arm, seed, options.get("step", ""), options.get("item", ""), pair=bool(pair)
-    )
+    of_rows = {key: options.get(key, "") for key in ROWS}
+    meant = columns(scores, arm, seed, pair=bool(pair), **of_rows)
     arm, seed = arm or "arm", seed or "seed"
     if is_paths(data):
         reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
@@ -95,6 +97,7 @@ def judge(
         arm=arm,
         seed=seed,
         pair=bool(pair),
+        rows={key: options.pop(key, "") for key in ROWS},
         **options,
     )
     with judged(study, reading) as results:
@@ -130,17 +133,21 @@ def columns(
     scores: Sequence[str],
     arm: str | None,
     seed: str | None,
-    step: str = "",
-    item: str = "",
     *,
     pair: bool = False,
+    **rows: str,
 ) -> Columns:
     """Return what the columns of a table mean, as far as it is said: what is not named may be there
-    or not, but of pairs the seeds, and of runs with several rows both."""
-    several = bool(step or item)
+    or not, but of pairs the seeds, and of runs with several rows both.
+
+    `rows` are what rows of one run differ in, by the keys ROWS.
+    """
+    several = any(rows.values())
     arm = arm or ("arm" if several else "")
     seed = seed or ("seed" if several or pair else "")
-    return Columns(tuple(scores), "" if arm in FROM_PATH else arm, seed, step=step, item=item)
+    wide = () if rows.get("metric") else tuple(scores)
+    arm = "" if arm in FROM_PATH else arm
+    return replace(Columns(wide, arm, seed), **rows)
 
 
 def read_runs(
@@ -170,6 +177,7 @@ def read_runs(
         whole.skipped += part.skipped
         whole.files += part.files
         whole.paths += part.paths
+        whole.given += part.given
         whole.notes += part.notes
     whole.runs, whole.copies = counted_once(whole.runs)
     return whole, "arm"
@@ -231,8 +239,7 @@ def exploratory(
     new_items: bool = False,
     rule: str = "",
     alone: bool = False,
-    step: str = "",
-    item: str = "",
+    rows: Mapping[str, str] = MappingProxyType({}),
     name: str = "judged",
     question: str = "",
 ) -> Study:
@@ -248,6 +255,7 @@ def exploratory(
         new_items: whether the claim is about new items as well, such as documents or questions.
         rule: a published one, whose answers stand beside the verdict.
         alone: whether there may be one arm alone, of which nothing is said.
+        rows: the columns in which rows of one run differ, by the keys ROWS.
     Raises ParibusError.
     """
     if not scores:
@@ -255,7 +263,9 @@ def exploratory(
     if not reading.runs:
         why = f"; {reading.refused[0][1]}" if reading.refused else ""
         raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
-    section = RunsSection(arm=arm, seed=seed, at_step=at_step, crashed=crashed)
+    section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
+    if test in ("paired_t", "gate") and not pair:
+        raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
     by_label = labelled_runs(reading.runs, section)
     if not (alone and len(by_label) == 1):
         _require_arms(by_label, reading.runs, arm, baseline)
@@ -315,7 +325,7 @@ def exploratory(
         specs[first]["by_item"] = True
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
-        endpoints[0]["margin"] = float(margin)
+        endpoints[0]["margin"] = margin
     endpoints += [{"metric": one} for one in scores[1:]]
     if target is not None:
         endpoints += [{"metric": one} for one in _budgets(reading.runs, first)]
@@ -326,7 +336,7 @@ def exploratory(
             set_["runs.without"] = without[label]
         arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
     runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= {"step": step, "item": item, "rule": rule}
+    runs |= {"rule": rule, **rows}
     runs |= {} if at_step is None else {"at_step": float(at_step)}
     runs |= {} if target is None else {"target": float(target)}
     others = [called[label] for label in by_label if label != baseline]
@@ -457,11 +467,12 @@ def direction(score: str, better: Better | None) -> Better:
 def digits_of(arms: Iterable[Sequence[float]]) -> int:
     """Return the decimal places of a score that tell its runs apart: two digits of the spread
     within arms."""
-    sds = [
-        float(np.std(finite, ddof=1))
-        for arm in arms
-        if len(finite := [value for value in arm if math.isfinite(value)]) > 1
-    ]
+    with np.errstate(over="ignore"):
+        sds = [
+            float(np.std(finite, ddof=1))
+            for arm in arms
+            if len(finite := [value for value in arm if math.isfinite(value)]) > 1
+        ]
     spread = float(np.median(sds)) if sds else 0.0
     if not 0 < spread < math.inf:
         return 4

@@ -139,11 +139,16 @@ def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | N
     about = trainer.about(earlier)
     if about is not None:
         folder.write_runs(about)
-    elif changed := judged_files.changed(folder):
+        return
+    if changed := judged_files.changed(folder):
         raise ParibusError(
             f"{changed}; restore what was judged, or judge what there is now into another folder "
             "with --results"
         )
+    if trainer.reading is not None:
+        from paribus.trainers.runs import require_judged
+
+        require_judged(folder, trainer.reading)
 
 
 def register(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Path:

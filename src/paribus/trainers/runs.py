@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -14,9 +15,10 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, counted_once, files_at, read
+from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
+from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
-from paribus.results.judged_files import digests, known_before, name_of
+from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES
 from paribus.study import Study
@@ -24,6 +26,7 @@ from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
+OF_A_RUN = re.compile(r"checkpoint-\d+|seed[ _=-]?\d+", re.IGNORECASE)  # folders, and of no arm
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
@@ -48,8 +51,12 @@ class Runs:
         self.notes: list[str] = []
 
     def declare(self, study: Study) -> Declaration:
-        """Return the scores of the study."""
-        scores = section_of(study).scores
+        """Return the scores of the study. Raises ParibusError for a rule that nobody published."""
+        scores, rule = section_of(study).scores, section_of(study).rule
+        if rule:
+            from paribus.decision.published import find_published
+
+            find_published(rule)
         return Declaration(
             tuple(declared(study).values()),
             by_item=frozenset(name for name, score in scores.items() if score.by_item),
@@ -77,6 +84,7 @@ class Runs:
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
+        _require_curves(study, [found[trial] for trial in trials])
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
         budgets = _budgets(study, [found[trial] for trial in trials])
@@ -92,9 +100,14 @@ class Runs:
             return None
         paths = [path for one in self.read for path in one.paths]
         sha256 = digests(paths, self.home) if self.is_kept else {}
+        kept = self.read if self.is_kept else []
         return RunsRecord(
             exploratory=_why_exploratory(registered, paths, sha256, self.home),
             sha256=sha256,
+            given=[name_of(path, self.home) for one in kept for path in one.given],
+            unread=[
+                name_of(path, self.home) for one in kept for path, _ in (*one.refused, *one.skipped)
+            ],
             files=sum(one.files for one in self.read),
             excluded=self.excluded,
             refused=[list(pair) for one in self.read for pair in one.refused],
@@ -152,7 +165,15 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
     path = section.arm in FROM_PATH
     scores = tuple(name for name in metrics if not name.endswith(TO_TARGET))
     arm = "" if path else section.arm
-    return Columns(scores, arm, section.seed, step=section.step, item=section.item)
+    return Columns(
+        () if section.metric else scores,
+        arm,
+        section.seed,
+        step=section.step,
+        item=section.item,
+        metric=section.metric,
+        value=section.value,
+    )
 
 
 def files_there(study: Study, home: Path) -> dict[str, str]:
@@ -160,6 +181,34 @@ def files_there(study: Study, home: Path) -> dict[str, str]:
     sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
     paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
     return digests(files_at(dict.fromkeys(paths)), home)
+
+
+def added_later(folder: ResultsFolder) -> str:
+    """Return which files of runs lie beside those that were judged, and were not looked at then, in
+    words; empty where none does."""
+    record = folder.read_runs()
+    if record is None or not record.given:
+        return ""
+    there = files_at(given_now(record, folder.path))
+    new = [file for file in not_judged(record, there, folder.path) if is_known(file)]
+    if not new:
+        return ""
+    were = "file was" if len(new) == 1 else "files were"
+    return f"{len(new)} {were} added after {folder.path} was judged, such as {new[0]}"
+
+
+def require_judged(folder: ResultsFolder, reading: Reading) -> None:
+    """Raise ParibusError where files are given that are not those of the verdict in `folder`."""
+    record = folder.read_runs()
+    if record is None or not record.sha256:
+        return
+    contents = set(record.sha256.values())
+    found = digests(reading.paths, folder.path)
+    if odd := [name for name, digest in found.items() if digest not in contents]:
+        raise ParibusError(
+            f"{os.path.relpath(folder.path / odd[0])} is not among the files that {folder.path} "
+            "is the verdict on; judge it into another folder with --results"
+        )
 
 
 def _why_exploratory(
@@ -208,7 +257,10 @@ def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm in FROM_PATH:
         path = PurePath(os.path.abspath(run.source.partition("#")[0]))
-        return path.parent.name if section.arm == "folder" else path.stem
+        if section.arm == "name":
+            return path.stem
+        above = [folder.name for folder in path.parents]
+        return next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
     return in_words(run.facts.get(section.arm, run.facts.get("arm", "")))
 
 
@@ -240,7 +292,7 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
             ]
             raise ParibusError(
                 f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
-                "is no run of its own, or name another column of seeds"
+                "is no run of its own, or name another column of seeds, or that of steps"
             )
     absent = study.format.absent(study, arm)
     needed = {str(seed): seed for seed in study.seeds if seed not in absent}
@@ -285,6 +337,17 @@ def nearest_step(run: Run, name: str, step: float) -> str:
     """Return `nearest: 3250`."""
     steps = [at for at, _ in run.curves[name]]
     return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+
+
+def _require_curves(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ParibusError where a step is stated, and a score of no step would be read."""
+    step, name = section_of(study).at_step, study.primary.metric
+    for run in runs:
+        if step is not None and name in run.scores and not run.curves.get(name):
+            raise ParibusError(
+                f"{run.source or 'a row'} has a {name} of no step, and it is to be read at step "
+                f"{step:g}; name the column of steps, or state no step"
+            )
 
 
 def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:

@@ -257,6 +257,10 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
     if not record.sha256:
         checked.append("no files of runs: their digests were not recorded")
         return
+    from paribus.trainers.runs import added_later
+
+    if added := added_later(ResultsFolder(results.path)):
+        checked.append(f"no files of runs but those that were judged: {added}")
     found = judged_files.now(record.sha256, results.path)
     checked.append(
         f"{found.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"

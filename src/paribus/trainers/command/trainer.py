@@ -178,6 +178,9 @@ class Command:
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Run the program for each of `trials`, and yield the record of each when it has ended."""
         jobs = [self._job(study, arm, seed) for arm, seed in trials]
+        for job in {job.arm: job for job in jobs}.values():  # a patch fails before any trial
+            if (source := self._source(study, job.arm)).is_copied:
+                place(study, job.arm, job.setting, source, self._copies)
         followed = None if self._part else Followed(study, self._folder, self._watch)
         with followed or contextlib.nullcontext(), self._pool(study, len(jobs)) as pool:
 
