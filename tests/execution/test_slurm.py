@@ -6,12 +6,15 @@ and the workplace has `slurm-here`, one is started on the loopback address. Else
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,9 +29,11 @@ from .conftest import Trained
 from .job_backend import assert_like_here, command_study
 from .test_jobs import _toml
 from .test_run import canonical_bytes
+from .test_sharded_in_a_run import study as over_two
 
 pytestmark = pytest.mark.slow
-HERE = Path(__file__).parents[2].parent / "shared" / "tools" / "slurm-here"
+ABOVE = Path(__file__).parents[3:]
+HERE = next(filter(Path.exists, (up / "shared" / "tools" / "slurm-here" for up in ABOVE)), None)
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SECONDS = 300.0
 
@@ -40,7 +45,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if shutil.which("sinfo") and not subprocess.run(["sinfo"], capture_output=True).returncode:
         yield
         return
-    if not HERE.exists() or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
+    if HERE is None or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
         pytest.skip("there is no SLURM")
     folder = tmp_path_factory.mktemp("slurm")
     if subprocess.run([HERE, "start", folder], capture_output=True).returncode:
@@ -112,8 +117,7 @@ def test_status_and_cancel(
         assert "scheduler says" in capsys.readouterr().out
         assert main(["cancel", str(results)]) == 0
         until(lambda: all(row.state not in ("running", "queued") for row in job_rows(results)))
-        listed = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True)
-        assert other in listed.stdout.split()
+        assert other in _said("squeue", "-h", "-o", "%i").split()
     finally:
         subprocess.run(["scancel", other], check=False)
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
@@ -138,8 +142,11 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
         subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
     else:
         node = ["scontrol", "update", f"nodename={row.node}"]
+        there = _processes_of(row.job)
+        assert there
         subprocess.run([*node, "state=down", "reason=test"], check=True)
         until(lambda: _restarts(row.job))
+        until(lambda: not any(map(_is_left, there)))
         subprocess.run([*node, "state=resume"], check=True)
     until(lambda: _restarts(row.job))
     subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
@@ -148,9 +155,69 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 
 
+@pytest.mark.parametrize("fault", ["", "a rank dies"])
+def test_a_trial_over_two_machines(tmp_path: Path, fault: str) -> None:
+    """A rank on each: the bits of two ranks on one machine; where one dies, from its checkpoint."""
+    if len(_said("sinfo", "-N", "-h").splitlines()) < 2:
+        pytest.skip("this SLURM has one node")
+    options = {"jobs": 1, "nodes": 2, "retries": 1, "time": "01:00:00"}
+    folder = tmp_path / "r"
+
+    def train() -> paribus.Results:
+        backend = find_backend("slurm", options)
+        about = {"device": "cpu", "backend": backend, "checkpoint_seconds": 0.2}
+        return paribus.run(over_two(), folder, progress=False, **about)
+
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(train)
+        if fault:
+            until(lambda: list(folder.glob("checkpoints/*/step-*")))
+            ((first,), (second,)) = (_with("LOCAL_RANK=", f"PET_NODE_RANK={k}") for k in (0, 1))
+            assert first != second
+            os.kill(second, signal.SIGKILL)
+        (trial,) = run.result().finished
+    assert trial.read_json("environment.json")["ranks"] == 2
+    local = paribus.run(over_two(), tmp_path / "local", workers=1, device="cpu", progress=False)
+    assert canonical_bytes(paribus.load_results(folder)) == canonical_bytes(local)
+
+
+def _with(*variables: str) -> dict[int, str]:
+    """Return processes that began with such variables in their environment, and when."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            there = "\0" + (entry / "environ").read_bytes().decode(errors="replace")
+            if all(f"\0{variable}" in there for variable in variables):
+                found[int(entry.name)] = _begun(int(entry.name))
+    return found
+
+
+def _begun(pid: int) -> str:
+    """Return when a process began, which tells it from a later one; empty where there is none."""
+    with contextlib.suppress(OSError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[18] if state not in "ZX" else ""
+    return ""
+
+
+def _processes_of(job: str) -> set[tuple[int, str]]:
+    """Return all processes of a job of SLURM that runs on this machine."""
+    number = _said("squeue", "-h", "-j", job, "-o", "%A").strip()
+    return set(_with(f"SLURM_JOB_ID={number}\0").items())
+
+
+def _is_left(process: tuple[int, str]) -> bool:
+    """Return whether it is alive."""
+    pid, begun = process
+    return bool(begun) and _begun(pid) == begun
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def _restarts(job: str) -> bool:
-    asked = ["scontrol", "show", "job", "-o", job]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    said = _said("scontrol", "show", "job", "-o", job)
     return "Restarts=0" not in said and "Restarts=" in said
 
 
