@@ -244,8 +244,9 @@ def _work(folder: Path, tell: Callable[[object], None]) -> None:
         )
     if device.type == "cuda" and count_devices(device) < size:
         raise ParibusError(
-            f"resources.devices_per_trial takes {size} GPUs of a machine, and {platform.node()} has "
-            f"{count_devices(device)}; state no more than it has, or more `nodes` of --backend slurm"
+            f"resources.devices_per_trial takes {size} GPUs of a machine, and {platform.node()} "
+            f"has {count_devices(device)}; state no more than it has, or more `nodes` of --backend "
+            "slurm"
         )
     leaving = _RankLeaving()
     context = WorkerContext(hello, tell, leaving, device=device)
