@@ -1,5 +1,5 @@
-"""kill -9 of the command, of jobs, of their workers and ranks, and jobs that SLURM requeues: then the
-same command again, and the same bytes.
+"""kill -9 of the command, of jobs, of their workers and ranks, and jobs that SLURM requeues: then
+the same command again, and the same bytes.
 
 One test needs a SLURM whose jobs run on this machine (`sinfo` answers), the other starts a Ray of
 this machine; each is skipped where there is none. `PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture
