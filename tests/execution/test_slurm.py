@@ -35,9 +35,12 @@ from .test_sharded_in_a_run import study as over_two
 pytestmark = pytest.mark.slow
 ABOVE = Path(__file__).parents[3:]
 HERE = next(filter(Path.exists, (up / "shared" / "tools" / "slurm-here" for up in ABOVE)), None)
+URGENT = "urgent"  # a partition whose jobs send those of others back to the queue
+PREEMPTING = f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nPartitionName={URGENT}"
 OF_TWO = (
     ("NodeName=$host NodeAddr=", "NodeName=n[1-2] NodeHostname=$host Port=[17101-17102] NodeAddr="),
     ("Nodes=$host", "Nodes=n[1-2]"),
+    ("PartitionName=main", f"{PREEMPTING} Nodes=n[1-2] PriorityTier=9\nPartitionName=main"),
     ("=$dir/slurmd.", "=$dir/slurmd-%n."),
     ("log/slurmd.", "log/slurmd-%n."),
     ("=$dir/spool", "=$dir/spool/%n"),
@@ -140,10 +143,12 @@ def test_status_and_cancel(
     assert canonical_bytes(ours) == canonical_bytes(trained.results)
 
 
-@pytest.mark.parametrize("what", ["its time is over", "its node is lost"])
+@pytest.mark.parametrize("what", ["its time is over", "its node is lost", "it is preempted"])
 def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
-    """It is queued again by itself. SLURM's signal is sent by hand, and the node set down; the job
-    wrote checkpoints, or has those of before."""
+    """It is queued again by itself. SLURM's signal is sent by hand, the node set down, and a job of
+    more right given all nodes; the job wrote checkpoints, or has those of before."""
+    if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
+        pytest.skip("this SLURM preempts nothing")
     file = trained.study.folder / "long.toml"
     text = _toml(trained.study).replace("iterations = 8", "iterations = 800")
     file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
@@ -155,6 +160,9 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     (row,) = [row for row in job_rows(results) if "at step" in row.doing]
     if what == "its time is over":
         subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+    elif what == "it is preempted":
+        all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
+        subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
     else:
         node = ["scontrol", "update", f"nodename={row.node}"]
         there = _processes_of(row.job)

@@ -164,7 +164,7 @@ def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
     found = min(causes, key=lambda cause: int(cause[2]) >= 0, default=None)
     if found and int(found[2]) < 0:
         how = f"signal {-int(found[2])}"
-        hint = " (out of memory? use more devices, or a smaller training.micro_batch)"
+        hint = " (out of memory? run again with more resources.devices_per_trial)"
         how += hint if found[2] == "-9" else ""
         return f"rank {found[1]} of {size} died with {how}"
     if errors:
@@ -215,9 +215,11 @@ def main(arguments: list[str]) -> int:
 
 def _note(folder: Path, rank: int, error: BaseException, tell: Callable[[object], None]) -> None:
     """Leave word of what went wrong; rank 0 tells what the user can mend itself."""
-    from paribus.engine.machine.environment import machine_failure
+    from paribus.engine.machine.environment import LESS_OF_A_RANK, machine_failure
 
-    failure = str(error) if isinstance(error, ParibusError) else machine_failure(error)
+    failure = str(error) if isinstance(error, ParibusError) else None
+    if failure is None and (found := machine_failure(error, LESS_OF_A_RANK)):
+        failure = f"rank {rank} of {os.environ['WORLD_SIZE']} (on {platform.node()}): {found}"
     words = failure or f"{type(error).__name__}: {error}"
     told = {"refused": bool(failure), "words": words, "trace": traceback.format_exc()}
     with contextlib.suppress(OSError):
