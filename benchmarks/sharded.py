@@ -18,6 +18,7 @@ import gc
 import json
 import statistics
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,6 +70,11 @@ def study_of(device: str, *, checkpointing: bool) -> Study:
     return load_study(table)
 
 
+def walk(trainer: Trainer, steps: int) -> None:
+    for _ in range(steps):
+        trainer.step()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -111,19 +117,14 @@ def main() -> int:
 
                 def begin(name: str = name) -> Trainer:
                     made = build(name)
-                    for _ in range(WARM_UP):
-                        made.step()
+                    walk(made, WARM_UP)
                     return made
 
                 there[name], held[name] = most_held(begin, device)
             repeats = given.rounds if given.apart else 1
-            for _ in range(repeats):
-
-                def walk(trainer: Trainer = there[name]) -> None:
-                    for _ in range(given.steps):
-                        trainer.step()
-
-                seconds.setdefault(name, []).append(timed(walk, device)[1] / given.steps)
+            for _ in range(repeats):  # nothing but `there` holds it: another may need the memory
+                walked = timed(partial(walk, there[name], given.steps), device)
+                seconds.setdefault(name, []).append(walked[1] / given.steps)
             losses[name] = there[name].history(0).measured[:, 0].tolist()
     parameters = sizes(setting, dataset.vocab_size).all
     per_step = flops_per_token(setting, dataset.vocab_size) * setting.tokens_per_step
