@@ -170,7 +170,7 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
         subprocess.run([*node, "state=down", "reason=test"], check=True)
         until(lambda: _restarts(row.job))
         until(lambda: not any(map(_is_left, there)))
-        subprocess.run([*node, "state=resume"], check=True)
+        subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
     until(lambda: _restarts(row.job))
     subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
     assert process.wait(3 * SECONDS) == 0
