@@ -156,24 +156,27 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    until(lambda: any("at step" in row.doing for row in job_rows(results)))
-    (row,) = [row for row in job_rows(results) if "at step" in row.doing]
-    if what == "its time is over":
-        subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
-    elif what == "it is preempted":
-        all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
-        subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
-    else:
-        node = ["scontrol", "update", f"nodename={row.node}"]
-        there = _processes_of(row.job)
-        assert there
-        subprocess.run([*node, "state=down", "reason=test"], check=True)
+    try:
+        until(lambda: any("at step" in row.doing for row in job_rows(results)))
+        (row,) = [row for row in job_rows(results) if "at step" in row.doing]
+        if what == "its time is over":
+            subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+        elif what == "it is preempted":
+            all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
+            subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
+        else:
+            node = ["scontrol", "update", f"nodename={row.node}"]
+            there = _processes_of(row.job)
+            assert there
+            subprocess.run([*node, "state=down", "reason=test"], check=True)
+            until(lambda: _restarts(row.job))
+            until(lambda: not any(map(_is_left, there)))
+            subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
         until(lambda: _restarts(row.job))
-        until(lambda: not any(map(_is_left, there)))
-        subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
-    until(lambda: _restarts(row.job))
-    subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
-    assert process.wait(3 * SECONDS) == 0
+        subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
+        assert process.wait(3 * SECONDS) == 0
+    finally:
+        process.kill()
     local = paribus.run(paribus.load_study(file), tmp_path / "local", workers=2, device="cpu")
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 
