@@ -42,13 +42,14 @@ failed=0
 
 # step NAME COMMAND...: run it, keep what it says, and add its row.
 step() {
-    local name=$1 began ended result
+    local name=$1 log began ended result
+    log="$folder/${name// /-}.log"
     shift
     echo "$name: $*"
     began=$(date +%s)
-    if "$@" > "$folder/$name.log" 2>&1; then result=done; else result="ended with $?"; failed=1; fi
+    if "$@" > "$log" 2>&1; then result=done; else result="ended with $?"; failed=1; fi
     ended=$(date +%s)
-    [ "$name" = tests ] && result="$result: $(grep -E ' (passed|failed|error|skipped)' "$folder/$name.log" | tail -1 | tr -d '=|')"
+    [ "$name" = tests ] && result="$result: $(grep -E ' (passed|failed|error|skipped)' "$log" | tail -1 | tr -d '=|')"
     echo "| $name | $((ended - began)) | $result |" >> "$table"
     echo "    $result"
 }
@@ -63,14 +64,25 @@ step bench "$python" -m paribus bench embedding-norm --set data.corpus=pydoc --d
     --stack 1 4 16 64 --json "$folder/bench.json"
 step stacks "$python" benchmarks/gpu_stacks.py --json "$folder/stacks.json" \
     ${NANOGPT:+--nanogpt "$NANOGPT"} "$@"
+# One model over devices: one rank at 1.2 billion parameters beside the stacked path, one after the
+# other; then, where there are two GPUs, the whole way of the 1.3-billion study at its small size.
+step sharded "$python" benchmarks/sharded.py --device cuda --apart --json "$folder/sharded.json"
+step checkpointed "$python" benchmarks/sharded.py --device cuda --apart --checkpointing \
+    --json "$folder/checkpointed.json"
+if [ "${about%% *}" -ge 2 ]; then
+    step "two devices" "$python" -m paribus run studies/embedding-norm-1b.toml --shrink \
+        --device cuda --results "$folder/shrunk"
+else
+    echo "| two devices | 0 | there is one GPU |" >> "$table"
+fi
 
-{
+for name in stacks sharded checkpointed; do
     echo
-    echo "What \`gpu_stacks.py\` measured:"
+    echo "What $name measured:"
     echo
     echo '```'
-    cat "$folder/stacks.log"
+    cat "$folder/$name.log"
     echo '```'
-} >> "$table"
+done >> "$table"
 echo "table: $table"
 exit "$failed"

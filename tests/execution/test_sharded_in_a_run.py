@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,48 @@ def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
 def test_a_stack_over_devices_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match="--stack 2 trains trials side by side"):
         paribus.run(study(), tmp_path / "r", stack=2, device="cpu", progress=False)
+
+
+FULL = """
+import os
+from pathlib import Path
+import torch
+from torch import nn
+
+class Full(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x):
+        if os.environ.get("RANK") == "1" and Path(FLAG).exists():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return x * 1.0
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path) -> None:
+    """It says so itself, in the middle of training; what PyTorch raises is raised by a module."""
+    flag, results = tmp_path / "full", tmp_path / "r"
+    (tmp_path / "own.py").write_text(FULL.replace("FLAG", repr(str(flag))))
+    own = study(model__modules__block_norm=f"{tmp_path}/own.py:Full")
+    about: dict[str, Any] = {"workers": 1, "device": "cpu", "progress": False}
+
+    def fill() -> None:
+        while not _steps(results):
+            time.sleep(0.05)
+        flag.touch()
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(fill)
+        with pytest.raises(ParibusError, match="rank 1 of 2") as told:
+            paribus.run(own, results, checkpoint_seconds=0.2, **about)
+    said = str(told.value)
+    assert "out of memory (CUDA out of memory" in said and "--set resources." in said
+    assert "\n" not in said and "--stack" not in said
+    assert _steps(results)
+    flag.unlink()
+    (trial,) = paribus.run(own, results, **about).finished
+    assert [one["ranks"] for one in trial.read_json("environment.json")["resumed_from"]] == [2]
 
 
 RUN = """

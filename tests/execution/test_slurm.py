@@ -6,13 +6,17 @@ and the workplace has `slurm-here`, one is started on the loopback address. Else
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +30,23 @@ from .conftest import Trained
 from .job_backend import assert_like_here, command_study
 from .test_jobs import _toml
 from .test_run import canonical_bytes
+from .test_sharded_in_a_run import study as over_two
 
 pytestmark = pytest.mark.slow
-HERE = Path(__file__).parents[2].parent / "shared" / "tools" / "slurm-here"
+ABOVE = Path(__file__).parents[3:]
+HERE = next(filter(Path.exists, (up / "shared" / "tools" / "slurm-here" for up in ABOVE)), None)
+URGENT = "urgent"  # a partition whose jobs send those of others back to the queue
+PREEMPTING = f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nPartitionName={URGENT}"
+OF_TWO = (
+    ("NodeName=$host NodeAddr=", "NodeName=n[1-2] NodeHostname=$host Port=[17101-17102] NodeAddr="),
+    ("Nodes=$host", "Nodes=n[1-2]"),
+    ("PartitionName=main", f"{PREEMPTING} Nodes=n[1-2] PriorityTier=9\nPartitionName=main"),
+    ("=$dir/slurmd.", "=$dir/slurmd-%n."),
+    ("log/slurmd.", "log/slurmd-%n."),
+    ("=$dir/spool", "=$dir/spool/%n"),
+    ("sleep 2; slurmd", "sleep 2; slurmd -N n1; slurmd -N n2"),
+    ("in slurmd.pid", "in slurmd-n1.pid slurmd-n2.pid"),
+)
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SECONDS = 300.0
 
@@ -40,15 +58,20 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if shutil.which("sinfo") and not subprocess.run(["sinfo"], capture_output=True).returncode:
         yield
         return
-    if not HERE.exists() or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
+    if HERE is None or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
         pytest.skip("there is no SLURM")
     folder = tmp_path_factory.mktemp("slurm")
-    if subprocess.run([HERE, "start", folder], capture_output=True).returncode:
+    # Two nodes of this machine in place of the one: a trial may be over both.
+    script = folder / "slurm-here"
+    script.write_text(HERE.read_text())
+    for one, two in OF_TWO:
+        script.write_text(script.read_text().replace(one, two))
+    if subprocess.run(["bash", script, "start", folder], capture_output=True).returncode:
         pytest.skip("SLURM does not start here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         yield
-    subprocess.run([HERE, "stop", folder], check=False)
+    subprocess.run(["bash", script, "stop", folder], check=False)
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -112,8 +135,7 @@ def test_status_and_cancel(
         assert "scheduler says" in capsys.readouterr().out
         assert main(["cancel", str(results)]) == 0
         until(lambda: all(row.state not in ("running", "queued") for row in job_rows(results)))
-        listed = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True)
-        assert other in listed.stdout.split()
+        assert other in _said("squeue", "-h", "-o", "%i").split()
     finally:
         subprocess.run(["scancel", other], check=False)
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
@@ -121,10 +143,12 @@ def test_status_and_cancel(
     assert canonical_bytes(ours) == canonical_bytes(trained.results)
 
 
-@pytest.mark.parametrize("what", ["its time is over", "its node is lost"])
+@pytest.mark.parametrize("what", ["its time is over", "its node is lost", "it is preempted"])
 def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
-    """It is queued again by itself. SLURM's signal is sent by hand, and the node set down; the job
-    wrote checkpoints, or has those of before."""
+    """It is queued again by itself. SLURM's signal is sent by hand, the node set down, and a job of
+    more right given all nodes; the job wrote checkpoints, or has those of before."""
+    if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
+        pytest.skip("this SLURM preempts nothing")
     file = trained.study.folder / "long.toml"
     text = _toml(trained.study).replace("iterations = 8", "iterations = 800")
     file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
@@ -132,25 +156,89 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    until(lambda: any("at step" in row.doing for row in job_rows(results)))
-    (row,) = [row for row in job_rows(results) if "at step" in row.doing]
-    if what == "its time is over":
-        subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
-    else:
-        node = ["scontrol", "update", f"nodename={row.node}"]
-        subprocess.run([*node, "state=down", "reason=test"], check=True)
+    try:
+        until(lambda: any("at step" in row.doing for row in job_rows(results)))
+        (row,) = [row for row in job_rows(results) if "at step" in row.doing]
+        if what == "its time is over":
+            subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+        elif what == "it is preempted":
+            all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
+            subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
+        else:
+            node = ["scontrol", "update", f"nodename={row.node}"]
+            there = _processes_of(row.job)
+            assert there
+            subprocess.run([*node, "state=down", "reason=test"], check=True)
+            until(lambda: _restarts(row.job))
+            until(lambda: not any(map(_is_left, there)))
+            subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
         until(lambda: _restarts(row.job))
-        subprocess.run([*node, "state=resume"], check=True)
-    until(lambda: _restarts(row.job))
-    subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
-    assert process.wait(3 * SECONDS) == 0
+        subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
+        assert process.wait(3 * SECONDS) == 0
+    finally:
+        process.kill()
     local = paribus.run(paribus.load_study(file), tmp_path / "local", workers=2, device="cpu")
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 
 
+def test_a_trial_over_two_machines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A rank on each: the bits of two ranks on one machine, though one dies on the way."""
+    if len(_said("sinfo", "-N", "-h").splitlines()) < 2:
+        pytest.skip("this SLURM has one node")
+    study, folder = over_two(training__iterations=150), tmp_path / "r"
+    options = {"jobs": 1, "nodes": 2, "retries": 1, "time": "01:00:00"}
+    about: dict[str, Any] = {"device": "cpu", "checkpoint_seconds": 0.2, "progress": False}
+    with ThreadPoolExecutor() as threads:
+        backend = find_backend("slurm", options)
+        run = threads.submit(paribus.run, study, folder, backend=backend, **about)
+        until(lambda: run.done() or list(folder.glob("checkpoints/*/step-*")))
+        ((first,), (second,)) = (_with("LOCAL_RANK=", f"PET_NODE_RANK={k}") for k in (0, 1))
+        assert first != second
+        os.kill(second, signal.SIGKILL)
+        (trial,) = run.result().finished
+    assert "rank 1 of 2 died with signal 9" in caplog.text
+    assert trial.read_json("environment.json")["ranks"] == 2
+    local = paribus.run(study, tmp_path / "local", workers=1, **about)
+    assert canonical_bytes(paribus.load_results(folder)) == canonical_bytes(local)
+
+
+def _with(*variables: str) -> dict[int, str]:
+    """Return processes that began with such variables in their environment, and when."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            there = "\0" + (entry / "environ").read_bytes().decode(errors="replace")
+            if all(f"\0{variable}" in there for variable in variables):
+                found[int(entry.name)] = _begun(int(entry.name))
+    return found
+
+
+def _begun(pid: int) -> str:
+    """Return when a process began, which tells it from a later one; empty where there is none."""
+    with contextlib.suppress(OSError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[18] if state not in "ZX" else ""
+    return ""
+
+
+def _processes_of(job: str) -> set[tuple[int, str]]:
+    """Return all processes of a job of SLURM that runs on this machine."""
+    number = _said("squeue", "-h", "-j", job, "-o", "%A").strip()
+    return set(_with(f"SLURM_JOB_ID={number}\0").items())
+
+
+def _is_left(process: tuple[int, str]) -> bool:
+    """Return whether it is alive."""
+    pid, begun = process
+    return bool(begun) and _begun(pid) == begun
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def _restarts(job: str) -> bool:
-    asked = ["scontrol", "show", "job", "-o", job]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    said = _said("scontrol", "show", "job", "-o", job)
     return "Restarts=0" not in said and "Restarts=" in said
 
 

@@ -1,5 +1,5 @@
-"""kill -9 of the command, of jobs and of their workers, and jobs that SLURM requeues: then the same
-command again, and the same bytes.
+"""kill -9 of the command, of jobs, of their workers and ranks, and jobs that SLURM requeues: then
+the same command again, and the same bytes.
 
 One test needs a SLURM whose jobs run on this machine (`sinfo` answers), the other starts a Ray of
 this machine; each is skipped where there is none. `PARIBUS_JOB_KILLS=50 pytest -n 0 -s -m torture
@@ -43,6 +43,8 @@ tasks = {names = []}
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
 """
+OVER_TWO = "resources = {devices_per_trial = 2}\n" + STUDY  # workers are ranks, and who starts them
+STUDIES = pytest.mark.parametrize("study", [STUDY, OVER_TWO], ids=["stacked", "ranks"])
 RUN = """
 import json, sys
 from paribus import ParibusError, load_study
@@ -158,17 +160,19 @@ def finish(
     raise AssertionError("it never came to its end")
 
 
-def test_kills_under_slurm(tmp_path: Path) -> None:
+@STUDIES
+def test_kills_under_slurm(tmp_path: Path, study: str) -> None:
     asked = ["sinfo", "-h"]
     if shutil.which("sinfo") is None or subprocess.run(asked, capture_output=True).returncode:
         pytest.skip("no SLURM answers here")
-    kill_and_compare(tmp_path, (*OF_ALL, *OF_SLURM), hasten, "slurm", time=60)
+    kill_and_compare(tmp_path, (*OF_ALL, *OF_SLURM), hasten, "slurm", study, time=60)
 
 
-def test_kills_under_ray(tmp_path: Path) -> None:
+@STUDIES
+def test_kills_under_ray(tmp_path: Path, study: str) -> None:
     (tmp_path / "ray").mkdir()
     with ray_cluster(tmp_path / "ray") as address:
-        kill_and_compare(tmp_path, OF_ALL, lambda: None, "ray", address=address)
+        kill_and_compare(tmp_path, OF_ALL, lambda: None, "ray", study, address=address)
 
 
 def kill_and_compare(
@@ -176,16 +180,17 @@ def kill_and_compare(
     targets: tuple[str, ...],
     meanwhile: Callable[[], None],
     backend: str,
+    study: str,
     **options: Any,
 ) -> None:
     text = tmp_path / "text.txt"
-    whole = new_study(tmp_path / "whole", text, STUDY)
+    whole = new_study(tmp_path / "whole", text, study)
     command = begin(whole, "local")
     assert command.wait(900) == 0, command.communicate()[1]
     reference = written(whole, "train")
     counts, rng = Counter[str](), random.Random(SEED)
     while sum(counts[target] for target in targets) < KILLS:
-        folder = new_study(tmp_path / f"{counts['folders']}", text, STUDY)
+        folder = new_study(tmp_path / f"{counts['folders']}", text, study)
         again = functools.partial(begin, folder, backend, jobs=2, **options)
         command = again()
         left = rng.randint(5, 12)

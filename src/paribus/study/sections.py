@@ -187,9 +187,8 @@ class Resources(Spec):
     that it is no part of its digest. Every trial's record has it, and it is a control."""
 
     devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    """One model over so many devices of one machine, a process each (FSDP2): for models that one
-    device does not hold. 1 is the same with one. None trains whole trials side by side on a
-    device."""
+    """One model over so many devices, a process each (FSDP2): for models that one device does not
+    hold. 1 is the same with one. None trains whole trials side by side on a device."""
     checkpoint_activations: bool = False
     """Of a trial over devices: keep what enters a block alone, and compute the rest again in the
     backward pass: less memory, and a third more operations (Chen et al. 2016)."""

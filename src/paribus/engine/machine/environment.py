@@ -122,16 +122,27 @@ MEMORY_WORDS = (
 )
 
 
-def machine_failure(error: BaseException) -> str | None:
-    """One line for an error that is the machine's, not ours; None for any other."""
+LESS = (
+    "with fewer --workers, or delete the folder checkpoints/ of the results and run again with a "
+    "smaller --stack"
+)
+# Neither is part of a study's digest, and a trial goes on from its checkpoints.
+LESS_OF_A_RANK = (
+    "with more devices (--set resources.devices_per_trial=N), or with --set "
+    "resources.checkpoint_activations=true"
+)
+
+
+def machine_failure(error: BaseException, less: str = LESS) -> str | None:
+    """One line for an error that is the machine's, not ours; None for any other.
+
+    `less` says how to run again with less memory.
+    """
     words = str(error).strip()
     first = words.splitlines()[0] if words else type(error).__name__
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if out_of_memory or any(there in words for there in MEMORY_WORDS):
-        return (
-            f"out of memory ({first[:120]}); {KEPT}: run again with fewer --workers, or delete the "
-            "folder checkpoints/ of the results and run again with a smaller --stack"
-        )
+        return f"out of memory ({first[:120]}); {KEPT}: run again {less}"
     gpu_error = getattr(torch, "AcceleratorError", ())
     if isinstance(error, gpu_error) or any(there in words for there in GPU_WORDS):
         return f"the GPU failed or is gone ({first[:120]}); {KEPT}: run again to continue"

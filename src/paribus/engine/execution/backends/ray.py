@@ -41,8 +41,16 @@ class Ray(JobBackend):
     _known: Any = None
 
     def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return one for the devices of a trial: GPUs, or else cores."""
+        """Return one for the devices of a trial: GPUs, or else cores.
+
+        Raises ParibusError where a job, which is on one machine, has too few GPUs.
+        """
         asked: RayOptions = self.options
+        if asked.gpus and devices_per_trial > max(asked.gpus, 1):
+            raise ParibusError(
+                f"backend 'ray': a trial takes {devices_per_trial} GPUs of one machine, and gpus = "
+                f"{asked.gpus:g} of each job; state gpus = {devices_per_trial}, or fewer devices"
+            )
         devices = int(asked.gpus) or int(asked.cpus or 1) or 1
         return asked.workers or max(devices // devices_per_trial, 1)
 

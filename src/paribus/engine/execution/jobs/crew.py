@@ -149,7 +149,8 @@ class JobCrew:
         self.retries = backend.retries if registered is None else registered
         self._software = software(study)
         self._doing: dict[str, str] = {}
-        self._workers: int | None = settings["workers"] or backend.workers(_devices(study))
+        by_itself = backend.workers(_devices(study))  # refuses what does not fit, whoever asks
+        self._workers: int | None = settings["workers"] or by_itself
 
     def __enter__(self) -> Self:
         return self
@@ -347,6 +348,7 @@ class JobCrew:
             jobs=parts,
             settings=self._settings
             | {"retries": self.retries, "workers": self._workers}
+            | {"across": self._backend.launcher()}
             | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
             | settings
             | {"key": self._key(settings)},

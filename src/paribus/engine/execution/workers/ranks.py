@@ -12,8 +12,10 @@ import contextlib
 import io
 import json
 import os
+import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from paribus.engine.execution.workers import messages
 from paribus.engine.execution.workers.lifetime import Leaving, leave
 from paribus.engine.execution.workers.messages import (
+    Across,
     Failed,
     Hello,
     Refused,
@@ -58,13 +61,14 @@ def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> i
 
     `tell_line` writes a line to whoever started the worker.
     """
-    size = devices_of(hello.study) or 1
-    with tempfile.TemporaryDirectory(prefix="paribus-ranks-") as name:
+    size, across = devices_of(hello.study) or 1, hello.across
+    shared = across.folder if across else None
+    with tempfile.TemporaryDirectory(prefix="paribus-ranks-", dir=shared) as name:
         folder = Path(name)
         (folder / "hello").write_text(encode(hello), encoding="utf-8")
         with open(folder / "stderr", "wb") as stderr:
             process = subprocess.Popen(
-                [*torchrun(size), str(folder)],
+                [*torchrun(size, across), str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -89,11 +93,22 @@ def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> i
         return 0
 
 
-def torchrun(size: int) -> list[str]:
-    """Return the command that starts `size` ranks on this machine; it restarts none."""
+def torchrun(size: int, across: Across | None = None) -> list[str]:
+    """Return the command that starts `size` ranks, on this machine or on several; it restarts none.
+
+    On several, where the ranks meet is a port of the first machine, which is this one.
+    """
+    start: list[str] = []
+    where, each = ["--standalone"], size
+    if across:
+        start, each = list(across.launch), size // across.nodes
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        where = ["--nnodes", str(across.nodes), "--master-port", str(port)]
     return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(size), "--max-restarts", "0"),
+        *(*start, sys.executable, "-m", "torch.distributed.run", *where),
+        *("--nproc-per-node", str(each), "--max-restarts", "0"),
         *("-m", "paribus.engine.execution.workers.ranks"),
     ]
 
@@ -145,10 +160,11 @@ def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
         told = json.loads(path.read_text(encoding="utf-8"))
         if told["refused"]:
             return Refused(told["words"])
-    found = _ROOT_CAUSE.search(stderr)
+    causes = list(_ROOT_CAUSE.finditer(stderr))  # of each machine; a signal is what came first
+    found = min(causes, key=lambda cause: int(cause[2]) >= 0, default=None)
     if found and int(found[2]) < 0:
         how = f"signal {-int(found[2])}"
-        hint = " (out of memory? use more devices, or a smaller training.micro_batch)"
+        hint = " (out of memory? run again with more resources.devices_per_trial)"
         how += hint if found[2] == "-9" else ""
         return f"rank {found[1]} of {size} died with {how}"
     if errors:
@@ -199,9 +215,11 @@ def main(arguments: list[str]) -> int:
 
 def _note(folder: Path, rank: int, error: BaseException, tell: Callable[[object], None]) -> None:
     """Leave word of what went wrong; rank 0 tells what the user can mend itself."""
-    from paribus.engine.machine.environment import machine_failure
+    from paribus.engine.machine.environment import LESS_OF_A_RANK, machine_failure
 
-    failure = str(error) if isinstance(error, ParibusError) else machine_failure(error)
+    failure = str(error) if isinstance(error, ParibusError) else None
+    if failure is None and (found := machine_failure(error, LESS_OF_A_RANK)):
+        failure = f"rank {rank} of {os.environ['WORLD_SIZE']} (on {platform.node()}): {found}"
     words = failure or f"{type(error).__name__}: {error}"
     told = {"refused": bool(failure), "words": words, "trace": traceback.format_exc()}
     with contextlib.suppress(OSError):
@@ -219,7 +237,7 @@ def _work(folder: Path, tell: Callable[[object], None]) -> None:
     from paribus.engine.training.ranks import leave as part
 
     hello = decode((folder / "hello").read_text(encoding="utf-8"))
-    size = devices_of(hello.study) or 1
+    size = (devices_of(hello.study) or 1) // (hello.across.nodes if hello.across else 1)
     device = choose_device(hello.device, hello.number * size + local_rank())
     if device.type == "mps":
         raise ParibusError(
@@ -228,8 +246,9 @@ def _work(folder: Path, tell: Callable[[object], None]) -> None:
         )
     if device.type == "cuda" and count_devices(device) < size:
         raise ParibusError(
-            f"resources.devices_per_trial = {size}, and this machine has {count_devices(device)} "
-            "GPUs; a trial is on one machine: state no more than it has"
+            f"resources.devices_per_trial takes {size} GPUs of a machine, and {platform.node()} "
+            f"has {count_devices(device)}; state no more than it has, or more `nodes` of --backend "
+            "slurm"
         )
     leaving = _RankLeaving()
     context = WorkerContext(hello, tell, leaving, device=device)
