@@ -138,6 +138,15 @@ def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_sa
     assert "p < 0.001" in words and "0.156" not in words  # of the test that decides
 
 
+def test_tests_of_a_difference_do_not_matter_to_one_too_small_to_matter(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    deltas = [0.00108, 0.00109, 0.00112, 0.0011201, 0.0011202]  # the ratios of the case above
+    (verdict,), _ = verdicts_of(small_study, fabricate, deltas)
+    assert verdict.word == "SAME"
+    assert "tests_disagree" not in [one.code for one in verdict.cautions]
+
+
 def test_equal_differences_are_an_effect_and_said_so(
     small_study: Study_, fabricate: Fabricate
 ) -> None:

@@ -96,6 +96,12 @@ def _command(line: str) -> Text:
     return Text(f"  {line}")
 
 
+def _span(values: Iterable[float]) -> str:
+    """Return the least and the largest of several values, or the one that all have."""
+    told = list(dict.fromkeys(f"{value:.3g}" for value in sorted(values)))
+    return told[0] if len(told) == 1 else f"{told[0]} to {told[-1]}"
+
+
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
     """Return a table of the terminal alone, with its columns of words."""
     made = tuple(tuple(row) for row in rows)
@@ -695,7 +701,7 @@ def cost(study: Study, estimated: Estimate | TrialCost) -> Parts:
     where = f"{numbers.plural(estimated.workers, 'worker')} on {estimated.device}"
     told |= {
         "tokens in all": f"{tokens:,}",
-        "FLOPs per trial": f"{estimated.flops[study.baseline]:.3g}",
+        "FLOPs per trial": _span(estimated.flops[arm] for arm in study.arms),
         "FLOPs in all": f"{flops:.3g}",
         f"one step{side} ({how})": f"{estimated.step_seconds * 1e3:,.0f} ms",
         precision: estimated.precision + (" (emulated: slow)" if estimated.emulated else ""),
@@ -738,10 +744,12 @@ def _budget(estimated: Estimate, arm: str) -> str:
 def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -> Parts:
     """Yield what a study takes on devices that are not here, by formulas, and what it will see.
     `named` is what the user called it."""
+    from paribus.engine.execution.trial.endpoints import shipped_metrics
+
     metrics = {
         name: Metric(name, name.replace("_", " ").replace("/", ", "), "", "neither", "evaluation")
         for name in study.metrics
-    }
+    } | shipped_metrics()
     yield from smallest_change(study, rows, metrics, named)
     base = paper.arms[study.baseline]
     each = numbers.plural(paper.devices_per_trial, "device")
@@ -751,8 +759,8 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
         + (" (assumed, GPT-2's: its text or tokenizer tells)" if paper.assumed else ""),
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
         "tokens in all": f"{paper.tokens:,}",
-        "FLOPs per token (6 N + 12 L D T)": f"{base.flops / base.tokens:.4g}",
-        "FLOPs per trial": f"{base.flops:.4g}",
+        "FLOPs per token": f"{base.flops / base.tokens:.4g} (6 N + 12 L D T)",
+        "FLOPs per trial": _span(arm.flops for arm in paper.arms.values()),
         "FLOPs in all": f"{paper.flops:.4g}",
         "peak of a device": f"{paper.peak_flops / 1e12:,.4g} TFLOP/s",
         "utilisation, as stated": f"{paper.utilisation:.0%}",

@@ -569,7 +569,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["never_reached"] = _never_reached(analysis, contrast)
         found["one_seed"] = _one_seed(analysis, contrast)
         found["resolution"] = _at_the_resolution(contrast.decided)
-        found["tests_disagree"] = disagreements(contrast)
+        found["tests_disagree"] = _disagreements(analysis, contrast)
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
         only = "Holds only" if contrast.decided else "Trained"
         found["not_tuned"] = [f"{only} {at}."] if "not tuned" in at else []
@@ -848,11 +848,14 @@ def _other_text(analysis: Analysis, contrast: Contrast) -> list[str]:
     ]
 
 
-def disagreements(contrast: Contrast) -> list[str]:
-    """Say once that sensitivity analyses find what the deciding test does not, or the reverse."""
+def _disagreements(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say once that sensitivity analyses find what the deciding test does not, or the reverse; not
+    of a change too small to matter, whose word rests on none of these tests of a difference."""
     says = contrast.decided
     others = [check for check in contrast.checks if check.disagrees]
     if says is None or not contrast.tested or not others:
+        return []
+    if contrast.equivalent(analysis.study.inference.alpha):
         return []
     told = " and ".join(f"{one.test} (Holm p {numbers.p_equals(one.holm_p)})" for one in others)
     return [
