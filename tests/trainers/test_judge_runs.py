@@ -414,6 +414,11 @@ def test_the_card_leads_with_what_is_odd(
     assert main([*words, "--pair", "seed"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "nothing was registered" in out and "assumed to share" in out
+    # The columns arm and seed need not be named.
+    plain = tmp_path / "plain.csv"
+    plain.write_text(file.read_text().replace("variant", "arm"))
+    assert main(["judge", str(plain), *words[4:], "--pair", "seed"]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == out
     file.write_text(file.read_text().rstrip("\n"))
     assert main(words) == 0
     out = " ".join(capsys.readouterr().out.split())

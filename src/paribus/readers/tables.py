@@ -287,7 +287,9 @@ class _Gathered:
                     )
                 found[items[row]] = float(values.values[row])
         elif len(given) > 1 or (len(given) and name in run.scores):
-            said = ", ".join(f"{fact} {value}" for fact, value in run.facts.items() if fact != name)
+            said = ", ".join(
+                f"{fact} {_text(of)}" for fact, of in run.facts.items() if fact != name
+            )
             raise ParibusError(
                 f"{self.where}: two rows are one run ({said}); name the column of steps, or what "
                 "else tells runs apart"

@@ -144,8 +144,8 @@ def columns(
     `rows` are what rows of one run differ in, by the keys ROWS.
     """
     several = any(rows.values())
-    arm = arm or ("arm" if several else "")
     seed = seed or ("seed" if several or pair else "")
+    arm = arm or ("arm" if seed else "")
     wide = () if rows.get("metric") else tuple(scores)
     if arm in FROM_PATH:
         return by_file(replace(Columns(wide, "", seed), **rows))
