@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,18 @@ def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
     (tmp_path / "a.stdout").write_bytes(trial[trial.index(b"step:0/") :] * 2)
     (tmp_path / "c.txt").write_bytes(trial.replace(b"536.697s", b"531.102s"))
     assert len(read(tmp_path).runs) == 2  # the same values in other times: it ran twice
+
+
+def test_equal_results_of_other_samples_are_two_runs(tmp_path: Path) -> None:
+    for folder, right in {"a": (1, 0), "b": (0, 1)}.items():
+        (tmp_path / folder).mkdir()
+        results = {"results": {"arc": {"acc,none": 0.5}}, "lm_eval_version": "0.4.13"}
+        date = "2025-01-01T00-00-00.000000"
+        (tmp_path / folder / f"results_{date}.json").write_text(json.dumps(results))
+        lines = [json.dumps({"doc_id": at, "acc": one}) for at, one in enumerate(right)]
+        (tmp_path / folder / f"samples_arc_{date}.jsonl").write_text("\n".join(lines) + "\n")
+    reading = read(tmp_path)
+    assert len(reading.runs) == 2 and not reading.copies
 
 
 def test_trials_of_one_log_are_no_copies(tmp_path: Path) -> None:

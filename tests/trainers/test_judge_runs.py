@@ -414,10 +414,48 @@ def test_the_card_leads_with_what_is_odd(
     assert main([*words, "--pair", "seed"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "nothing was registered" in out and "assumed to share" in out
+    # The columns arm and seed need not be named.
+    plain = tmp_path / "plain.csv"
+    plain.write_text(file.read_text().replace("variant", "arm"))
+    assert main(["judge", str(plain), *words[4:], "--pair", "seed"]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == out
     file.write_text(file.read_text().rstrip("\n"))
     assert main(words) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "has no end" in out and "assumed" not in out
+
+
+@pytest.mark.parametrize("how", ["folder", "label"])
+def test_a_table_for_each_run(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Curves in files of their own: the folder is the arm, and the path has the seed."""
+    for arm, by in {"base": 0.0, "new": -0.03}.items():
+        for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
+            file = tmp_path / arm / f"seed_{seed}" / "metrics.csv"
+            file.parent.mkdir(parents=True)
+            file.write_text(f"step,loss\n0,11.0\n10,{loss}\n")
+    given = {
+        "folder": [str(tmp_path), "--arm-from", "folder"],
+        "label": [f"{arm}={tmp_path}/{arm}/*/*.csv" for arm in ("base", "new")],
+    }[how]
+    words = ["judge", *given, "--step", "step", "--score", "loss", "--baseline", "base", "--json"]
+    found = {}
+    for pair in ((), ("--pair", "seed")):
+        assert main([*words, *pair]) == 0
+        found[pair] = json.loads(capsys.readouterr().out)["verdicts"][0]
+        assert (found[pair]["word"], found[pair]["n"]) == ("BETTER", 5)
+    first, second = found.values()
+    assert first["effect"] == pytest.approx(second["effect"], abs=1e-12)
+    # Several runs in a file that nothing tells apart are asked about.
+    file.write_text("step,loss\n0,11.0\n10,3.2\n0,11.0\n10,3.3\n")
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "--seed" in said.out + said.err
+
+
+def test_a_file_is_of_one_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write(tmp_path / "runs.csv", {"loss": [3.1, 3.2]}))
+    assert main(["judge", f"base={file}", f"new={tmp_path}/*.csv", "--score", "loss"]) == 2
+    assert "as arm 'base' and as arm 'new'" in capsys.readouterr().err
 
 
 def test_categories_of_pandas_are_words() -> None:

@@ -139,7 +139,7 @@ def judge(
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
     rows = {"step": step, "item": item, "metric": metric, "value": value}
-    meant = columns(scores, arm, seed, pair=pair is not None, **rows)
+    meant = columns(scores, arm or arm_from, seed, pair=pair is not None, **rows)
     reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
     made = exploratory(
         reading,

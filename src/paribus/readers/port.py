@@ -110,6 +110,7 @@ class Columns:
         step: the column of steps, where a run has several rows: a curve.
         item: the column of items, such as document identifiers.
         metric, value: of a long table, the columns of the score's name and of its value.
+        seed_if_any: the column of seeds where a table has it; a file without one is a run.
     """
 
     scores: tuple[str, ...] = ()
@@ -120,6 +121,7 @@ class Columns:
     item: str = ""
     metric: str = ""
     value: str = ""
+    seed_if_any: str = ""
 
     @property
     def meant(self) -> set[str]:

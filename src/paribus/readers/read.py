@@ -160,6 +160,8 @@ def _is_copy(one: Run, other: Run) -> bool:
     if is_one_file and files[0] and not all("train_seconds" in run.facts for run in (one, other)):
         return False
     has_curve = any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values())
+    if one.items != other.items:  # of files beside them
+        return False
     if not has_curve and (is_one_file or not filecmp.cmp(*files, shallow=False)):
         return False
     shared = one.curves.keys() & other.curves.keys()

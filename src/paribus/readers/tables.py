@@ -13,6 +13,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from paribus.errors import ParibusError, nearest
-from paribus.readers.port import Columns, Curve, Run, Source, Value, mean, reader
+from paribus.readers.port import Columns, Curve, Run, Source, Value, mean, reader, seed_in
 from paribus.study.bounds import MOST_SEEDS
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, open_regular, parse_json, regular_path
 
@@ -47,6 +48,8 @@ def _detects(source: Source) -> bool:
 def table(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order in which they begin."""
     runs = runs_of(_batches(source), source.columns, source.path)
+    if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
+        runs[0].facts.setdefault("seed", seed)
     if runs and not source.tail.endswith((b"\n", PARQUET)):
         if not source.notes:
             source.notes.append(f"The last line of {source.path} has no end, and was taken.")
@@ -61,9 +64,15 @@ def runs_of(batches: Iterable[pa.RecordBatch], columns: Columns, where: str) -> 
     nothing tells apart.
     """
     _require_meant(columns, where)
-    gathered = _Gathered(columns, where)
+    gathered = None
     for batch in batches:
+        if gathered is None:
+            if not columns.seed and columns.seed_if_any in batch.schema.names:
+                columns = replace(columns, seed=columns.seed_if_any)
+            gathered = _Gathered(columns, where)
         gathered.add(batch)
+    if gathered is None:
+        return []
     return gathered.runs()
 
 
@@ -191,6 +200,8 @@ class _Gathered:
                 order = np.argsort(steps, kind="stable")  # of one step, the last row
                 curve: Any = Curve(steps[order], values[order])
                 run.curves[name] = curve
+                if self.columns.seed_if_any and not self.columns.seed:
+                    self._require_one_run(steps)
                 if len(curve):
                     run.scores[name] = curve[-1][1]
                     run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
@@ -198,6 +209,14 @@ class _Gathered:
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
         return list(self.found.values())
+
+    def _require_one_run(self, steps: np.ndarray) -> None:
+        """Raise ParibusError where most steps are there several times, and nothing tells why."""
+        if 2 * len(np.unique(steps)) <= len(steps) and len(steps) > 1:
+            raise ParibusError(
+                f"{self.where} has most steps several times, as of several runs; name the column "
+                "that tells them apart with --seed"
+            )
 
     def _identity(self, key: tuple[Any, ...]) -> dict[str, Value]:
         said = dict(zip(self.of_run, key, strict=False))
@@ -268,7 +287,9 @@ class _Gathered:
                     )
                 found[items[row]] = float(values.values[row])
         elif len(given) > 1 or (len(given) and name in run.scores):
-            said = ", ".join(f"{fact} {value}" for fact, value in run.facts.items() if fact != name)
+            said = ", ".join(
+                f"{fact} {_text(of)}" for fact, of in run.facts.items() if fact != name
+            )
             raise ParibusError(
                 f"{self.where}: two rows are one run ({said}); name the column of steps, or what "
                 "else tells runs apart"

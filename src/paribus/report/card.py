@@ -128,7 +128,8 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         title = f"{analysis.metrics[one.metric].change_title}, difference between effects"
         blocks.setdefault(title, []).append(_depends_row(study, one))
         compared[title] = []
-    shown = [c.text for v in verdicts for c in v.cautions if c.code not in ON_CARD]
+    told = [c for v in verdicts for c in v.cautions if c.code not in ON_CARD]
+    shown = [one.text for one in told]
     invalid = list(dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid))
     if missing := missing_in_words(analysis):
         invalid = [missing]
@@ -139,7 +140,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
     question = study.question or study.title or study.name
     if analysis.runs:
         proven = "controls: not recorded"
-        if study.is_paired:
+        if study.is_paired and told and told[0].code != "pairs_assumed":
             proven += "; pairs are assumed to share data and initial values"
         question = f"Exploratory: {question}" if analysis.runs.exploratory else question
     lost = [called[arm] for arm in study.arms if analysis.all_diverged(arm)]

@@ -30,6 +30,7 @@ from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
     arm_of,
+    by_file,
     in_words,
     labelled_runs,
     score_of,
@@ -143,10 +144,11 @@ def columns(
     `rows` are what rows of one run differ in, by the keys ROWS.
     """
     several = any(rows.values())
-    arm = arm or ("arm" if several else "")
     seed = seed or ("seed" if several or pair else "")
+    arm = arm or ("arm" if seed else "")
     wide = () if rows.get("metric") else tuple(scores)
-    arm = "" if arm in FROM_PATH else arm
+    if arm in FROM_PATH:
+        return by_file(replace(Columns(wide, "", seed), **rows))
     return replace(Columns(wide, arm, seed), **rows)
 
 
@@ -158,7 +160,7 @@ def read_runs(
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     labelled = [split_label(os.fspath(path)) for path in given]
     if columns and any(label for label, _ in labelled) and columns.arm == "arm":
-        columns = replace(columns, arm="")
+        columns = by_file(replace(columns, arm=""))
     if not any(label for label, _ in labelled):
         whole = read([path for _, path in labelled], reader, columns=columns, once=False)
         section = RunsSection(arm=arm)
@@ -167,9 +169,14 @@ def read_runs(
     bare = [path for label, path in labelled if not label]
     if bare:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
-    whole = Reading()
+    whole, labels = Reading(), dict[str, str]()
     for label, path in labelled:
         part = read(path, reader, columns=columns, once=False)
+        for file in part.paths:
+            if (other := labels.setdefault(os.path.realpath(file), label)) != label:
+                raise ParibusError(
+                    f"{file} is given as arm '{other}' and as arm '{label}'; give it to one of them"
+                )
         for one in part.runs:
             one.facts["arm"] = label
         whole.runs += part.runs

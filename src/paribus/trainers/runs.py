@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Any
@@ -165,7 +166,7 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
     path = section.arm in FROM_PATH
     scores = tuple(name for name in metrics if not name.endswith(TO_TARGET))
     arm = "" if path else section.arm
-    return Columns(
+    found = Columns(
         () if section.metric else scores,
         arm,
         section.seed,
@@ -174,6 +175,15 @@ def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
         metric=section.metric,
         value=section.value,
     )
+    return by_file(found) if path else found
+
+
+def by_file(columns: Columns) -> Columns:
+    """Return the same of tables whose arms the files name: each is a run, if no column called so
+    has seeds."""
+    if columns.seed != "seed":
+        return columns
+    return replace(columns, seed="", seed_if_any="seed")
 
 
 def files_there(study: Study, home: Path) -> dict[str, str]:
