@@ -84,7 +84,7 @@ def _keys_at(model: Any, path: list[str]) -> list[str]:
         if part in fields:
             model = fields[part].annotation
         # else: a key of a table or an index of a list, whose type is what the field holds
-    return sorted(_model_in(model).model_fields)
+    return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:

@@ -76,7 +76,12 @@ def facts_of(results: Results) -> dict[str, str]:
             break
     data, training = trial["setting"]["data"], trial["setting"]["training"]
     batch, seq_len = training["batch_size"], data["seq_len"]
-    iterations = training["iterations"] or training["tokens"] // (batch * seq_len)
+    ramp = batch if isinstance(batch, dict) else None
+    largest = ramp["to"] if ramp else batch
+    iterations = training["iterations"] or training["tokens"] // (largest * seq_len)
+    told = f"{iterations:,} iterations of {batch} windows"
+    if ramp:
+        told = f"Batches that grow from {ramp['from']} to {largest} windows"
     unit = training["budget"]
     budget = "" if unit == "tokens" else f"; budgets match in {BUDGETS[unit]}"
     path = data.get("validation_path")
@@ -85,8 +90,8 @@ def facts_of(results: Results) -> dict[str, str]:
         "Model": _model(trial),
         "Data": f"{_text(data)}{_split(data, trial.get('data'))}.",
         "Held-out text": f"Validation text {where} and is read in windows of {seq_len} tokens.",
-        "Training": f"{iterations:,} iterations of {batch} windows of {seq_len} tokens, "
-        f"{iterations * batch * seq_len:,} tokens a trial{budget}; no early stopping.",
+        "Training": f"{told} of {seq_len} tokens, "
+        f"{iterations * largest * seq_len:,} tokens a trial{budget}; no early stopping.",
         "Optimizer": _optimizer(training, trial.get("optimizer", ())) + _anew(study),
         "Precision": _precision(study, training["precision"]),
         "Machine": _machine(environment) if environment else "",

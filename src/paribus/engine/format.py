@@ -152,7 +152,7 @@ class StackedFormat(TrainerFormat):
                     "an arm states float32, bfloat16 or float16"
                 )
             setting: Setting = study.setting(arm)
-            if why := why_no_curve(study.evaluation, arm, setting.iterations):
+            if why := why_no_curve(study.evaluation, arm, setting.budget_iterations):
                 raise ParibusError(why)
             if study.is_gated and setting.iterations < study.stability.steps_needed:
                 raise ParibusError(
@@ -280,7 +280,8 @@ class StackedFormat(TrainerFormat):
             model = setting.model
             trials = float(len(study.seeds))
             if tuning is not None:
-                part = (tuning.iterations or setting.iterations) / setting.iterations
+                whole = setting.budget_iterations
+                part = (tuning.iterations or whole) / whole
                 anew = len(study.seeds) if study.tunes_anew else 1
                 trials += part * len(tuning.seeds) * len(tuning.candidates) * anew
             total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
@@ -293,6 +294,10 @@ class StackedFormat(TrainerFormat):
     def tokens(self, study: Study, arm: str) -> int | None:
         """Return how many tokens a trial of `arm` is trained on."""
         return study.setting(arm).tokens
+
+    def tokens_after(self, study: Study, arm: str, step: int) -> int | None:
+        """Return how many tokens a trial of `arm` has learned from after so many steps."""
+        return study.setting(arm).tokens_before(step)
 
     def target(self, study: Study) -> float | None:
         """Return the loss to which budgets are counted; None without one."""
@@ -352,7 +357,7 @@ def _shortened(study: Study, arm: str, first: int) -> int:
     if reference is None:
         return first
     mine, other = study.setting(arm), study.setting(reference)
-    share = mine.iterations / other.iterations
+    share = mine.budget_iterations / other.budget_iterations
     if mine.training.step_cost and other.training.step_cost:  # which iterations are rounded from
         share = other.training.step_cost / mine.training.step_cost
     return max(round(_shortened(study, reference, first) * share), 1)

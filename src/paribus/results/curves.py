@@ -91,12 +91,13 @@ def read_curve(
     record: Mapping[str, Any],
     timing: Mapping[str, Any],
     steps: Sequence[int],
+    learned: Sequence[int | None] = (),
 ) -> LossCurve | None:
     """Return the curve of a finished trial; None where it measured none.
 
-    `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study. Raises
-    ParibusError where its steps are others, seconds do not ascend from 0, or points are of
-    different text.
+    `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study, with
+    the tokens `learned` from by then where it says. Raises ParibusError where its steps are others,
+    seconds do not ascend from 0, or points are of different text.
     """
     table = folder.read_columns(FILE)
     if not len(table) and not steps:
@@ -113,7 +114,8 @@ def read_curve(
             f"trial {folder.label}: {FILE} has not the {len(steps)} points on one text that "
             "evaluation.every gives; restore it, or delete the trial and run again"
         )
-    tokens = step * (record["tokens"] / max(record["iterations"], 1))
+    each = record["tokens"] / max(record["iterations"], 1)
+    tokens = np.array(learned, np.float64) if None not in learned and learned else step * each
     per_token = record.get("flops", {}).get("per_token")
     return LossCurve(
         step,
@@ -140,9 +142,14 @@ def read_curves(
     """
     found, in_turn = {}, timed_in_turn(records, turns)
     steps = {arm: study.format.curve_steps(study, arm) for arm in study.arms}
+    learned = {
+        arm: [study.format.tokens_after(study, arm, step) for step in steps[arm]] for arm in steps
+    }
     for folder in finished:
         trial = folder.arm, folder.seed
-        curve = read_curve(folder, records[trial], timing[trial], steps[folder.arm])
+        curve = read_curve(
+            folder, records[trial], timing[trial], steps[folder.arm], learned[folder.arm]
+        )
         if curve is not None:
             found[trial] = curve.at_speed(turns[trial][IN_TURN] or 1.0) if in_turn else curve
     return found

@@ -247,6 +247,11 @@ class TrainerFormat:
         """Return how many tokens a trial of `arm` is trained on; None where nobody says."""
         return None
 
+    def tokens_after(self, study: Study, arm: str, step: int) -> int | None:
+        """Return how many tokens a trial has learned from after so many steps; None where nobody
+        says, and all steps are taken to be of as many."""
+        return None
+
     def target(self, study: Study) -> float | None:
         """Return the loss to which budgets are counted; None without one."""
         return None

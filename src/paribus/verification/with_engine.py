@@ -106,7 +106,7 @@ def _steps(
     t, planned = record["iterations"], setting.iterations
     if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):
         yield f"it has {t} steps, and its arm {planned}"
-    if record["tokens"] != t * setting.tokens_per_step:
+    if record["tokens"] != setting.tokens_before(t):
         yield f"it has {record['tokens']:,} tokens, and {t} steps of its arm have other"
     rates = results.trial_steps[trial.arm, trial.seed]
     if "learning_rate" not in rates.column_names:
@@ -114,9 +114,11 @@ def _steps(
     if ":" in setting.training.schedule.kind and not trust:
         return  # it would be run
     peak = setting.training.optimizer.learning_rate
-    schedule = find_schedule(setting.training.schedule, planned, folder=results.study.folder)
+    schedule = find_schedule(
+        setting.training.schedule, setting.budget_iterations, folder=results.study.folder
+    )
     for step, rate in enumerate(rates["learning_rate"].to_pylist()):
-        expected = schedule.value(peak, step)
+        expected = schedule.value(peak, setting.place(step))
         if rate is None and record["diverged_at"] is not None:
             return  # frozen from there on
         if rate is None or not math.isclose(rate, expected, rel_tol=RATE_ROUNDING, abs_tol=1e-30):

@@ -10,7 +10,14 @@ from paribus.engine.data.duplicates import (
     near_duplicate_pairs,
     passages,
 )
-from paribus.engine.data.order import FIRST_DIGEST, Mixture, Windows, batch, extend_digest
+from paribus.engine.data.order import (
+    FIRST_DIGEST,
+    Mixture,
+    Windows,
+    batch,
+    extend_digest,
+    step_batch,
+)
 from paribus.engine.data.split import SealedPart, open_test
 from paribus.engine.data.tokenizer import (
     STAND_INS,
@@ -48,6 +55,7 @@ __all__ = [
     "open_test",
     "passages",
     "read_corpus",
+    "step_batch",
     "token_classes",
     "tokenizer_of",
 ]

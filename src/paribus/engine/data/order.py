@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from paribus.engine.data.tokens import Tokens, chunks, windows
 from paribus.engine.setting.bounds import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.rng import stream
+
+if TYPE_CHECKING:
+    from paribus.engine.setting import Setting
 
 ROUNDS = 8
 
@@ -254,6 +257,28 @@ def _schedule(parts: tuple[int, ...]) -> np.ndarray:
 
 
 FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
+
+
+def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting) -> np.ndarray:
+    """Return [B] where the windows of step `t` of `seed` begin, int64.
+
+    Steps that grow share out the windows of a run of constant batches of the last size, in their
+    order.
+    """
+    size, run = setting.training.largest_batch, setting.budget_iterations
+    first, end = setting.windows_before(t), setting.windows_before(t + 1)
+    whole = range(first // size, -(-end // size))
+    starts = np.concatenate([order.starts(seed, k, size, run) for k in whole])
+    return starts[first - whole[0] * size :][: end - first]
+
+
+def step_batch(
+    tokens: Tokens, seed: int, t: int, setting: Setting, order: Windows | Mixture | None = None
+) -> np.ndarray:
+    """Return what step `t` of `seed` learns from: [B, seq_len + 1] token ids, int64. As `batch`."""
+    seq_len = setting.data.seq_len
+    starts = starts_of_step(order or Windows(len(tokens), seq_len), seed, t, setting)
+    return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def batch(

@@ -341,7 +341,7 @@ class _Run:
                 progress.n_finished += 1
             else:
                 self.steps_done[arm, seed] = steps.get((arm, seed), 0)
-                done = self.steps_done[arm, seed] * setting.tokens_per_step
+                done = setting.tokens_before(self.steps_done[arm, seed])
             progress.tokens += setting.tokens
             progress.tokens_done += done
             progress.tokens_before += done
@@ -364,9 +364,9 @@ class _Run:
         if message.words:
             logging.getLogger("paribus").warning("%s", message.words)
         for arm, seed in self._left(message.trials):
-            lost = self.steps_done[arm, seed] - message.t
+            before = self.study.setting(arm).tokens_before
+            tokens = before(self.steps_done[arm, seed]) - before(message.t)
             self.steps_done[arm, seed] = message.t
-            tokens = lost * self.study.setting(arm).tokens_per_step
             self.progress.tokens_done -= tokens
             self.progress.tokens_before -= tokens
 
@@ -388,9 +388,9 @@ class _Run:
 
     def _account(self, arm: str, seed: int, t: int) -> None:
         """Note that a trial has done t steps."""
-        new_steps = t - self.steps_done[arm, seed]
+        before = self.study.setting(arm).tokens_before
+        self.progress.tokens_done += before(t) - before(self.steps_done[arm, seed])
         self.steps_done[arm, seed] = t
-        self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
 
     def _note_finished(self, task: Train) -> None:
         trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task.trials)]

@@ -58,14 +58,16 @@ def shrunk(study: Study) -> Study:
     table["resources"] |= {"devices_per_trial": RANKS if devices else None}
     steps = max(STEPS, study.stability.steps_needed)
     training = table["training"]
-    share = steps / study.setting(study.baseline).iterations
+    share = steps / study.setting(study.baseline).budget_iterations
     warmup = training["schedule"]["warmup"]
     training["schedule"]["warmup"] = max(round(warmup * share), 1) if warmup else 0
+    ramp = training["batch_size"] if isinstance(training["batch_size"], dict) else {}
+    largest = SEQUENCES * RANKS
     training |= {
         "iterations": steps,
         "tokens": None,
         "step_cost": None,
-        "batch_size": SEQUENCES * RANKS,
+        "batch_size": {**ramp, "from": largest // 2, "to": largest} if ramp else largest,
         "micro_batch": 2 if training["micro_batch"] else None,
         "keep": (),
         "keep_every": EVERY if training["keep"] or training["keep_every"] else None,

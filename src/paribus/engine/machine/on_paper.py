@@ -258,7 +258,7 @@ def memory(
     """
     of, training, model = sizes(setting, vocab_size), setting.training, setting.model
     here = math.ceil(of.all / devices)
-    sequences = math.ceil(training.batch_size / devices)
+    sequences = math.ceil(training.largest_batch / devices)
     sequences = min(sequences, training.micro_batch or sequences)
     tokens = sequences * setting.data.seq_len
     block = block_bytes_per_token(setting)

@@ -1,6 +1,7 @@
 """What the built-in trainer is told: data, model, training, and what is measured on the way."""
 
 from paribus.engine.setting.architecture import Embedding, Init, Model, Modules
+from paribus.engine.setting.batches import Ramp
 from paribus.engine.setting.curve import curve_steps
 from paribus.engine.setting.data import CORPUS, Data
 from paribus.engine.setting.precision import is_open, with_precision
@@ -25,6 +26,7 @@ __all__ = [
     "Model",
     "Modules",
     "Probes",
+    "Ramp",
     "Setting",
     "Tasks",
     "Training",

@@ -16,10 +16,16 @@ def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
     """Return steps done where the held-out loss of `arm` is measured: 0, every so many, and the
     last.
 
-    Empty where the study measures no curve.
+    Where batches grow, `evaluation.every` counts steps of the last size: a point is after the first
+    step with as many tokens, so that arms are measured at equal tokens. Empty where the study
+    measures no curve.
     """
-    every, last = study.evaluation.every, study.setting(arm).iterations
-    return () if every is None else (*range(0, last, every), last)
+    every, setting = study.evaluation.every, study.setting(arm)
+    if every is None:
+        return ()
+    size, last = setting.training.largest_batch, setting.iterations
+    regular = range(0, setting.budget_iterations, every)
+    return tuple(dict.fromkeys([*(setting.step_with(k * size) for k in regular), last]))
 
 
 def why_no_curve(evaluation: Evaluation, arm: str, iterations: int) -> str:

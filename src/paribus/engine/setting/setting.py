@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
+from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
 from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, why_too_large
 from paribus.engine.setting.data import Data
 from paribus.study.base import Grown, Part, TrialSetting
@@ -163,7 +164,8 @@ class Training(Grown):
     later = ("loss_scale", "schedules", "average")
 
     iterations: Steps | None = None
-    """Optimizer steps of a trial."""
+    """Optimizer steps of a trial; where batches grow, of the last size: more are made, of as many
+    tokens in all."""
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
     budget: Literal["tokens", "bytes", "flops", "seconds"] = "tokens"
@@ -173,11 +175,11 @@ class Training(Grown):
     step_cost: Annotated[float, Field(gt=0)] | None = None
     """What a step costs in a budget of `flops` or `seconds`. Counted or measured when the study is
     registered, unless it is stated; written here, so that it can be stated elsewhere."""
-    batch_size: Batch = 16
-    """Windows that a step learns from."""
+    batch_size: BatchSize = 16
+    """Windows that a step learns from; or a ramp, `{ from = 4, to = 16, until = 0.3 }`."""
     micro_batch: Batch | None = None
     """Windows that are in memory at once, where a whole batch does not fit: gradients of the parts
-    are added up. It must divide `batch_size`."""
+    are added up. It must divide `batch_size`; a ramp grows by whole ones."""
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
@@ -212,12 +214,30 @@ class Training(Grown):
 
     @model_validator(mode="after")
     def _batch_is_whole_micro_batches(self) -> Self:
-        if self.micro_batch and self.batch_size % self.micro_batch:
+        sizes: dict[str, Any] = {"batch_size": self.batch_size}
+        if isinstance(self.batch_size, Ramp):
+            sizes = {"batch_size.from": self.batch_size.first, "batch_size.to": self.batch_size.to}
+        for key, size in sizes.items():
+            if self.micro_batch and size % self.micro_batch:
+                raise ValueError(
+                    f"micro_batch = {self.micro_batch} does not divide {key} = {size}; the parts "
+                    "of a batch are equally large"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _ramps_are_of_tokens(self) -> Self:
+        if isinstance(self.batch_size, Ramp) and self.budget != "tokens":
             raise ValueError(
-                f"micro_batch = {self.micro_batch} does not divide batch_size = "
-                f"{self.batch_size}; the parts of a batch are equally large"
+                f"a batch_size that grows needs a budget in tokens, and this is in {self.budget}; "
+                "leave budget out, or state batch_size as one number"
             )
         return self
+
+    @property
+    def largest_batch(self) -> int:
+        """Windows of a step, or of the last where they grow."""
+        return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
     @property
     def all_schedules(self) -> Iterator[tuple[str, Schedule]]:
@@ -249,11 +269,18 @@ class Setting(TrialSetting):
                 f"{self.tokens_per_step} tokens (batch_size x seq_len); "
                 f"{whole or self.tokens_per_step} is"
             )
+        if isinstance(training.batch_size, Ramp):
+            steps = self.windows // training.batch_size.first
+            if steps > MOST_STEPS:
+                raise ValueError(
+                    f"training.batch_size.from = {training.batch_size.first} would be up to "
+                    f"{steps:,} steps; {MOST_STEPS:,} are the most: begin with larger batches"
+                )
         for key, schedule in training.all_schedules:
-            if schedule.warmup > self.iterations:
+            if schedule.warmup > self.budget_iterations:
                 raise ValueError(
                     f"{key}.warmup = {schedule.warmup} exceeds the run's "
-                    f"{self.iterations} iterations; use a smaller warmup"
+                    f"{self.budget_iterations} iterations; use a smaller warmup"
                 )
         return self
 
@@ -327,18 +354,54 @@ class Setting(TrialSetting):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step learns from: windows times their length."""
-        return self.training.batch_size * self.data.seq_len
+        """Tokens that a step learns from, windows times their length; the last where they grow."""
+        return self.training.largest_batch * self.data.seq_len
 
     @property
-    def iterations(self) -> int:
-        """Steps of a trial, as stated or as its budget of tokens comes to."""
+    def budget_iterations(self) -> int:
+        """Steps of the last size that the budget comes to: of a trial whose batches do not grow,
+        those that it makes."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None
         return self.training.tokens // self.tokens_per_step
 
     @property
+    def windows(self) -> int:
+        """Windows that a trial is trained on."""
+        return self.budget_iterations * self.training.largest_batch
+
+    @property
+    def iterations(self) -> int:
+        """Steps that a trial makes."""
+        if not isinstance(self.training.batch_size, Ramp):
+            return self.budget_iterations
+        return total_steps(*self._cut)
+
+    @property
     def tokens(self) -> int:
         """Training tokens of one trial."""
-        return self.iterations * self.tokens_per_step
+        return self.windows * self.data.seq_len
+
+    @property
+    def _cut(self) -> tuple[int | Ramp, int, int]:
+        return self.training.batch_size, self.windows, self.training.micro_batch or 1
+
+    def windows_before(self, t: int) -> int:
+        """Windows that a trial was trained on before step t."""
+        return windows_after(*self._cut, t)
+
+    def tokens_before(self, t: int) -> int:
+        """Tokens that a trial was trained on before step t."""
+        return self.windows_before(t) * self.data.seq_len
+
+    def step_with(self, windows: int) -> int:
+        """Return after how many steps a trial was first trained on so many windows."""
+        return step_with(*self._cut, windows)
+
+    def place(self, t: int) -> float:
+        """Return where step t is in schedules, which go by tokens: t itself, unless batches grow;
+        then what was trained on with it, in steps of the last size, less one."""
+        if not isinstance(self.training.batch_size, Ramp):
+            return t
+        return self.windows_before(t + 1) / self.training.largest_batch - 1

@@ -36,16 +36,17 @@ class Graphs:
 
     def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
         """Make a step. Raises ParibusError where it cannot be recorded."""
-        if self._record is None or kind not in self._met:
-            self._met.add(kind)
+        shaped = kind, inputs.windows.shape  # batches may grow
+        if self._record is None or shaped not in self._met:
+            self._met.add(shaped)
             return step(inputs, kind)
-        if kind not in self._recorded:
+        if shaped not in self._recorded:
             static = Inputs(*(part.clone() for part in inputs))
-            self._recorded[kind] = (
+            self._recorded[shaped] = (
                 static,
                 *self._record(lambda given: step(given, kind), static),
             )
-        static, replay, outputs = self._recorded[kind]
+        static, replay, outputs = self._recorded[shaped]
         for place, value in zip(static, inputs, strict=True):
             place.copy_(value)
         replay()

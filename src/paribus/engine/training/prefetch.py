@@ -7,6 +7,7 @@ Axes: R replicas, B batch, T time, K steps ahead, M dropout modules, S scheduled
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
+from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, extend_digest, step_batch
 from paribus.engine.setting import Setting
 from paribus.engine.training.schedules import Schedules
 from paribus.rng import key
@@ -86,19 +87,23 @@ class Feed:
         if self._drawn is None or t == self._start + len(self._drawn.t):
             self._start, self._digests = t, [self.digests(t)]
             left = max(self._settings[0].iterations - t, 1)
-            steps = [self._draw(t + k) for k in range(min(AHEAD, left))]
+            steps = [self._draw(t)]
+            while len(steps) < min(AHEAD, left) and self._is_alike(t, t + len(steps)):
+                steps.append(self._draw(t + len(steps)))
             self._drawn = Inputs(
                 *(self._to_device(np.stack(part)) for part in zip(*steps, strict=True))
             )
         return Inputs(*(part[t - self._start] for part in self._drawn))
 
+    def _is_alike(self, t: int, other: int) -> bool:
+        """Tell whether two steps have as many windows, so that they can travel together."""
+        before = self._settings[0].windows_before
+        return before(t + 1) - before(t) == before(other + 1) - before(other)
+
     def _draw(self, t: int) -> tuple[np.ndarray, ...]:
         """Draw the fields of `Inputs` for step t."""
-        setting = self._settings[0]
-        size, seq_len = setting.training.batch_size, setting.data.seq_len
-        order = self._windows
-        run = self._settings[0].iterations
-        windows = [batch(self._tokens, seed, t, size, seq_len, order, run) for seed in self._seeds]
+        of_step = partial(step_batch, order=self._windows)
+        windows = [of_step(self._tokens, seed, t, self._settings[0]) for seed in self._seeds]
         pairs = zip(self._digests[-1], windows, strict=True)
         self._digests.append([extend_digest(digest, rows) for digest, rows in pairs])
         keys = [

@@ -113,7 +113,7 @@ class Replicas:
         require_auxiliaries(setting, self.auxiliaries)
         self._is_seen = bool(self.auxiliaries) or self.loss.takes_shared
         self._auxiliary_weights = setting.training.loss.auxiliary
-        self._micro_batch = setting.training.micro_batch or setting.training.batch_size
+        self._micro_batch = setting.training.micro_batch or setting.training.largest_batch
         self._lower = lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)

@@ -461,6 +461,11 @@ def rows_of(setting: Setting, size: int) -> int:
     Raises ParibusError where they cannot have equally many, in whole micro-batches.
     """
     batch, micro = setting.training.batch_size, setting.training.micro_batch
+    if not isinstance(batch, int):
+        raise ParibusError(
+            "a training.batch_size that grows is of trials on one device; leave "
+            "resources.devices_per_trial out, or state one number"
+        )
     if batch % size:
         raise ParibusError(
             f"training.batch_size = {batch} cannot be shared alike by resources.devices_per_trial "

@@ -49,6 +49,7 @@ DRAWINGS = (
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
+BATCH_SIZE = "batch_size"  # of each step, where it grows
 AUXILIARY = "auxiliary_"  # before the name of an auxiliary loss
 
 
@@ -64,10 +65,12 @@ def step_columns(
     scales_loss: bool,
     scheduled: Iterable[str],
     auxiliaries: Iterable[str] = (),
+    grows: bool = False,
 ) -> dict[str, str]:
     """Return {column: unit} of what every step measures, in order; probes add their own."""
     more = () if learns_cross_entropy else (OBJECTIVE,)
     more += LOSS_SCALING if scales_loss else ()
     columns = COLUMNS | {metric.name: metric.unit or "1" for metric in more}
     columns |= dict.fromkeys(scheduled, "1")
+    columns |= {BATCH_SIZE: "windows"} if grows else {}
     return columns | {f"{AUXILIARY}{name}": "nats" for name in auxiliaries}

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
-from paribus.engine.setting import Setting
+from paribus.engine.setting import Ramp, Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
@@ -49,7 +49,7 @@ from paribus.engine.training.state import (
     ReplicaState,
     require_shapes,
 )
-from paribus.engine.training.step_metrics import AUXILIARY, step_columns
+from paribus.engine.training.step_metrics import AUXILIARY, BATCH_SIZE, step_columns
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
@@ -127,6 +127,7 @@ class Trainer:
             scales_loss=self._scaling is not None,
             scheduled=scheduled_columns(training),
             auxiliaries=self.replicas.auxiliaries,
+            grows=isinstance(training.batch_size, Ramp),
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
@@ -180,6 +181,8 @@ class Trainer:
             "train_objective": found.objectives,
         }
         columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
+        if BATCH_SIZE in self.columns:
+            columns[BATCH_SIZE] = torch.full_like(inputs.rates, inputs.windows.shape[1])
         for number, name in enumerate(replicas.auxiliaries):
             columns[f"{AUXILIARY}{name}"] = found.auxiliaries[number]
         if scaling and scales_R is not None:

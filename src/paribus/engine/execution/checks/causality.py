@@ -95,7 +95,7 @@ def require_causal_training(
     Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
     """
     both = tuple(dict.fromkeys((False, stack.setting.training.precision != "float32")))
-    R, size = len(stack.seeds), stack.setting.training.batch_size
+    R, size = len(stack.seeds), stack.setting.training.largest_batch
     if stack.ranks is not None:  # each of which has no more than some rows of a step
         size = FEW_ROWS
     texts: list[tuple[Tensor, int]] = []
@@ -155,7 +155,7 @@ def _train_causally(
 
 def _rows(stack: Trainer, dataset: Dataset, size: int) -> Tensor:
     """[R size, T] tokens of the step that comes next, `size` of each replica."""
-    data, order, n_steps = stack.setting.data, dataset.windows, stack.setting.iterations
+    data, order, n_steps = stack.setting.data, dataset.windows, stack.setting.budget_iterations
     found = [
         batch(dataset.train, seed, stack.t, size, data.seq_len, order, n_steps)
         for seed in stack.seeds

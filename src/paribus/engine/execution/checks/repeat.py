@@ -158,11 +158,11 @@ def _curve(
 
 def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
     """Return the running digest of all batches of a trial."""
-    from paribus.engine.data import FIRST_DIGEST, batch, extend_digest
+    from paribus.engine.data import FIRST_DIGEST, extend_digest, step_batch
 
-    running, size, length = FIRST_DIGEST, setting.training.batch_size, setting.data.seq_len
+    running = FIRST_DIGEST
     for t in range(setting.iterations):
-        drawn = batch(dataset.train, seed, t, size, length, dataset.windows, setting.iterations)
+        drawn = step_batch(dataset.train, seed, t, setting, dataset.windows)
         running = extend_digest(running, drawn)
     return running
 

@@ -180,7 +180,7 @@ def _seconds(study: Study, stacks: list[list[Trial]], costs: list[StepCost]) -> 
     evaluation = max(cost.evaluation_seconds for cost in costs)
     size = max(map(len, stacks))
     each = [
-        len(trials) * (study.setting(trials[0][0]).iterations * step / size + evaluation)
+        len(trials) * (study.setting(trials[0][0]).budget_iterations * step / size + evaluation)
         for trials in stacks
     ]
     return _together(each, len(costs))

@@ -120,7 +120,7 @@ def _actions(
     model: GPT, study: Study, arm: str, seed: int, dataset: Dataset, device: torch.device
 ) -> dict[str, Action]:
     setting = study.setting(arm)
-    seq_len, size = setting.data.seq_len, setting.training.batch_size
+    seq_len, size = setting.data.seq_len, setting.training.largest_batch
     windows = batch(dataset.validation, seed, 0, size, seq_len)[:, :-1]
     tokens = torch.from_numpy(windows).to(device)
 

@@ -40,12 +40,13 @@ class Moment(NamedTuple):
     """A step of a run.
 
     Attributes:
-        step: from 0.
+        step: from 0; where batches grow what was trained on, in steps of the last size: a fraction
+            too.
         steps: how many the run has.
         warmup: how many of them come before the schedule itself.
     """
 
-    step: int
+    step: float
     steps: int
     warmup: int
 
@@ -103,14 +104,14 @@ class Scheduled:
         self._options = read_options(found.options, given, f"{where}.options", found.name)
         self._found = found
 
-    def value(self, peak: float, t: int) -> float:
-        """Return the quantity at step t = 0, 1, ..., steps - 1.
+    def value(self, peak: float, t: float) -> float:
+        """Return the quantity at step t = 0, 1, ..., steps - 1, or at a place between.
 
         Linear warmup: the last of its steps is at the peak. Raises ParibusError where the function
         fails, or gives no finite fraction of at least 0.
         """
         warmup, first = self._spec.warmup, self._spec.initial_fraction
-        if t < warmup:
+        if t + 1 <= warmup:
             return peak * first + peak * (1 - first) * (t + 1) / warmup
         # After the last step inputs are drawn once more, for whoever asks what the model computes.
         return peak * self._fraction(Moment(min(t, self._steps - 1), self._steps, warmup))
@@ -165,7 +166,8 @@ class Schedules:
     """
 
     def __init__(self, settings: Sequence[Setting], folder: Path | None) -> None:
-        training, steps = settings[0].training, settings[0].iterations
+        training, steps = settings[0].training, settings[0].budget_iterations
+        self._place = settings[0].place
         found = {
             key: find_schedule(spec, steps, key, folder) for key, spec in training.all_schedules
         }
@@ -175,8 +177,9 @@ class Schedules:
 
     def at(self, t: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the learning rates [R] of step t, and [S, R] of what `scheduled_columns` names."""
-        rates = [self._rate.value(peak, t) for peak in self._peaks]
-        others = [[one.value(peak, t) for peak in peaks] for one, peaks in self._others]
+        place = self._place(t)
+        rates = [self._rate.value(peak, place) for peak in self._peaks]
+        others = [[one.value(peak, place) for peak in peaks] for one, peaks in self._others]
         shape = len(self._others), len(rates)
         return np.array(rates, np.float32), np.array(others, np.float32).reshape(shape)
 

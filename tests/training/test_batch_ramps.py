@@ -1,0 +1,212 @@
+"""Batches that grow: sizes by hand, the same windows as without, and all else at equal tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import paribus
+from paribus.cli import main
+from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
+from paribus.engine.data.order import starts_of_step
+from paribus.engine.setting import Ramp, Setting, curve_steps
+from paribus.engine.training import Trainer
+from paribus.engine.training.schedules import Schedules
+from paribus.engine.training.sharded import rows_of
+from paribus.errors import ParibusError
+from paribus.study import Study, parse_study
+
+from .measured import train
+
+Maker = Callable[..., Study]
+RAMP = {"from": 2, "to": 8, "until": 0.5}
+BATCH = "training.batch_size"
+OF_FOUR = {"baseline": {}, "ramp": {"set": {BATCH: {"from": 1, "to": 4, "until": 0.5}}}}
+
+
+def setting_of(ramp: object, iterations: int, **training: Any) -> Setting:
+    table = {"iterations": iterations, "batch_size": ramp, **training}
+    return Setting.model_validate({"training": table, "data": {"seq_len": 16}})
+
+
+def sizes(setting: Setting) -> list[int]:
+    ends = [setting.windows_before(t) for t in range(setting.iterations + 1)]
+    return [b - a for a, b in pairwise(ends)]
+
+
+def test_sizes_by_hand() -> None:
+    """Of 64 windows, 2 + 6 w / 32 rounded down after w of the first 32, and then 8."""
+    found = setting_of(RAMP, 8)
+    assert sizes(found) == [2, 2, 2, 3, 3, 4, 5, 5, 6, 8, 8, 8, 8]
+    assert (found.iterations, found.budget_iterations, found.tokens) == (13, 8, 64 * 16)
+    doubling = setting_of({"from": 1, "to": 4, "until": 0.5, "shape": "doubling"}, 8)
+    assert sizes(doubling) == [1] * 8 + [2] * 4 + [4] * 4
+    # What is left over is a step of its own, in its place: 6 of 40 - 4 - 6, and 2 of 40 - 6.
+    assert sizes(setting_of({"from": 4, "to": 8, "until": 0.2}, 5)) == [4, 6, 6, 8, 8, 8]
+    assert sizes(setting_of({"from": 6, "to": 8, "until": 0.1}, 5)) == [2, 6, 8, 8, 8, 8]
+    assert sizes(setting_of(8, 3)) == [8, 8, 8]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    first=st.integers(1, 20),
+    more=st.integers(1, 40),
+    unit=st.integers(1, 4),
+    until=st.floats(0.01, 1),
+    iterations=st.integers(1, 60),
+)
+def test_the_whole_is_exact(
+    first: int, more: int, unit: int, until: float, iterations: int
+) -> None:
+    ramp = {"from": first * unit, "to": (first + more) * unit, "until": until}
+    setting = setting_of(ramp, iterations, micro_batch=unit)
+    found = sizes(setting)
+    assert sum(found) == setting.windows == iterations * ramp["to"]
+    assert found == sorted(found) and found[-1] <= ramp["to"]
+    assert all(size and size % unit == 0 for size in found)
+    # At most what is left over is less than the first.
+    assert sum(size < ramp["from"] for size in found) <= 1
+    for t, end in enumerate(np.cumsum(found).tolist(), 1):
+        assert setting.step_with(end) == t and setting.windows_before(t) == end
+
+
+@pytest.mark.parametrize("order", ["sampled", "epoch", "curriculum", "mixture"])
+def test_it_reads_the_windows_of_constant_batches_in_their_order(order: str) -> None:
+    text = np.arange(900, dtype=np.int64)
+    places: Any = Windows(len(text), 16, "epoch" if order == "mixture" else order)  # type: ignore
+    if order == "mixture":
+        half = Windows(450, 16, "epoch")
+        places = Mixture({"a": half, "b": half}, {"a": 0.75, "b": 0.25}, {"a": 0, "b": 450})
+    ramp = setting_of(RAMP, 8)
+    ours = [step_batch(text, 3, t, ramp, places) for t in range(ramp.iterations)]
+    theirs = [batch(text, 3, t, 8, 16, places, 8) for t in range(8)]
+    np.testing.assert_array_equal(np.concatenate(ours), np.concatenate(theirs))
+    assert [len(rows) for rows in ours] == sizes(ramp)
+    # Any of them without the others; and constant batches are as ever.
+    np.testing.assert_array_equal(step_batch(text, 3, 7, ramp, places), ours[7])
+    np.testing.assert_array_equal(
+        starts_of_step(places, 3, 5, setting_of(8, 8)), places.starts(3, 5, 8, 8)
+    )
+
+
+def test_schedules_go_by_tokens() -> None:
+    """Where both have learned from as many tokens, both have the same learning rate."""
+    schedule = {"kind": "cosine", "warmup": 3}
+    plain, grows = (setting_of(size, 8, schedule=schedule) for size in (8, RAMP))
+    rates = Schedules([plain], None), Schedules([grows], None)
+    checked = 0
+    for t in range(8):
+        other = grows.step_with((t + 1) * 8)
+        if grows.windows_before(other) == (t + 1) * 8:
+            checked += 1
+            assert rates[1].at(other - 1)[0] == pytest.approx(rates[0].at(t)[0], rel=1e-6)
+    assert checked >= 4
+    of_all = [float(rates[1].at(t)[0][0]) for t in range(grows.iterations)]
+    peak = plain.training.optimizer.learning_rate
+    assert max(of_all) <= peak * (1 + 1e-6) and of_all[-1] == pytest.approx(0.1 * peak)
+    assert of_all[0] == pytest.approx(peak * 2 / 24)  # 2 windows of a warmup of 3 x 8
+
+
+@pytest.fixture
+def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(seeds: list[int], overrides: dict[str, Any] | None = None) -> Trainer:
+        study = small_study({"training.iterations": 4, BATCH: RAMP} | (overrides or {}))
+        return Trainer(study.setting("layernorm"), seeds, small_dataset)
+
+    return make
+
+
+def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Trainer]) -> None:
+    together = trainer_of([1, 2])
+    steps = together.setting.iterations
+    found, alone = train(together, steps), train(trainer_of([2]), steps)
+    np.testing.assert_allclose(found[1], alone[0], rtol=1e-4, atol=1e-5)
+    column = list(together.columns).index("batch_size")
+    assert found[0, :, column].tolist() == sizes(together.setting)
+    doubling: dict[str, Any] = {BATCH: {**RAMP, "shape": "doubling"}}
+    whole, again = (
+        trainer_of([2], doubling),
+        trainer_of([2], doubling | {"training.micro_batch": 2}),
+    )
+    n = whole.setting.iterations
+    np.testing.assert_allclose(train(again, n), train(whole, n), rtol=1e-4, atol=1e-6)
+    assert again.batch_digests == whole.batch_digests
+
+
+def test_it_goes_on_to_the_same_bits(trainer_of: Callable[..., Trainer]) -> None:
+    straight, begun = trainer_of([1, 2]), trainer_of([1, 2])
+    steps = straight.setting.iterations
+    train(straight, steps)
+    for done in (1, 4, steps - 1):
+        train(begun, done - begun.t)
+        goes_on = trainer_of([1, 2])
+        goes_on.restore([begun.state(r) for r in range(2)])
+        train(goes_on, steps - done)
+        assert goes_on.batch_digests == straight.batch_digests
+        for name, values in straight.state(1).arrays.items():
+            np.testing.assert_array_equal(values, goes_on.state(1).arrays[name])
+
+
+def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker) -> None:
+    study = small_study({"training.iterations": 8, "evaluation.every": 2}, arms=OF_FOUR)
+    assert curve_steps(study, "baseline") == (0, 2, 4, 6, 8)
+    points, ramp = curve_steps(study, "ramp"), study.setting("ramp")
+    assert (points[0], points[-1], ramp.tokens) == (0, ramp.iterations, 32 * 16)
+    for step, windows in zip(points[1:], (8, 16, 24, 32), strict=True):
+        assert ramp.windows_before(step - 1) < windows <= ramp.windows_before(step)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({BATCH: {"from": 8, "to": 8, "until": 0.5}}, "does not grow"),
+        ({BATCH: {"from": 2, "to": 8}}, "'until' is missing"),
+        ({BATCH: {"from": 2, "to": 8, "untill": 0.5}}, "did you mean 'until'"),
+        ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "number of doublings"),
+        ({BATCH: {"from": 2, "to": 8, "until": 1.5}}, "until = 1.5 must be"),
+        ({BATCH: RAMP, "training.micro_batch": 4}, "batch_size.from = 2"),
+        ({BATCH: RAMP, "training.budget": "flops"}, "a budget in tokens"),
+        ({BATCH: "many"}, "whole number"),
+        ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
+    ],
+)
+def test_what_cannot_be(overrides: dict[str, Any], words: str, small_study: Maker) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        small_study(overrides)
+    assert "\n" not in str(error.value)
+
+
+def test_over_several_devices_batches_do_not_grow() -> None:
+    with pytest.raises(ParibusError, match="one device"):
+        rows_of(setting_of(RAMP, 8), 2)
+
+
+def test_what_is_stated_comes_back(small_study: Maker) -> None:
+    study = small_study(arms=OF_FOUR)
+    assert study.setting("baseline").training.batch_size == 4
+    assert study.setting("ramp").training.batch_size == Ramp(first=1, to=4, until=0.5)
+    again = parse_study(study.model_dump(mode="json"), folder=study.folder)
+    assert again.model_dump() == study.model_dump()
+    assert again.setting("ramp") == study.setting("ramp")
+
+
+@pytest.mark.slow
+def test_a_study_of_it_is_run_judged_and_verified(small_study: Maker, tmp_path: Path) -> None:
+    short = {"training.iterations": 30, "evaluation.every": 10}
+    study = small_study(short, arms=OF_FOUR, seeds=[1, 2])
+    results = paribus.run(study, tmp_path / "found", workers=1)
+    records = [results.trials[arm, 1] for arm in OF_FOUR]
+    assert records[0]["tokens"] == records[1]["tokens"]
+    assert records[0]["consumed"] == records[1]["consumed"]
+    curves = results.trial_curves
+    tokens = [curves[arm, 1].tokens for arm in OF_FOUR]
+    assert (tokens[1] >= tokens[0]).all() and (tokens[1] < tokens[0] + 4 * 16).all()
+    assert tokens[1][-1] == tokens[0][-1]
+    assert main(["verify", str(tmp_path / "found")]) == 0
