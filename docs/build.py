@@ -160,18 +160,19 @@ def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
     known = schema.get("$defs", {})
     rows, inner = [], []
     for name, field in model.model_fields.items():
-        key = f"{path}.{name}" if path else name
+        written = field.alias or name
+        key = f"{path}.{written}" if path else written
         if key in WRITTEN:
             continue
         if (within := _model_in(field.annotation)) is not None:
             inner.append((within, STATED_AS.get(key, key) + _index(field.annotation)))
         if key in STATED_AS:
             continue
-        stated = schema["properties"][name]
-        required = name in schema.get("required", ())
+        stated = schema["properties"][written]
+        required = written in schema.get("required", ())
         default = "required" if required else _value(stated.get("default"), within)
         meaning = said.get(name) or (_summary(within) if within else "")
-        rows.append((f"`{name}`", _type(stated, known), default, meaning))
+        rows.append((f"`{written}`", _type(stated, known), default, meaning))
     if path:
         bracket = f"[[{path.removesuffix('[]')}]]" if path.endswith("[]") else f"[{path}]"
         yield f"## `{bracket}`\n\n{_markdown(_summary(model))}"

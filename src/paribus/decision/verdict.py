@@ -535,12 +535,11 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found["all_diverged"] = _all_diverged(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
-        of_runs = {"runs": _of_runs(analysis.runs)}
-        is_odd = analysis.runs.notes or analysis.runs.refused  # which the card tells first
-        found |= of_runs if is_odd else {}
+        if analysis.runs.notes or analysis.runs.refused:
+            found["runs"] = []  # what is odd about them comes first
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
-        found |= of_runs
+        found["runs"] = _of_runs(analysis.runs)
     found["excluded"] = _excluded(analysis)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."

@@ -17,6 +17,7 @@ from pydantic import (
     PlainValidator,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -82,7 +83,13 @@ def _plain(size: int | Ramp) -> int | dict[str, Any]:
     return size.model_dump() if isinstance(size, Ramp) else size
 
 
-BatchSize = Annotated[int | Ramp, PlainValidator(_number_or_ramp), PlainSerializer(_plain)]
+_SCHEMA = {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "object"}]}
+BatchSize = Annotated[
+    int | Ramp,
+    PlainValidator(_number_or_ramp),
+    PlainSerializer(_plain),
+    WithJsonSchema(_SCHEMA),
+]
 
 
 def total_steps(size: int | Ramp, windows: int, unit: int) -> int:
