@@ -516,10 +516,11 @@ class Tuned(Result):
             f"(at {in_words(self.values_of(one)).removeprefix(told)})"
             for one in extremes
         )
-        text = f"with the same {same} {called.get(arm, arm)} changes {self.metric.label} by "
+        one = f"one {same}" if len(keys) == 1 else f"the same {same}"
+        text = f"with {one} for both, {called.get(arm, arm)} changes {self.metric.label} by "
         text += f"{low} to {high}" + (f" {unit}" if unit not in ("", "1") else "")
         if extremes[0].mean < 0 < extremes[1].mean:
-            text += ": the sign depends on it" if len(keys) == 1 else ": the sign depends on them"
+            text += ": the sign depends on which; the verdict has each arm at its best"
         return text
 
     def why_values_differ(

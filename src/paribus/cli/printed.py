@@ -123,12 +123,16 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     if shown.lead:
         yield f"[bold {STYLES['bad']}]{escape(shown.lead)}[/]"
     blocks = _shortened(shown.blocks)
+    if shown.overruled:
+        yield f"[bold]{escape(shown.overruled)}[/]"
     rows = [row for block in blocks.values() for row in block]
     wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
     for metric, block in blocks.items():
         wide["arm"] = max((len(row.arm) for row in block), default=0)
         wide["change"] = max((len(row.change) for row in block if row.p or row.note), default=0)
-        yield dim(f"  {metric}")
+        others = shown.compared[metric]
+        with_mean = f"  {metric}; {others[0].arm} {others[0].mean}" if len(others) == 1 else ""
+        yield dim(with_mean if 0 < len(with_mean) <= CARD_WIDTH else f"  {metric}")
         for row in block:
             line, note, below = _fitted(row, wide)
             style = STYLES[STYLE_OF[row.word]]
@@ -146,7 +150,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     if shown.action:
         yield escape(shown.action)
     if shown.caution:
-        more = f" {shown.more} more: --verbose." if shown.more else ""
+        more = f" {numbers.plural(shown.more, 'more caution')}: --verbose." if shown.more else ""
         yield f"[yellow]{escape(shown.caution)}[/]{more}"
     yield f"{'; '.join(shown.facts)}."
 
@@ -184,7 +188,7 @@ def _shortened(blocks: dict[str, list[CardRow]]) -> dict[str, list[CardRow]]:
             if len(mine) > 2 and word in DECIDES_NOTHING and all(changes):
                 notes = {row.note for row in mine}
                 note = notes.pop() if len(notes) == 1 else "each: --verbose"
-                between = f"{changes[0]} to {changes[-1]}"
+                between = f"from {changes[0]} to {changes[-1]}"
                 some = f"all {len(mine)}" if len(alike) == 1 else f"{len(mine)} of {n}"
                 mine = [CardRow(mine[0].word, note, some, between, "")]
             rows += mine

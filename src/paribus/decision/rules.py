@@ -147,7 +147,8 @@ STABILITY_GATE = Rule(
             _stable,
             id="5",
             outcome="IMPROVES",
-            reason="a gain is adopted only with a cure of instability, and the baseline is stable",
+            reason="a gain is adopted only where it also cures unstable training, and the baseline "
+            "is stable",
         ),
         _given(STABLE, UNRESOLVED, _stable, id="6"),
         _given(

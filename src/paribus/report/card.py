@@ -81,6 +81,8 @@ class Card:
     Attributes:
         question: what it asked.
         lead: what comes before any word: that every trial of an arm diverged; empty for nothing.
+        overruled: why the registered rule keeps what a BETTER arm was compared with; empty where
+            it does not.
         blocks: by the endpoint and what its claims are about, its arms: the best change first.
         compared: by the same, what they are compared with.
         reading: how to read the numbers, a line.
@@ -101,6 +103,7 @@ class Card:
     more: int
     action: str
     facts: tuple[str, ...]
+    overruled: str = ""
     cautions: tuple[str, ...] = ()
     beside: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
@@ -161,6 +164,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
             *filter(None, [excluded_in_words(analysis)]),
             *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
+        _overruled(analysis, verdicts),
         tuple(cautions),
         _beside(analysis, called) if analysis.runs else {},
     )
@@ -186,7 +190,8 @@ def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[
 def markdown(shown: Card) -> str:
     """Return a card as Markdown, for the comment of a pull request."""
     lines = [f"### {_plain(shown.question)}", ""]
-    lines += [f"**{_plain(shown.lead)}**", ""] if shown.lead else []
+    for line in filter(None, (shown.lead, shown.overruled)):
+        lines += [f"**{_plain(line)}**", ""]
     for metric, rows in shown.blocks.items():
         lines += [f"| | {_plain(metric)} | change | p |", "| --- | --- | --- | --- |"]
         for row in rows:
@@ -356,6 +361,15 @@ def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
     return f"By the rule {analysis.study.decision.rule}: {told}."
 
 
+def _overruled(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    kept = [v for v in verdicts if v.word == "BETTER" and v.outcome in KEEPING and v.reason]
+    if not kept:
+        return ""
+    on = listed(list(dict.fromkeys(v.label for v in kept)))
+    rule = analysis.study.decision.rule
+    return f"Better on {on}, but not adopted: by the rule {rule} {kept[0].reason}."
+
+
 def _clause(analysis: Analysis, verdicts: list[Verdict]) -> str:
     """Return what the rule says on one endpoint."""
     called = analysis.study.called
@@ -370,9 +384,6 @@ def _clause(analysis: Analysis, verdicts: list[Verdict]) -> str:
         told = f"keep {references[0] if len(references) == 1 else several}"
         if left:
             told += f" over {_some([called[v.arm] for v in kept], len(verdicts))}"
-        # A rule that keeps the reference of a better arm says why.
-        if why := next((v.reason for v in kept if v.word == "BETTER"), ""):
-            told += f" ({why})"
     else:
         return "nothing is decided"
     return told + (f" ({_some(left, len(verdicts))} undecided)" if left else "")
