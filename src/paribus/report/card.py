@@ -34,6 +34,7 @@ from paribus.study import Study
 
 ON_CARD = ("all_diverged", "unequal_size")  # codes of cautions that stand beside the words
 MOST_NAMED = 3  # arms in a sentence, or beside a cost
+UNDECIDED = "nothing is decided"
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes by which the reference stays
 
 
@@ -354,6 +355,11 @@ def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
     clauses = {label: _clause(analysis, mine) for label, mine in said.items()}
     if not any(v.outcome == "ADOPT" or v.outcome in KEEPING for v in verdicts):
         return ""
+    # That a better arm is not adopted is said first; of the rest, what is decided.
+    if told_first := {v.label for v in verdicts if _is_overruled(v)}:
+        clauses = {label: told for label, told in clauses.items() if label not in told_first}
+        if set(clauses.values()) <= {UNDECIDED}:
+            return ""
     if len(set(clauses.values())) == 1:
         told = next(iter(clauses.values()))
     else:
@@ -361,8 +367,12 @@ def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
     return f"By the rule {analysis.study.decision.rule}: {told}."
 
 
+def _is_overruled(verdict: Verdict) -> bool:
+    return verdict.word == "BETTER" and verdict.outcome in KEEPING and bool(verdict.reason)
+
+
 def _overruled(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    kept = [v for v in verdicts if v.word == "BETTER" and v.outcome in KEEPING and v.reason]
+    kept = [v for v in verdicts if _is_overruled(v)]
     if not kept:
         return ""
     on = listed(list(dict.fromkeys(v.label for v in kept)))
@@ -385,7 +395,7 @@ def _clause(analysis: Analysis, verdicts: list[Verdict]) -> str:
         if left:
             told += f" over {_some([called[v.arm] for v in kept], len(verdicts))}"
     else:
-        return "nothing is decided"
+        return UNDECIDED
     return told + (f" ({_some(left, len(verdicts))} undecided)" if left else "")
 
 
