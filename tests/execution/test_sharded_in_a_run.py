@@ -139,8 +139,13 @@ def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path)
     assert "\n" not in said and "--stack" not in said
     assert _steps(results)
     flag.unlink()
-    (trial,) = paribus.run(own, results, **about).finished
-    assert [one["ranks"] for one in trial.read_json("environment.json")["resumed_from"]] == [2]
+    more = study(
+        model__modules__block_norm=f"{tmp_path}/own.py:Full", resources__devices_per_trial=4
+    )
+    (trial,) = paribus.run(more, results, **about).finished  # as the line advises
+    environment = trial.read_json("environment.json")
+    assert environment["ranks"] == 4
+    assert [one["ranks"] for one in environment["resumed_from"]] == [2]
 
 
 RUN = """

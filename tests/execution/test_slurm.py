@@ -37,8 +37,11 @@ ABOVE = Path(__file__).parents[3:]
 HERE = next(filter(Path.exists, (up / "shared" / "tools" / "slurm-here" for up in ABOVE)), None)
 URGENT = "urgent"  # a partition whose jobs send those of others back to the queue
 PREEMPTING = f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nPartitionName={URGENT}"
+# Ports of its own, so that another SLURM may run here.
+PORT = 20_000 + 4 * (os.getpid() % 3000)
 OF_TWO = (
-    ("NodeName=$host NodeAddr=", "NodeName=n[1-2] NodeHostname=$host Port=[17101-17102] NodeAddr="),
+    ("ClusterName=here", f"ClusterName=here\nSlurmctldPort={PORT}"),
+    ("NodeName=$host", f"NodeName=n[1-2] NodeHostname=$host Port=[{PORT + 1}-{PORT + 2}]"),
     ("Nodes=$host", "Nodes=n[1-2]"),
     ("PartitionName=main", f"{PREEMPTING} Nodes=n[1-2] PriorityTier=9\nPartitionName=main"),
     ("=$dir/slurmd.", "=$dir/slurmd-%n."),
@@ -67,6 +70,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     for one, two in OF_TWO:
         script.write_text(script.read_text().replace(one, two))
     if subprocess.run(["bash", script, "start", folder], capture_output=True).returncode:
+        subprocess.run(["bash", script, "stop", folder], check=False)
         pytest.skip("SLURM does not start here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
