@@ -672,6 +672,26 @@ def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
     assert stated.word != "BETTER" and not any("base 3" in one.text for one in stated.cautions)
 
 
+@pytest.mark.parametrize("crashed", ["data", "exclude"])
+def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
+    """One that is still running, or is evaluated elsewhere, is refused; NaN before it is a result."""
+    rng = np.random.default_rng(4)
+    rows = [
+        (arm, seed, step, by - step / 1000 + float(rng.normal(0, 0.01)))
+        for arm, by, last in (("base", 2.0, 500), ("new", 1.9, 450))
+        for seed in range(6)
+        for step in range(50, last + 1, 50)
+    ]
+    about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": 500, "crashed": crashed}
+    names = ("variant", "seed", "step", "loss")
+    data = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    with pytest.raises(ParibusError, match="no loss at step 500; the nearest one is 450"):
+        judge(data, **about)
+    data["loss"] = [math.nan if row[0] == "new" and row[2] > 300 else row[3] for row in rows]
+    if crashed == "data":
+        assert judge(data, **about)[0].word == "WORSE"
+
+
 def test_more_scores_stand_beside_the_first() -> None:
     data = drawn(6, {"base": 0.0, "new": -0.03})
     data["accuracy"] = np.random.default_rng(1).normal(0.5, 0.02, 12).tolist()

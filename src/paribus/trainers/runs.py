@@ -320,19 +320,23 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> float:
-    """Return a score of a run: its last, or that of a stated step; NaN where the run ended before.
+    """Return a score of a run: its last, or that of a stated step; NaN where it had diverged, or
+    crashed, before.
 
-    Raises ParibusError where the run has no such score.
+    Raises ParibusError where the run has no such score, or none at that step: one that is still
+    running has not diverged.
     """
     if at_step is not None and run.curves.get(name):
         value = run.at(name, at_step)
         if value is not None:
             return value
-        last = run.curves[name][-1][0]
-        if last < at_step:
+        last, ended = run.curves[name][-1]
+        if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
             return math.nan
         raise ParibusError(
-            f"{run.source} has no {name} at step {at_step:g}; {nearest_step(run, name, at_step)}"
+            f"{run.source or 'a run'} has no {name} at step {at_step:g}; "
+            f"{nearest_step(run, name, at_step)}; state a step that all runs have, or leave out "
+            "runs that did not come to it (of one that diverged, NaN says so)"
         )
     if name in run.scores:
         return run.scores[name]
