@@ -547,6 +547,27 @@ def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
     assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
 
 
+def test_a_table_that_is_there_twice_is_asked_about() -> None:
+    """Of so few digits one equal pair is no surprise, and ten are; so is it of whole numbers."""
+    base, new = [2.0055, 1.9753, 1.9808, 2.0320, 2.0041], [1.9504, 1.9833, 1.9617, 1.9724, 1.9752]
+    assert judge(table(base=base, new=new), margin=0.01)[0].p == pytest.approx(0.036, abs=1e-3)
+    assert judge(table(base=[*base, base[0]], new=new), margin=0.01)[0].p is not None
+    twice = judge(table(base=base * 2, new=new * 2), margin=0.01)[0]
+    assert twice.p is None and "2 of 10 runs of base" in twice.sentence
+    some = judge(table(base=[*base[:3], 2.0, 2.0, 2.0], new=[*new, 2.0123, 1.9501]))[0]
+    assert some.p is None and "3 of 6 runs of base have loss 2.0" in some.sentence
+
+
+@pytest.mark.parametrize(("value", "asked"), [(2.0, True), (1.0, False)])
+def test_one_whole_score_of_all_runs_is_asked_about_beside_others(
+    value: float, *, asked: bool
+) -> None:
+    """But at the end of a share, where all questions are answered, runs may well be equal."""
+    new = [2.1021, 2.0827, 2.1179, 2.0740, 2.0760, 2.0744]
+    said = judge(table(base=[value] * 6, new=new))[0]
+    assert (said.p is None) == asked and ("ignore its seed" in said.sentence) == asked
+
+
 def test_shares_of_questions_may_be_equal() -> None:
     """Of 30 questions two runs often have as many right, however many digits are printed."""
     rng = np.random.default_rng(3)
@@ -674,7 +695,7 @@ def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
 
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
 def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
-    """One that is still running, or is evaluated elsewhere, is refused; NaN before it is a result."""
+    """Still running, or evaluated elsewhere, it is refused; once it is NaN it is a result."""
     rng = np.random.default_rng(4)
     rows = [
         (arm, seed, step, by - step / 1000 + float(rng.normal(0, 0.01)))

@@ -266,7 +266,7 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
 def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm in FROM_PATH:
-        path = PurePath(os.path.abspath(run.source.partition("#")[0]))
+        path = PurePath(os.path.abspath(run.path))
         if section.arm == "name":
             return path.stem
         above = [folder.name for folder in path.parents]
