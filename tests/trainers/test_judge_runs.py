@@ -693,6 +693,40 @@ def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
     assert stated.word != "BETTER" and not any("base 3" in one.text for one in stated.cautions)
 
 
+def history(home: Path, values: dict[int, float], end: int, name: str = "eval_loss") -> None:
+    """Write the log of a run of the Hugging Face Trainer."""
+    home.mkdir(parents=True)
+    log = [{"step": step, name: value} for step, value in values.items()]
+    (home / "trainer_state.json").write_text(json.dumps({"global_step": end, "log_history": log}))
+
+
+def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) -> None:
+    """All ended at step 500; one arm was evaluated last at step 400."""
+    rng = np.random.default_rng(5)
+    for arm, every in (("base", 200), ("new", 250)):
+        for run in "abcde":
+            at = range(every, 501, every)
+            values = {step: 2.5 - step / 1000 + float(rng.normal(0, 0.01)) for step in at}
+            history(tmp_path / arm / f"seed_{ord(run)}", values, 500)
+    said = judge(str(tmp_path), arm="folder", score="eval_loss")[0]
+    assert any("base 400, new 500" in one.text for one in said.cautions)
+
+
+def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    paths = []
+    for arm, resumed in (("base", True), ("new", False)):
+        for run in "abcde":
+            values = {at: 3 - at / 1000 + float(rng.normal(0, 0.01)) for at in (100, 200, 300, 400)}
+            history(tmp_path / arm / run, values, 400)
+            if resumed:
+                history(tmp_path / arm / f"{run}_resumed", values | {400: 2.59, 500: 2.5}, 500)
+        paths.append(f"{arm}={tmp_path / arm}")
+    texts = [one.text for one in judge(paths, arm=None, score="eval_loss")[0].cautions]
+    assert any("10 of 10 runs of base begin with the same" in one for one in texts)
+    assert not any("of new begin" in one for one in texts)
+
+
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
 def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
     """Still running, or evaluated elsewhere, it is refused; once it is NaN it is a result."""

@@ -17,6 +17,7 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
+from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
@@ -33,6 +34,7 @@ EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
+FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
@@ -81,6 +83,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN"
             )
+        self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
@@ -484,10 +487,9 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
     """Say that runs ended at different steps, where no step is stated at which they are read."""
     if section_of(study).at_step is not None:
         return []
-    by_arm: dict[str, set[float]] = {}
-    for (arm, _), run in found.items():
-        if isinstance(steps := run.facts.get("steps"), int | float):
-            by_arm.setdefault(arm, set()).add(float(steps))
+    by_arm = _ends(found, study.primary.metric)
+    if len(set().union(*by_arm.values())) < 2:
+        by_arm = _ends(found, "")
     if len(set().union(*by_arm.values())) < 2:
         return []
     each = []
@@ -496,6 +498,48 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _ends(found: Mapping[Trial, Run], score: str) -> dict[str, set[float]]:
+    """Return by arm the steps at which runs have their last value of a score, or, of those without
+    its curve, ended."""
+    by_arm: dict[str, set[float]] = {}
+    for (arm, _), run in found.items():
+        curve = run.curves.get(score)
+        end = curve[-1][0] if curve else run.facts.get("steps")
+        if isinstance(end, int | float):
+            by_arm.setdefault(arm, set()).add(float(end))
+    return by_arm
+
+
+def _begin_alike(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of runs of an arm whose curves begin with the same values whether one continues the
+    other."""
+    told = []
+    score = study.primary.metric
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        by_start: dict[object, list[Run]] = {}
+        mine = [run for (one, _), run in found.items() if one == arm]
+        for run in mine:
+            start = list(run.curves.get(score, ())[:LEAST_OF_A_CURVE])
+            values = {value for _, value in start}
+            # Coarse values may well be equal, and those of a program that waits do not change.
+            if len(values) == LEAST_OF_A_CURVE and all(map(_is_fine, values)):
+                by_start.setdefault(tuple(start), []).append(run)
+        twins = [runs for runs in by_start.values() if len(runs) > 1]
+        if twins:
+            some = " and ".join(run.source or "a row" for run in twins[0][:2])
+            told.append(
+                f"{sum(map(len, twins))} of {plural(len(mine), 'run')} of {arm} begin with the "
+                f"same values of {score} as another one, such as {some}: is it one run that was "
+                "resumed? each counts."
+            )
+    return told
+
+
+def _is_fine(value: float) -> bool:
+    """Return whether a value has so many digits that chance hardly gives it three times."""
+    return math.isfinite(value) and float(f"{value:.{FINE_DIGITS - 1}g}") != value
 
 
 def _is_before(step: object, planned: object) -> bool:
