@@ -314,6 +314,33 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     assert any("was there when the study was registered" in one for one in verify(results).findings)
 
 
+@pytest.mark.parametrize(
+    "seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5), ("",) * 5]
+)
+def test_other_seeds_than_the_registered_ones_are_exploratory(
+    seeds: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For they may be the best of many."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    register(load_study(path), results)
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["seed"][5:] = seeds
+    file = write(tmp_path / "runs.csv", data)
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(file, (later, later))
+    code = main(["judge", "--study", str(path), "--results", str(results)])
+    if "" in seeds:  # rows that nothing tells apart
+        assert code == 2 and "two rows are one run" in capsys.readouterr().err
+        return
+    assert code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    odd = [str(seed) for seed in seeds if seed and seed > 5]
+    assert ("Exploratory" in out) == bool(odd)
+    assert not odd or f"seeds {', '.join(odd)} in place of the registered" in out
+    assert verify(results).findings == ()
+
+
 def test_files_that_change_after_the_verdict_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

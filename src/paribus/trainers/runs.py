@@ -34,6 +34,7 @@ EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
+SEEDS_TOLD = 5
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -52,6 +53,7 @@ class Runs:
         self.excluded: dict[str, int] = {}
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
+        self.replaced: list[str] = []  # seeds in place of those of the study, in words
 
     def declare(self, study: Study) -> Declaration:
         """Return the scores of the study. Raises ParibusError for a rule that nobody published."""
@@ -72,6 +74,7 @@ class Runs:
         for arm, runs in self._by_arm(study).items():
             mine = numbered(arm, runs, study)
             found |= {(arm, seed): run for seed, run in mine.items()}
+            self.replaced += _replaced(arm, mine, section_of(study))
             if more := len(runs) - len(mine):
                 told = f"{plural(more, 'run')} of {arm}"
                 self.notes.append(f"{told} of seeds that the study does not have left out.")
@@ -81,7 +84,7 @@ class Runs:
             raise ParibusError(
                 f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of "
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
-                "one whose score is NaN"
+                "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
@@ -106,7 +109,7 @@ class Runs:
         sha256 = digests(paths, self.home) if self.is_kept else {}
         kept = self.read if self.is_kept else []
         return RunsRecord(
-            exploratory=_why_exploratory(registered, paths, sha256, self.home),
+            exploratory=_why_exploratory(registered, paths, sha256, self.home, self.replaced),
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],
             unread=[
@@ -119,6 +122,10 @@ class Runs:
             copies=sum(len(one.copies) for one in self.read),
             notes=[*(note for one in self.read for note in one.notes), *self.notes],
         )
+
+    def _refused(self) -> list[str]:
+        """Return why files could not be read."""
+        return [why for one in self.read for _, why in one.refused]
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
         """Return the runs of each arm. Raises ParibusError."""
@@ -229,9 +236,10 @@ def _why_exploratory(
     paths: Iterable[str],
     sha256: Mapping[str, str],
     home: Path,
+    replaced: Sequence[str] = (),
 ) -> str:
-    """Return why a verdict is on files that were there before the study was registered: they are
-    listed there, or older. Empty where none is."""
+    """Return why a verdict is on runs that were not registered: their files are listed there, or
+    older, or they are `replaced` by runs of other seeds. Empty where none is."""
     if registered is None:
         return "nothing was registered before these runs were there"
     moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
@@ -241,7 +249,7 @@ def _why_exploratory(
         path for path in files if os.stat(path).st_mtime < moment or name_of(path, home) in listed
     ]
     if not found:
-        return ""
+        return "; ".join(replaced)
     return (
         f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
         f"such as {found[0]}"
@@ -319,7 +327,28 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
             f"arm '{arm}' has {len(runs)} runs, and the study is of {len(needed)}: say which by "
             "their seeds"
         )
-    return dict(zip(needed.values(), runs, strict=False))
+    free = [seed for seed in needed.values() if seed not in by_seed]
+    others = [run for run, of in zip(runs, seeds, strict=True) if of not in needed]
+    return by_seed | dict(zip(free, others, strict=False))
+
+
+def _replaced(arm: str, mine: Mapping[int, Run], section: RunsSection) -> list[str]:
+    """Return that runs of an arm are of other seeds than those of the study, in words."""
+    other = {seed: of for seed, run in mine.items() if (of := seed_of(run, section)) != str(seed)}
+    other = {seed: of for seed, of in other.items() if of}  # without one, nothing is known
+    if not other:
+        return []
+    return [
+        f"runs of {arm} are of seeds {_some(other.values())} in place of the registered "
+        f"{_some(map(str, other))}"
+    ]
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return `7, 19, 23 and 2 more`."""
+    every = list(names)
+    more = len(every) - SEEDS_TOLD
+    return ", ".join(every[:SEEDS_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> float:
