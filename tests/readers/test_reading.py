@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -61,6 +62,14 @@ def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
     assert "--reader" in refusal[1]
     assert "name the column" in read(logs / "b" / "table.csv").refused[0][1]
     assert read(logs / "a" / "notes.md").runs[0].reader == "modded-nanogpt"
+
+
+@pytest.mark.parametrize(("name", "refused"), [("b/2.csv.gz", 1), ("b/weights.tar.gz", 0)])
+def test_compressed_logs_of_a_folder_are_refused(name: str, refused: int, logs: Path) -> None:
+    """For runs are missing without them; other archives are no logs."""
+    (logs / name).write_bytes(gzip.compress(b"x,y\n1,2\n"))
+    found = read(logs).refused
+    assert len(found) == refused and all("unpack it first" in why for _, why in found)
 
 
 def test_patterns_and_paths_given_twice(logs: Path) -> None:

@@ -314,6 +314,24 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     assert any("was there when the study was registered" in one for one in verify(results).findings)
 
 
+def test_a_file_that_is_gone_since_registration_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one byte more and another name it is a new file; that one is missing is seen."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "*.csv"))
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    register(load_study(path), results)
+    other = tmp_path / "other.csv"
+    other.write_text(file.read_text() + "\n")
+    file.unlink()
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(other, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 of 1 file that lay there at registration is not there any more" in out
+
+
 @pytest.mark.parametrize(
     "seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5), ("",) * 5]
 )

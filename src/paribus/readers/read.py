@@ -22,6 +22,12 @@ WORD = "--reader"
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
 STATE, CHECKPOINT = "trainer_state.json", re.compile(r"checkpoint-\d+")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz", ".tar")
+# In a folder: what else is compressed there may well be no log.
+COMPRESSED_LOGS = tuple(
+    f"{log}{packed}"
+    for log in (".json", ".jsonl", ".csv", ".tsv", ".log", ".txt")
+    for packed in (".gz", ".bz2", ".xz", ".zst")
+)
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -240,7 +246,8 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     if len(found) > 1:
         names = " or ".join(f"'{one.name}'" for one in found)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
-    if not found and is_named and source.name.lower().endswith(COMPRESSED):
+    name = source.name.lower()
+    if not found and name.endswith(COMPRESSED if is_named else COMPRESSED_LOGS):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not found and is_named:
         names = ", ".join(one.name for one in known)

@@ -120,7 +120,11 @@ class Runs:
             refused=[list(pair) for one in self.read for pair in one.refused],
             skipped=[list(pair) for one in self.read for pair in one.skipped],
             copies=sum(len(one.copies) for one in self.read),
-            notes=[*(note for one in self.read for note in one.notes), *self.notes],
+            notes=[
+                *_gone(registered, self.home),
+                *(note for one in self.read for note in one.notes),
+                *self.notes,
+            ],
         )
 
     def _refused(self) -> list[str]:
@@ -254,6 +258,21 @@ def _why_exploratory(
         f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
         f"such as {found[0]}"
     )
+
+
+def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
+    """Say which files that were there at registration are not there any more: under another name
+    and with other bytes they may be among those that are judged."""
+    listed = (registered or {}).get(FILES, {})
+    gone = [name for name in listed if not os.path.lexists(os.path.join(home, name))]
+    if not gone:
+        return []
+    one = "is" if len(gone) == 1 else "are"
+    return [
+        f"{len(gone)} of {plural(len(listed), 'file')} that lay there at registration {one} not "
+        f"there any more, such as {os.path.relpath(os.path.join(home, gone[0]))}: are its runs "
+        "among these?"
+    ]
 
 
 def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
