@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.readers import Columns, Run, counted_once, read, shipped_readers
+from paribus.study.runs import RunsSection
+from paribus.trainers.runs import arm_of
 
 from .excerpts import AUTORESEARCH, GOLF, MODDED, MODDED_EMA, TRAINER_STATE
 
@@ -59,6 +62,14 @@ def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
     assert "--reader" in refusal[1]
     assert "name the column" in read(logs / "b" / "table.csv").refused[0][1]
     assert read(logs / "a" / "notes.md").runs[0].reader == "modded-nanogpt"
+
+
+@pytest.mark.parametrize(("name", "refused"), [("b/2.csv.gz", 1), ("b/weights.tar.gz", 0)])
+def test_compressed_logs_of_a_folder_are_refused(name: str, refused: int, logs: Path) -> None:
+    """For runs are missing without them; other archives are no logs."""
+    (logs / name).write_bytes(gzip.compress(b"x,y\n1,2\n"))
+    found = read(logs).refused
+    assert len(found) == refused and all("unpack it first" in why for _, why in found)
 
 
 def test_patterns_and_paths_given_twice(logs: Path) -> None:
@@ -147,6 +158,32 @@ def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
     ((copy, first),) = reading.copies
     assert "checkpoint-4" in copy
     assert "checkpoint-8" in first
+
+
+@pytest.mark.parametrize("folder", ["run", "lr=1e-3#2"])
+@pytest.mark.parametrize("last", [1, 2])
+def test_checkpoints_of_few_evaluations_count_once(last: int, folder: str, tmp_path: Path) -> None:
+    """Two runs of a checkpoint for each evaluation, and the state that is left at the end."""
+    for run, by in (("a", 0.0), ("b", 0.01)):
+        for name, n in (("checkpoint-1", 1), ("checkpoint-2", last), ("", last)):
+            home = tmp_path / folder / run / name
+            home.mkdir(parents=True, exist_ok=True)
+            history = [{"eval_loss": 3 - by - at / 7, "step": at} for at in range(1, n + 1)]
+            state = {"log_history": history, "global_step": n}
+            (home / "trainer_state.json").write_text(json.dumps(state))
+    reading = read(tmp_path)
+    assert len(reading.runs) == 2 and len(reading.copies) == 4
+    assert {run.scores["eval_loss"] for run in reading.runs} == {3 - last / 7, 2.99 - last / 7}
+
+
+def test_a_folder_may_have_a_hash_in_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "new#1" / "log.csv"
+    file.parent.mkdir()
+    file.write_text("loss\n1\n2\n")
+    runs = read(file, columns=Columns(scores=("loss",))).runs
+    assert [run.path for run in runs] == [str(file), str(file)]
+    section = RunsSection(arm="folder")
+    assert [arm_of(run, section) for run in runs] == ["new#1", "new#1"]
 
 
 def test_runs_with_other_facts_are_no_copies() -> None:

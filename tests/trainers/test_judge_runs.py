@@ -314,6 +314,51 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     assert any("was there when the study was registered" in one for one in verify(results).findings)
 
 
+def test_a_file_that_is_gone_since_registration_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one byte more and another name it is a new file; that one is missing is seen."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "*.csv"))
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    register(load_study(path), results)
+    other = tmp_path / "other.csv"
+    other.write_text(file.read_text() + "\n")
+    file.unlink()
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(other, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 of 1 file that lay there at registration is not there any more" in out
+
+
+@pytest.mark.parametrize(
+    "seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5), ("",) * 5]
+)
+def test_other_seeds_than_the_registered_ones_are_exploratory(
+    seeds: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For they may be the best of many."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    register(load_study(path), results)
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["seed"][5:] = seeds
+    file = write(tmp_path / "runs.csv", data)
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(file, (later, later))
+    code = main(["judge", "--study", str(path), "--results", str(results)])
+    if "" in seeds:  # rows that nothing tells apart
+        assert code == 2 and "two rows are one run" in capsys.readouterr().err
+        return
+    assert code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    odd = [str(seed) for seed in seeds if seed and seed > 5]
+    assert ("Exploratory" in out) == bool(odd)
+    assert not odd or f"seeds {', '.join(odd)} in place of the registered" in out
+    assert verify(results).findings == ()
+
+
 def test_files_that_change_after_the_verdict_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -547,6 +592,27 @@ def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
     assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
 
 
+def test_a_table_that_is_there_twice_is_asked_about() -> None:
+    """Of so few digits one equal pair is no surprise, and ten are; so is it of whole numbers."""
+    base, new = [2.0055, 1.9753, 1.9808, 2.0320, 2.0041], [1.9504, 1.9833, 1.9617, 1.9724, 1.9752]
+    assert judge(table(base=base, new=new), margin=0.01)[0].p == pytest.approx(0.036, abs=1e-3)
+    assert judge(table(base=[*base, base[0]], new=new), margin=0.01)[0].p is not None
+    twice = judge(table(base=base * 2, new=new * 2), margin=0.01)[0]
+    assert twice.p is None and "2 of 10 runs of base" in twice.sentence
+    some = judge(table(base=[*base[:3], 2.0, 2.0, 2.0], new=[*new, 2.0123, 1.9501]))[0]
+    assert some.p is None and "3 of 6 runs of base have loss 2.0" in some.sentence
+
+
+@pytest.mark.parametrize(("value", "asked"), [(2.0, True), (1.0, False)])
+def test_one_whole_score_of_all_runs_is_asked_about_beside_others(
+    value: float, *, asked: bool
+) -> None:
+    """But at the end of a share, where all questions are answered, runs may well be equal."""
+    new = [2.1021, 2.0827, 2.1179, 2.0740, 2.0760, 2.0744]
+    said = judge(table(base=[value] * 6, new=new))[0]
+    assert (said.p is None) == asked and ("ignore its seed" in said.sentence) == asked
+
+
 def test_shares_of_questions_may_be_equal() -> None:
     """Of 30 questions two runs often have as many right, however many digits are printed."""
     rng = np.random.default_rng(3)
@@ -670,6 +736,60 @@ def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
     assert said.word == "BETTER" and any("base 3, new 4" in one.text for one in said.cautions)
     stated = judge(rows, step="step", at_step=3)[0]
     assert stated.word != "BETTER" and not any("base 3" in one.text for one in stated.cautions)
+
+
+def history(home: Path, values: dict[int, float], end: int, name: str = "eval_loss") -> None:
+    """Write the log of a run of the Hugging Face Trainer."""
+    home.mkdir(parents=True)
+    log = [{"step": step, name: value} for step, value in values.items()]
+    (home / "trainer_state.json").write_text(json.dumps({"global_step": end, "log_history": log}))
+
+
+def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) -> None:
+    """All ended at step 500; one arm was evaluated last at step 400."""
+    rng = np.random.default_rng(5)
+    for arm, every in (("base", 200), ("new", 250)):
+        for run in "abcde":
+            at = range(every, 501, every)
+            values = {step: 2.5 - step / 1000 + float(rng.normal(0, 0.01)) for step in at}
+            history(tmp_path / arm / f"seed_{ord(run)}", values, 500)
+    said = judge(str(tmp_path), arm="folder", score="eval_loss")[0]
+    assert any("base 400, new 500" in one.text for one in said.cautions)
+
+
+def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    paths = []
+    for arm, resumed in (("base", True), ("new", False)):
+        for run in "abcde":
+            values = {at: 3 - at / 1000 + float(rng.normal(0, 0.01)) for at in (100, 200, 300, 400)}
+            history(tmp_path / arm / run, values, 400)
+            if resumed:
+                history(tmp_path / arm / f"{run}_resumed", values | {400: 2.59, 500: 2.5}, 500)
+        paths.append(f"{arm}={tmp_path / arm}")
+    texts = [one.text for one in judge(paths, arm=None, score="eval_loss")[0].cautions]
+    assert any("10 of 10 runs of base begin with the same" in one for one in texts)
+    assert not any("of new begin" in one for one in texts)
+
+
+@pytest.mark.parametrize("crashed", ["data", "exclude"])
+def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
+    """Still running, or evaluated elsewhere, it is refused; once it is NaN it is a result."""
+    rng = np.random.default_rng(4)
+    rows = [
+        (arm, seed, step, by - step / 1000 + float(rng.normal(0, 0.01)))
+        for arm, by, last in (("base", 2.0, 500), ("new", 1.9, 450))
+        for seed in range(6)
+        for step in range(50, last + 1, 50)
+    ]
+    about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": 500, "crashed": crashed}
+    names = ("variant", "seed", "step", "loss")
+    data = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    with pytest.raises(ParibusError, match="no loss at step 500; the nearest one is 450"):
+        judge(data, **about)
+    data["loss"] = [math.nan if row[0] == "new" and row[2] > 300 else row[3] for row in rows]
+    if crashed == "data":
+        assert judge(data, **about)[0].word == "WORSE"
 
 
 def test_more_scores_stand_beside_the_first() -> None:

@@ -46,13 +46,15 @@ from paribus.statistics import (
     unpaired_contrast,
     unpaired_macro,
 )
+from paribus.statistics.distributions import chdtrc
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
 ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
-RARE = 0.01  # equal pairs that are expected; more of them are no surprise
+RARE = 0.01  # chance of so many equal runs; above it they are no surprise
+ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
 MOST_QUESTIONS = 100_000  # of a share of correct answers
 
 
@@ -324,21 +326,40 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, flo
     if any(_never(table, name, metric) for name in values):
         return ""  # they stand at the budget
     label = table.results.metrics[metric].label
+    every = [value for of in values.values() for value in of.values()]
+    are_whole = all(value == round(value) for value in every)
+
+    def may_recur(value: float) -> bool:
+        """Return whether equal runs are no surprise: of counts, and at the ends of a share."""
+        return are_whole or value in ENDS
+
     for arm, of in values.items():
         first = next(iter(of.values()))
-        if len(of) >= LEAST_EQUAL and set(of.values()) == {first} and first != round(first):
+        if len(of) >= LEAST_EQUAL and set(of.values()) == {first} and not may_recur(first):
             told = f"all {len(of)} runs of {arm} have {label} {first:g}"
             return f"{told}: does the program ignore its seed?"
+    counts = {arm: Counter(of.values()) for arm, of in values.items()}
+    again = sum(n - 1 for of in counts.values() for value, n in of.items() if not may_recur(value))
+    if not again:
+        return ""
+    expected = equal_by_chance([list(of.values()) for of in values.values()])
+    if not at_least(again, expected) < RARE:
+        return ""
     for arm, of in values.items():
-        value, n = Counter(of.values()).most_common(1)[0]
-        if n == 1 or value == round(value):
-            continue
-        if equal_by_chance([list(of.values()) for of in values.values()]) < RARE:
+        value, n = counts[arm].most_common(1)[0]
+        if n > 1 and not may_recur(value):
             return (
                 f"{n} of {len(of)} runs of {arm} have {label} {value!r}: is it one run under "
                 f"{n} names? leave copies out, or state the score's resolution if runs may be equal"
             )
     return ""
+
+
+def at_least(n: int, expected: float) -> float:
+    """Return the chance of `n` or more events, where so many are expected (Poisson)."""
+    if expected == math.inf:
+        return 1.0
+    return 1.0 - float(chdtrc(2 * n, 2 * expected))
 
 
 def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:

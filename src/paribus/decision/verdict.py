@@ -647,18 +647,22 @@ def _assumed(study: Study) -> list[str]:
 
 def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
-    found = list(runs.notes)
+    found = []
+    if runs.refused:
+        found.append(_left_out(runs, "could not be read", runs.refused))
+    found += runs.notes
     if runs.copies:
         found.append(f"{numbers.plural(runs.copies, 'copy', 'copies')} of a run counted once.")
-    for what, files in (
-        ("could not be read", runs.refused),
-        ("are of no known form", runs.skipped),
-    ):
-        if files:
-            path, why = files[0]
-            of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
-            found.append(f"{of} {what}, such as {path}: {why}.")
+    if runs.skipped:
+        found.append(_left_out(runs, "are of no known form", runs.skipped))
     return found
+
+
+def _left_out(runs: RunsRecord, what: str, files: Sequence[Sequence[str]]) -> str:
+    path, why = files[0]
+    of = f"{len(files)} of {numbers.plural(runs.files, 'file')}"
+    said = why.removeprefix(path).lstrip(":, ").rstrip(".")
+    return f"{of} {what}, such as {path}: {said}" + ("" if said.endswith("?") else ".")
 
 
 def uncommitted(analysis: Analysis) -> list[Control]:

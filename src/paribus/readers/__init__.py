@@ -12,7 +12,7 @@ folder that declares a `Reader` is found by itself; a user's own is named by its
                 yield Run("", scores={"loss": float(line[5:])})
 """
 
-from paribus.readers.port import Columns, Reader, Run, Source, reader
+from paribus.readers.port import Columns, Reader, Run, Source, path_of, reader
 from paribus.readers.read import (
     Reading,
     counted_once,
@@ -32,6 +32,7 @@ __all__ = [
     "counted_once",
     "files_at",
     "is_known",
+    "path_of",
     "read",
     "reader",
     "runs_of",

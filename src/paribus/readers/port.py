@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from paribus.untrusted_io import (
 PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
+NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
 Value = str | float  # of a fact
 
 
@@ -97,6 +99,16 @@ class Run:
         return next(
             (value for at, value in reversed(self.curves.get(score, ())) if at == step), None
         )
+
+    @property
+    def path(self) -> str:
+        """The file that it is of."""
+        return path_of(self.source)
+
+
+def path_of(source: str) -> str:
+    """Return the file of a source, `a/log.txt` of `a/log.txt#2`; names may have a `#` too."""
+    return source if os.path.lexists(source) else NUMBERED.sub("", source)
 
 
 @dataclass(frozen=True)

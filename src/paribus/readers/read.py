@@ -6,6 +6,7 @@ import filecmp
 import glob
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,14 @@ from paribus.untrusted_io import files_below
 PACKAGE = "paribus.readers"
 WORD = "--reader"
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
+STATE, CHECKPOINT = "trainer_state.json", re.compile(r"checkpoint-\d+")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz", ".tar")
+# In a folder: what else is compressed there may well be no log.
+COMPRESSED_LOGS = tuple(
+    f"{log}{packed}"
+    for log in (".json", ".jsonl", ".csv", ".tsv", ".log", ".txt")
+    for packed in (".gz", ".bz2", ".xz", ".zst")
+)
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -132,6 +140,8 @@ def counted_once(
             for name, curve in run.curves.items()
             if len(curve) >= LEAST_OF_A_CURVE
         ] or _whole(run)
+        if folder := _trained_in(run):
+            starts.append((folder, STATE))
         places = {place: None for start in starts for place in by_start.get(start, ())}
         same = next(
             (p for p in places if arm(kept[p]) == arm(run) and _is_copy(kept[p], run)), None
@@ -155,16 +165,17 @@ def _points(run: Run) -> int:
 
 def _is_copy(one: Run, other: Run) -> bool:
     """Return whether each curve of one is the beginning of the other's, or that of its."""
-    files = _file_of(one), _file_of(other)
+    files = one.path, other.path
     is_one_file = files[0] == files[1]
     if is_one_file and files[0] and not all("train_seconds" in run.facts for run in (one, other)):
         return False
     has_curve = any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values())
     if one.items != other.items:  # of files beside them
         return False
-    if not has_curve and (is_one_file or not filecmp.cmp(*files, shallow=False)):
-        return False
     shared = one.curves.keys() & other.curves.keys()
+    is_one_run = bool(shared and _trained_in(one)) and _trained_in(one) == _trained_in(other)
+    if not has_curve and not is_one_run and (is_one_file or not filecmp.cmp(*files, shallow=False)):
+        return False
     pairs = [(one.curves[name], other.curves[name]) for name in shared]
     lengths = [(len(first), len(second)) for first, second in pairs]
     if any(a < b for a, b in lengths) and any(a > b for a, b in lengths):
@@ -184,15 +195,20 @@ def _is_copy(one: Run, other: Run) -> bool:
 
 def _whole(run: Run) -> list[tuple[object, ...]]:
     """Return what a run without a curve has in common with that of a file of equal bytes."""
-    path, _, number = run.source.partition("#")
+    path = run.path
+    number = run.source.removeprefix(path)
     if not os.path.isfile(path):
         return []
     scores = tuple(_spelt((0.0, value)) for value in run.scores.values())
     return [(os.path.getsize(path), number, *run.scores, *scores)]
 
 
-def _file_of(run: Run) -> str:
-    return run.source.partition("#")[0]
+def _trained_in(run: Run) -> str:
+    """Return the folder of a run whose checkpoints each tell it so far; empty where none is."""
+    folder, name = os.path.split(run.path)
+    if name != STATE:
+        return ""
+    return os.path.dirname(folder) if CHECKPOINT.fullmatch(os.path.basename(folder)) else folder
 
 
 def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
@@ -230,7 +246,8 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     if len(found) > 1:
         names = " or ".join(f"'{one.name}'" for one in found)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
-    if not found and is_named and source.name.lower().endswith(COMPRESSED):
+    name = source.name.lower()
+    if not found and name.endswith(COMPRESSED if is_named else COMPRESSED_LOGS):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not found and is_named:
         names = ", ".join(one.name for one in known)

@@ -9,6 +9,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision import WORDS, Verdict, change_in_words
 from paribus.digests import flatten
+from paribus.readers import path_of
 from paribus.results import Results
 from paribus.study import Study
 from paribus.study.trainer import COMMAND, RUNS, STACKED
@@ -140,7 +141,7 @@ def _files(results: Results) -> dict[str, str]:
         found.setdefault(arm, []).append(str(trial.get("facts", {}).get("source", "")))
     told = {}
     for arm, sources in found.items():
-        files = list(dict.fromkeys(source.partition("#")[0] for source in sources if source))
+        files = list(dict.fromkeys(path_of(source) for source in sources if source))
         more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
         of = f" of {', '.join(files[:MOST_FILES])}{more}" if files else ""
         told[f"Runs of {arm}"] = f"{len(sources)}{of}"

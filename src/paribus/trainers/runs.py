@@ -17,6 +17,7 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
+from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
@@ -33,6 +34,8 @@ EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
+SEEDS_TOLD = 5
+FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
@@ -50,6 +53,7 @@ class Runs:
         self.excluded: dict[str, int] = {}
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
+        self.replaced: list[str] = []  # seeds in place of those of the study, in words
 
     def declare(self, study: Study) -> Declaration:
         """Return the scores of the study. Raises ParibusError for a rule that nobody published."""
@@ -70,6 +74,7 @@ class Runs:
         for arm, runs in self._by_arm(study).items():
             mine = numbered(arm, runs, study)
             found |= {(arm, seed): run for seed, run in mine.items()}
+            self.replaced += _replaced(arm, mine, section_of(study))
             if more := len(runs) - len(mine):
                 told = f"{plural(more, 'run')} of {arm}"
                 self.notes.append(f"{told} of seeds that the study does not have left out.")
@@ -79,8 +84,9 @@ class Runs:
             raise ParibusError(
                 f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of "
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
-                "one whose score is NaN"
+                "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
@@ -103,7 +109,7 @@ class Runs:
         sha256 = digests(paths, self.home) if self.is_kept else {}
         kept = self.read if self.is_kept else []
         return RunsRecord(
-            exploratory=_why_exploratory(registered, paths, sha256, self.home),
+            exploratory=_why_exploratory(registered, paths, sha256, self.home, self.replaced),
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],
             unread=[
@@ -114,8 +120,16 @@ class Runs:
             refused=[list(pair) for one in self.read for pair in one.refused],
             skipped=[list(pair) for one in self.read for pair in one.skipped],
             copies=sum(len(one.copies) for one in self.read),
-            notes=[*(note for one in self.read for note in one.notes), *self.notes],
+            notes=[
+                *_gone(registered, self.home),
+                *(note for one in self.read for note in one.notes),
+                *self.notes,
+            ],
         )
+
+    def _refused(self) -> list[str]:
+        """Return why files could not be read."""
+        return [why for one in self.read for _, why in one.refused]
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
         """Return the runs of each arm. Raises ParibusError."""
@@ -226,9 +240,10 @@ def _why_exploratory(
     paths: Iterable[str],
     sha256: Mapping[str, str],
     home: Path,
+    replaced: Sequence[str] = (),
 ) -> str:
-    """Return why a verdict is on files that were there before the study was registered: they are
-    listed there, or older. Empty where none is."""
+    """Return why a verdict is on runs that were not registered: their files are listed there, or
+    older, or they are `replaced` by runs of other seeds. Empty where none is."""
     if registered is None:
         return "nothing was registered before these runs were there"
     moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
@@ -238,11 +253,26 @@ def _why_exploratory(
         path for path in files if os.stat(path).st_mtime < moment or name_of(path, home) in listed
     ]
     if not found:
-        return ""
+        return "; ".join(replaced)
     return (
         f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
         f"such as {found[0]}"
     )
+
+
+def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
+    """Say which files that were there at registration are not there any more: under another name
+    and with other bytes they may be among those that are judged."""
+    listed = (registered or {}).get(FILES, {})
+    gone = [name for name in listed if not os.path.lexists(os.path.join(home, name))]
+    if not gone:
+        return []
+    one = "is" if len(gone) == 1 else "are"
+    return [
+        f"{len(gone)} of {plural(len(listed), 'file')} that lay there at registration {one} not "
+        f"there any more, such as {os.path.relpath(os.path.join(home, gone[0]))}: are its runs "
+        "among these?"
+    ]
 
 
 def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
@@ -266,7 +296,7 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
 def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm in FROM_PATH:
-        path = PurePath(os.path.abspath(run.source.partition("#")[0]))
+        path = PurePath(os.path.abspath(run.path))
         if section.arm == "name":
             return path.stem
         above = [folder.name for folder in path.parents]
@@ -316,23 +346,48 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
             f"arm '{arm}' has {len(runs)} runs, and the study is of {len(needed)}: say which by "
             "their seeds"
         )
-    return dict(zip(needed.values(), runs, strict=False))
+    free = [seed for seed in needed.values() if seed not in by_seed]
+    others = [run for run, of in zip(runs, seeds, strict=True) if of not in needed]
+    return by_seed | dict(zip(free, others, strict=False))
+
+
+def _replaced(arm: str, mine: Mapping[int, Run], section: RunsSection) -> list[str]:
+    """Return that runs of an arm are of other seeds than those of the study, in words."""
+    other = {seed: of for seed, run in mine.items() if (of := seed_of(run, section)) != str(seed)}
+    other = {seed: of for seed, of in other.items() if of}  # without one, nothing is known
+    if not other:
+        return []
+    return [
+        f"runs of {arm} are of seeds {_some(other.values())} in place of the registered "
+        f"{_some(map(str, other))}"
+    ]
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return `7, 19, 23 and 2 more`."""
+    every = list(names)
+    more = len(every) - SEEDS_TOLD
+    return ", ".join(every[:SEEDS_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> float:
-    """Return a score of a run: its last, or that of a stated step; NaN where the run ended before.
+    """Return a score of a run: its last, or that of a stated step; NaN where it had diverged, or
+    crashed, before.
 
-    Raises ParibusError where the run has no such score.
+    Raises ParibusError where the run has no such score, or none at that step: one that is still
+    running has not diverged.
     """
     if at_step is not None and run.curves.get(name):
         value = run.at(name, at_step)
         if value is not None:
             return value
-        last = run.curves[name][-1][0]
-        if last < at_step:
+        last, ended = run.curves[name][-1]
+        if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
             return math.nan
         raise ParibusError(
-            f"{run.source} has no {name} at step {at_step:g}; {nearest_step(run, name, at_step)}"
+            f"{run.source or 'a run'} has no {name} at step {at_step:g}; "
+            f"{nearest_step(run, name, at_step)}; state a step that all runs have, or leave out "
+            "runs that did not come to it (of one that diverged, NaN says so)"
         )
     if name in run.scores:
         return run.scores[name]
@@ -480,10 +535,9 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
     """Say that runs ended at different steps, where no step is stated at which they are read."""
     if section_of(study).at_step is not None:
         return []
-    by_arm: dict[str, set[float]] = {}
-    for (arm, _), run in found.items():
-        if isinstance(steps := run.facts.get("steps"), int | float):
-            by_arm.setdefault(arm, set()).add(float(steps))
+    by_arm = _ends(found, study.primary.metric)
+    if len(set().union(*by_arm.values())) < 2:
+        by_arm = _ends(found, "")
     if len(set().union(*by_arm.values())) < 2:
         return []
     each = []
@@ -492,6 +546,48 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _ends(found: Mapping[Trial, Run], score: str) -> dict[str, set[float]]:
+    """Return by arm the steps at which runs have their last value of a score, or, of those without
+    its curve, ended."""
+    by_arm: dict[str, set[float]] = {}
+    for (arm, _), run in found.items():
+        curve = run.curves.get(score)
+        end = curve[-1][0] if curve else run.facts.get("steps")
+        if isinstance(end, int | float):
+            by_arm.setdefault(arm, set()).add(float(end))
+    return by_arm
+
+
+def _begin_alike(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of runs of an arm whose curves begin with the same values whether one continues the
+    other."""
+    told = []
+    score = study.primary.metric
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        by_start: dict[object, list[Run]] = {}
+        mine = [run for (one, _), run in found.items() if one == arm]
+        for run in mine:
+            start = list(run.curves.get(score, ())[:LEAST_OF_A_CURVE])
+            values = {value for _, value in start}
+            # Coarse values may well be equal, and those of a program that waits do not change.
+            if len(values) == LEAST_OF_A_CURVE and all(map(_is_fine, values)):
+                by_start.setdefault(tuple(start), []).append(run)
+        twins = [runs for runs in by_start.values() if len(runs) > 1]
+        if twins:
+            some = " and ".join(run.source or "a row" for run in twins[0][:2])
+            told.append(
+                f"{sum(map(len, twins))} of {plural(len(mine), 'run')} of {arm} begin with the "
+                f"same values of {score} as another one, such as {some}: is it one run that was "
+                "resumed? each counts."
+            )
+    return told
+
+
+def _is_fine(value: float) -> bool:
+    """Return whether a value has so many digits that chance hardly gives it three times."""
+    return math.isfinite(value) and float(f"{value:.{FINE_DIGITS - 1}g}") != value
 
 
 def _is_before(step: object, planned: object) -> bool:
