@@ -488,11 +488,10 @@ def test_a_worker_has_the_devices_of_a_trial(
     backend = find_backend("slurm", options)
     assert isinstance(backend, JobBackend)
     assert backend.workers(devices) == workers
-    assert find_backend("ray", {"gpus": 0.5}).workers(1) == 1  # a device may be shared
     nodes = options.get("nodes", 1)
     assert (backend.launcher() is None) == (nodes == 1)
     if (launcher := backend.launcher()) is not None:
-        command = torchrun(devices, Across(*launcher, "shared"))
+        command = torchrun(devices, Across(nodes, tuple(launcher[1]), "shared"))
         assert command[0] == "srun" and f"--nodes={nodes}" in command
         given = dict(itertools.pairwise(command))
         assert (given["--nnodes"], given["--nproc-per-node"]) == (str(nodes), str(devices // nodes))
