@@ -227,6 +227,29 @@ def test_values_of_rows() -> None:
 # The program as a process
 
 
+@pytest.mark.parametrize("line", ["loss: 6.57e-06", "loss: 1.5.2", "loss: 2,44x", "loss: 1.5E7"])
+def test_a_pattern_that_ends_within_a_number_has_read_none(line: str) -> None:
+    finder = Finder(r"loss: ([0-9.]*[0-9])")
+    finder.hear("loss: 1.5")
+    finder.hear(line)
+    assert (finder.n, finder.value) == (0, None) and finder.unread
+    finder.hear("loss: 1.25")
+    assert finder.value == 1.25
+    whole = Finder(r"loss: (\S+)")
+    whole.hear("loss: 6.57e-06")
+    assert whole.value == 6.57e-06
+
+
+def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:
+    rows = [{"step": 100, "loss": 1.5}, {"step": 200, "loss": None}, {"other": 1}]
+    found = in_rows(rows, "loss", "step", "last", "lower")
+    assert found.value is not None and math.isnan(found.value) and found.step == 200
+    worded = in_rows([{"loss": 1.5}, {"loss": "diverged"}], "loss", "", "last", "lower")
+    assert (worded.n, worded.value, worded.unread) == (0, None, "diverged")
+    best = in_rows([{"loss": 1.5}, {"loss": "diverged"}], "loss", "", "best", "lower")
+    assert best.value == 1.5
+
+
 def test_gigabytes_of_output_leave_a_bounded_log(tmp_path: Path) -> None:
     """8 MiB through a log of 1 MiB: its head, its end, and how much is left out between."""
     log, line = CappedLog(tmp_path / "log", 1 << 20), b"%07d " + b"x" * 55 + b"\n"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ABSENT: Any = object()
 MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
 
 
@@ -23,7 +24,7 @@ class Finder:
         take: "last", "first" or "best".
         better: "lower" or "higher"; of "neither" the best is the last.
         n: how many values there were.
-        unread: the first text that a pattern found in the place of a number.
+        unread: the first text that stood in the place of a number, or began with one.
     """
 
     pattern: str
@@ -44,13 +45,23 @@ class Finder:
         if found is None:
             return
         named = found.groupdict()
-        text = named["value"] if "value" in named else found[1]
+        which = "value" if "value" in named else 1
+        text, end = found[which], found.end(which)
         value = number(text)
+        # `6.57` of `6.57e-06` is another number: a pattern that ends within one has read none.
+        if value is not None and GOES_ON.match(line, end):
+            text, value = found[which] + line[end : end + 8], None
         if value is None:
-            self.unread = self.unread or str(text)
+            self.miss(str(text))
             return
         step = number(named.get("step"))
         self.add(value, step)
+
+    def miss(self, text: str) -> None:
+        """Note what is no number: where the last value counts, it is not the one before."""
+        self.unread = self.unread or text
+        if self.take == "last":
+            self.n, self.value, self.step, self.unread = 0, None, None, text
 
     def add(self, value: float, step: float | None) -> None:
         """Note a value, with its step where it has one."""
@@ -99,6 +110,7 @@ class Found:
         return cls(message["n"], value, message["step"], points, message["unread"])
 
 
+GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
 
@@ -128,26 +140,26 @@ def number(text: Any) -> float | None:
 def in_rows(rows: Iterable[Any], key: str, step: str, take: str, better: str) -> Finder:
     """Return what rows of JSON have under `key`, which may be of tables in tables; `step` as well.
 
-    What is no row with that key is passed over.
+    What is no row with that key is passed over; null is what JSON has for NaN.
     """
     found = Finder("", take, better)
     for row in rows:
         there = at(row, key)
-        if there is None:
+        if there is ABSENT:
             continue
-        value = number(there)
+        value = math.nan if there is None else number(there)
         if value is None:
-            found.unread = found.unread or str(there)[:80]
+            found.miss(str(there)[:80])
             continue
         found.add(value, number(at(row, step)) if step else None)
     return found
 
 
 def at(row: Any, key: str) -> Any:
-    """Return what a table has under a key, or under its parts between dots; None for nothing."""
+    """Return what a table has under a key, or under its parts between dots; ABSENT for nothing."""
     if not isinstance(row, dict):
-        return None
+        return ABSENT
     if key in row:
         return row[key]
     head, dot, rest = key.partition(".")
-    return at(row.get(head), rest) if dot else None
+    return at(row.get(head), rest) if dot else ABSENT

@@ -99,7 +99,9 @@ def _rows(path: Path, where: str) -> Iterator[Any]:
         whole = parse_json(text, where)
         yield from whole if isinstance(whole, list) else [whole]
         return
-    yield from rows  # a last line that is cut, or words among them
+    if rows and lines[-1].lstrip().startswith("{") and not lines[-1].rstrip().endswith("}"):
+        raise ParibusError(f"{where}: the last line of {path.name} is cut: {lines[-1][:80]}")
+    yield from rows  # words among them
 
 
 def _by_reader(

@@ -82,7 +82,7 @@ class MetricSource(Part):
             if not groups:
                 raise ValueError(
                     f"stdout = '{self.stdout}' has no group; put the number in parentheses, such "
-                    r"as 'val_loss: ([0-9.]+)'"
+                    r"as 'val_loss: (\S+)'"
                 )
         if self.reader and not self.path:
             raise ValueError(f"reader = '{self.reader}' reads a path in {{folder}}; state path")
