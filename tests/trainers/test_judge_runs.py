@@ -757,6 +757,23 @@ def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) ->
     assert any("base 400, new 500" in one.text for one in said.cautions)
 
 
+@pytest.mark.parametrize("cell", ["", "None", "nan"])
+def test_an_empty_last_cell_may_have_been_nan(cell: str, tmp_path: Path) -> None:
+    """Which pandas writes as nothing; a NaN that is there is a result."""
+    rng = np.random.default_rng(7)
+    lines = ["variant,seed,step,loss"]
+    for arm, seed, step in product(("base", "new"), range(5), (100, 200, 300)):
+        value = 2 - step / 1000 - 0.5 * (arm == "new") + float(rng.normal(0, 0.01))
+        lines.append(f"{arm},{seed},{step},{cell if arm == 'new' and step == 300 else value}")
+    lines += [f"{arm},{seed},350," for arm in ("base", "new") for seed in range(5)]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines) + "\n")
+    said = judge(str(file), step="step", seed="seed")[0]
+    asked = any("5 of 5 runs of new have a row without" in one.text for one in said.cautions)
+    assert asked == (cell != "nan") and (said.word == "WORSE") == (cell == "nan")
+    assert not any("of base have a row without" in one.text for one in said.cautions)
+
+
 def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     paths = []

@@ -17,6 +17,7 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
+from paribus.readers.port import EMPTY
 from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
@@ -86,6 +87,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
@@ -546,6 +548,31 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _empty_at_the_end(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of runs whose tables have no score at a later step, where other runs have one, whether
+    they diverged: NaN is often written as an empty cell."""
+    if section_of(study).at_step is not None:
+        return []
+    score, told = study.primary.metric, []
+    last = max(
+        (run.curves[score][-1][0] for run in found.values() if score in run.curves), default=0
+    )
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        mine = [run for (one, _), run in found.items() if one == arm]
+        ends = [
+            run.curves[score][-1][0]
+            for run in mine
+            if f"{EMPTY}/{score}" in run.facts and run.curves[score][-1][0] < last
+        ]
+        if ends:
+            told.append(
+                f"{len(ends)} of {plural(len(mine), 'run')} of {arm} have a row without a {score} "
+                f"after their last one, such as after step {ends[0]:g}, and others have one at "
+                f"step {last:g}: did they diverge? write NaN then, for an empty cell is passed over."
+            )
+    return told
 
 
 def _ends(found: Mapping[Trial, Run], score: str) -> dict[str, set[float]]:
