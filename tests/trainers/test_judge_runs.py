@@ -27,7 +27,7 @@ from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
 from paribus.study import load_study
 from paribus.trainers import register
-from paribus.trainers.judging import exploratory, judged, table_runs
+from paribus.trainers.judging import direction, exploratory, judged, table_runs
 from paribus.verification import verify
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
@@ -755,6 +755,81 @@ def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) ->
             history(tmp_path / arm / f"seed_{ord(run)}", values, 500)
     said = judge(str(tmp_path), arm="folder", score="eval_loss")[0]
     assert any("base 400, new 500" in one.text for one in said.cautions)
+
+
+@pytest.mark.parametrize("cell", ["", "None", "nan"])
+def test_an_empty_last_cell_may_have_been_nan(cell: str, tmp_path: Path) -> None:
+    """Which pandas writes as nothing; a NaN that is there is a result."""
+    rng = np.random.default_rng(7)
+    lines = ["variant,seed,step,loss"]
+    for arm, seed, step in product(("base", "new"), range(5), (100, 200, 300)):
+        value = 2 - step / 1000 - 0.5 * (arm == "new") + float(rng.normal(0, 0.01))
+        lines.append(f"{arm},{seed},{step},{cell if arm == 'new' and step == 300 else value}")
+    lines += [f"{arm},{seed},350," for arm in ("base", "new") for seed in range(5)]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines) + "\n")
+    said = judge(str(file), step="step", seed="seed")[0]
+    asked = any("5 of 5 runs of new have a row without" in one.text for one in said.cautions)
+    assert asked == (cell != "nan") and (said.word == "WORSE") == (cell == "nan")
+    assert not any("of base have a row without" in one.text for one in said.cautions)
+
+
+def test_a_seed_above_all_runs_is_not_theirs(tmp_path: Path) -> None:
+    top = tmp_path / "seed42_exps"
+    for arm, run in product(("base", "new"), "abcde"):
+        history(top / arm / run, {100: 2.5 - 0.1 * (arm == "new") + ord(run) / 9e3}, 100)
+    paths = [f"{arm}={top / arm}" for arm in ("base", "new")]
+    assert judge(paths, arm=None, score="eval_loss")[0].n == 5
+
+
+def test_directions_of_several_scores_may_be_said() -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.03})
+    data["aux"] = data["loss"][::-1]
+    with pytest.raises(ParibusError, match="once for each"):
+        judge(data, score=["loss", "aux"], better="lower")
+    said = judge(data, score=["loss", "aux"], better=["lower", "higher"])
+    assert said.analysis.metrics["aux"].better == "higher"
+    with pytest.raises(ParibusError, match="3 directions"):
+        judge(data, score=["loss", "aux"], better=["lower"] * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("accuracy_drop", "lower"),
+        ("lossless_acc", "higher"),
+        ("val_loss", "lower"),
+        ("acc_norm", "higher"),
+        ("accumulated_loss", "lower"),
+        ("perplexity_score", "lower"),
+    ],
+)
+def test_the_last_word_of_a_name_says_its_direction(name: str, better: str) -> None:
+    assert direction(name, None) == better
+
+
+@pytest.mark.parametrize("twin", ["ne\u0301w", "n\xe9w\u200b", "N\xc9W "])
+def test_names_that_look_alike_are_no_two_arms(twin: str) -> None:
+    data = drawn(6, {"base": 0.0, "n\xe9w": -0.03, twin: -0.03})
+    with pytest.raises(ParibusError, match="one arm one name"):
+        judge(data)
+
+
+def test_a_study_without_a_verdict_is_judged_by_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY)
+    register(load_study(path), results)
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    assert main(["judge", "--study", str(results)]) == 2
+    assert "no verdict yet" in capsys.readouterr().err
+    assert main(["judge", str(file), "--study", str(results)]) == 0
+
+
+def test_runs_that_diverged_are_counted_where_few_are_described() -> None:
+    said = judge(table(base=[2.01, 2.03], new=[math.nan] * 2))[0]
+    assert any("new has 2 runs and base 2" in one.text for one in said.cautions)
 
 
 def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None:

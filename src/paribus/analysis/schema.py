@@ -528,6 +528,14 @@ class Analysis(Shown, Result):
         mine = [events for (name, _), events in self.events.items() if name == arm]
         return bool(mine) and all(events.diverged for events in mine)
 
+    def n_diverged(self, arm: str, metric: str) -> int:
+        """Return how many trials of `arm` diverged and have no value of a metric."""
+        values = self.summary(arm, metric).values
+        return sum(
+            name == arm and events.diverged and seed not in values
+            for (name, seed), events in self.events.items()
+        )
+
     def __repr__(self) -> str:
         of = numbers.plural(len(self.contrasts), "contrast")
         state = f", {len(self.missing)} trials not finished" if self.missing else ""

@@ -37,8 +37,12 @@ def judge(
         float | None, Parameter(help="The smallest difference that matters, in the score's unit.")
     ] = None,
     better: Annotated[
-        Literal["lower", "higher"] | None,
-        Parameter(help="Which direction is better; by default what the score's name says."),
+        list[Literal["lower", "higher"]] | None,
+        Parameter(
+            negative=(),
+            help="Which direction is better, of the first score or once for each; by default what "
+            "a score's name says.",
+        ),
     ] = None,
     arm: Annotated[
         str | None, Parameter(help="The column or fact that names the arm; by default arm.")
@@ -119,7 +123,7 @@ def judge(
 
     published = _published(rule)
     scores = score or ([published.score] if published else [])
-    better = better or (published.better if published and not score else None)
+    better = better or ([published.better] if published and not score else None)
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
@@ -127,7 +131,7 @@ def judge(
             raise ParibusError(
                 f"{', '.join(given)} is what the study says; leave it out beside --study"
             )
-        registered, home = _registered(study, results)
+        registered, home = _registered(study, results, paths)
         reading = _read(registered, paths, reader)
         from paribus.study.runs import section_of
         from paribus.trainers import run
@@ -188,7 +192,9 @@ def _without_pandas() -> None:
             sys.meta_path.remove(NoPandas)  # type: ignore[arg-type]
 
 
-def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:
+def _registered(
+    name: str, results: Path | None, paths: list[str] | None
+) -> tuple[Study, Path | None]:
     """Return a study of runs, by its file or its results folder, and where its records are."""
     from paribus.results import ResultsFolder
     from paribus.study import load_study
@@ -197,6 +203,11 @@ def _registered(name: str, results: Path | None) -> tuple[Study, Path | None]:
     home = Path(name)
     if home.is_dir():
         study, results = ResultsFolder(home).read_study(), home
+        if study.trainer == RUNS and not paths and ResultsFolder(home).read_runs() is None:
+            raise ParibusError(
+                f"{name} has no verdict yet, and its paths begin where the study's file lies; judge "
+                "that file the first time, such as --study study.toml"
+            )
     else:
         study = load_study(name)
     if study.trainer != RUNS:

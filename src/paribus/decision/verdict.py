@@ -622,9 +622,13 @@ def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> li
         list(analysis.summary(arm, contrast.metric).values.values())
         for arm in (contrast.arm, contrast.reference)
     )
+    n_ours, n_theirs = (
+        len(values) + analysis.n_diverged(name, contrast.metric)
+        for name, values in ((contrast.arm, ours), (contrast.reference, theirs))
+    )
     arm, base = _names(analysis, contrast).values()
-    told = f"{arm} has {numbers.plural(len(ours), 'run')} and {base} "
-    told += f"{len(theirs)}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
+    told = f"{arm} has {numbers.plural(n_ours, 'run')} and {base} "
+    told += f"{n_theirs}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
     if contrast.decided is None and ours and theirs:
         change, digits = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs), 4
         told += (

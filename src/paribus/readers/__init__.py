@@ -20,6 +20,7 @@ from paribus.readers.read import (
     is_known,
     read,
     shipped_readers,
+    without_shared_seed,
 )
 from paribus.readers.tables import runs_of
 
@@ -37,4 +38,5 @@ __all__ = [
     "reader",
     "runs_of",
     "shipped_readers",
+    "without_shared_seed",
 ]

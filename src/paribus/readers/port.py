@@ -34,6 +34,7 @@ from paribus.untrusted_io import (
 PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
+EMPTY = "empty_at"
 NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
 Value = str | float  # of a fact
 
@@ -80,7 +81,8 @@ class Run:
         facts: what else is known, by name. Names that readers share: "arm", "seed",
             "source_digest" (SHA-256 of the source in the log), "steps" (the last one logged),
             "planned_steps", "train_seconds", "commit", "crashed" (how), "cut" (where the file ends
-            in the middle of something).
+            in the middle of something), "empty_at/" and a score (a step after its last value at
+            which a table has a row without one).
         reader: the name of the reader.
     """
 

@@ -7,13 +7,14 @@ import glob
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paribus.declared import declared
 from paribus.errors import ParibusError
-from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
+from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
 from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
@@ -157,6 +158,22 @@ def counted_once(
         for start in starts:
             by_start.setdefault(start, []).append(same)
     return kept, copies
+
+
+def without_shared_seed(runs: Iterable[Run], arm: Callable[[Run], str]) -> None:
+    """Forget the seed that all runs have of one folder above them, `seed42_exps/`, where an arm has
+    several: it tells none of them apart."""
+    every = list(runs)
+    if len(every) < 2:
+        return
+    above = os.path.commonpath([os.path.abspath(run.path) for run in every])
+    seed = seed_in(above)
+    arms = Counter(map(arm, every))
+    if seed is None or max(arms.values()) < 2:
+        return
+    if all(run.facts.get("seed") == seed == seed_in(run.path) for run in every):
+        for run in every:
+            del run.facts["seed"]
 
 
 def _points(run: Run) -> int:

@@ -23,7 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from paribus.errors import ParibusError, nearest
-from paribus.readers.port import Columns, Curve, Run, Source, Value, mean, reader, seed_in
+from paribus.readers.port import EMPTY, Columns, Curve, Run, Source, Value, mean, reader, seed_in
 from paribus.study.bounds import MOST_SEEDS
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, open_regular, parse_json, regular_path
 
@@ -128,6 +128,7 @@ class _Gathered:
         self.by_row = self.by_row and not columns.run
         self.found: dict[tuple[Any, ...], Run] = {}
         self.changing: dict[tuple[Any, ...], set[str]] = {}
+        self.empty: dict[tuple[Any, ...], dict[str, float]] = {}  # last steps without a value
         self.points: dict[tuple[Any, ...], dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
         self.rows = 0
 
@@ -205,6 +206,9 @@ class _Gathered:
                 if len(curve):
                     run.scores[name] = curve[-1][1]
                     run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
+                    empty = self.empty.get(key, {}).get(name, -math.inf)
+                    if empty > curve[-1][0]:
+                        run.facts[f"{EMPTY}/{name}"] = empty
             run.curves = {name: curve for name, curve in run.curves.items() if curve}
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
@@ -272,6 +276,10 @@ class _Gathered:
     ) -> None:
         run, given = self.found[key], rows[~values.missing[rows]]
         if places is not None:
+            empty = places.values[rows[values.missing[rows]]]
+            if len(empty):
+                last = self.empty.setdefault(key, {})
+                last[name] = max(last.get(name, -math.inf), float(np.max(empty)))
             steps = places.values[given]
             if not np.isfinite(steps).all():
                 raise ParibusError(f"{self.where}: a row has no step in '{self.columns.step}'")

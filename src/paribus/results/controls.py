@@ -179,11 +179,17 @@ def _summarise(findings: list[Labelled]) -> Finding:
     n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))
     told = texts[0]
     if state in ("held", "not proven"):  # of one that is broken the first is an example
-        told = "; ".join(texts[:MOST_TEXTS])
+        of_text = {text: [label for label, one in seen if one == text] for text in texts}
+        told = "; ".join(
+            f"{text} ({named(of_text[text])})" if len(texts) > 1 and state != "held" else text
+            for text in texts[:MOST_TEXTS]
+        )
         told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
     is_everywhere = len(texts) == 1 and all(one == state for _, one, _ in findings)
-    where = [] if state == "held" or (is_everywhere and of > 1) else [named(trials)]
+    is_named = len(texts) > 1 and state == "not proven"  # each text has its own
+    is_unnamed = state == "held" or is_named or (is_everywhere and of > 1)
+    where = [] if is_unnamed else [named(trials)]
     where += [f"{n} of {of} seeds"] if of > 1 else []
     return state, f"{told} ({': '.join(where)})" if where else told
 

@@ -22,7 +22,7 @@ from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, counted_once, read
+from paribus.readers import Columns, Reading, Run, counted_once, read, without_shared_seed
 from paribus.results import Results
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
@@ -40,8 +40,11 @@ from paribus.trainers.runs import (
 
 LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
-LOWER = re.compile(r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy", re.I)
-HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|core", re.I)
+LOWER = re.compile(
+    r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy|drop(?!out)|regret|forgetting",
+    re.I,
+)
+HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|(?<!s)core", re.I)
 ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
 Better = Literal["lower", "higher"]
@@ -53,7 +56,7 @@ def judge(
     score: str | Sequence[str],
     margin: float | None = None,
     baseline: str | float | None = None,
-    better: Better | None = None,
+    better: Better | Sequence[Better] | None = None,
     arm: str | None = None,
     seed: str | None = None,
     pair: bool | str = False,
@@ -69,7 +72,8 @@ def judge(
         margin: the smallest difference that matters, in the score's unit; without one nothing is
             shown to be the same.
         baseline: the arm that others are compared with; by default the one that is called so.
-        better: "lower" or "higher"; by default what the name of the score says, if it does.
+        better: "lower" or "higher" of the first score, or a list of one for each; by default what
+            the name of the score says, if it does.
         arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
             may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which is said;
@@ -165,6 +169,7 @@ def read_runs(
         whole = read([path for _, path in labelled], reader, columns=columns, once=False)
         section = RunsSection(arm=arm)
         whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
+        without_shared_seed(whole.runs, lambda run: arm_of(run, section))
         return whole, arm
     bare = [path for label, path in labelled if not label]
     if bare:
@@ -187,6 +192,7 @@ def read_runs(
         whole.given += part.given
         whole.notes += part.notes
     whole.runs, whole.copies = counted_once(whole.runs)
+    without_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
     return whole, "arm"
 
 
@@ -233,7 +239,7 @@ def exploratory(
     scores: Sequence[str],
     margin: float | None,
     baseline: str | None = None,
-    better: Better | None = None,
+    better: Better | Sequence[Better] | None = None,
     arm: str = "arm",
     seed: str = "seed",
     pair: bool = False,
@@ -287,8 +293,7 @@ def exploratory(
         raise ParibusError(f"{missing}; arms and their runs: {told}")
     for one in scores:
         _require_score(one, reading.runs)
-    first, directions = scores[0], [direction(one, better) for one in scores[:1]]
-    directions += [direction(one, None) for one in scores[1:]]
+    first, directions = scores[0], _directions(scores, better)
     values = {
         one: {
             label: [
@@ -457,17 +462,32 @@ def _in_order(seed: str) -> tuple[int, str]:
     return (int(seed) if seed.isdecimal() else -1, seed)
 
 
+def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None) -> list[Better]:
+    """Return which direction of each score is better. Raises ParibusError."""
+    said: list[Better | None] = [better] if isinstance(better, str) else list(better or [])  # type: ignore[list-item]
+    if len(said) not in (0, 1, len(scores)):
+        raise ParibusError(
+            f"{len(said)} directions are said, of {plural(len(scores), 'score')}; say --better "
+            "once, of the first, or once for each"
+        )
+    said += [None] * (len(scores) - len(said))
+    return [direction(one, of) for one, of in zip(scores, said, strict=True)]
+
+
 def direction(score: str, better: Better | None) -> Better:
     """Return which direction of a score is better: what is said, or what its name says. Raises
     ParibusError."""
     if better is not None:
         return better
-    if score.endswith(TO_TARGET) or LOWER.search(score):
+    if score.endswith(TO_TARGET):
         return "lower"
-    if HIGHER.search(score):
-        return "higher"
+    # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
+    low, high = (max((m.end() for m in of.finditer(score)), default=0) for of in (LOWER, HIGHER))
+    if low != high:
+        return "lower" if low > high else "higher"
     raise ParibusError(
-        f"whether less or more of '{score}' is better is not known; say --better lower or higher"
+        f"whether less or more of '{score}' is better is not known; say --better lower or higher, "
+        "of several scores once for each, in their order"
     )
 
 

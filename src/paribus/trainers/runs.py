@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,17 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
-from paribus.readers import Columns, Reading, Run, counted_once, files_at, is_known, read
+from paribus.readers import (
+    Columns,
+    Reading,
+    Run,
+    counted_once,
+    files_at,
+    is_known,
+    read,
+    without_shared_seed,
+)
+from paribus.readers.port import EMPTY
 from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
@@ -86,6 +97,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
@@ -162,6 +174,7 @@ class Runs:
         reading = read(paths, section.reader or None, columns=columns, once=False)
         once = counted_once(reading.runs, lambda run: arm_of(run, section))
         reading.runs, reading.copies = once
+        without_shared_seed(reading.runs, lambda run: arm_of(run, section))
         self.read.append(reading)
         return reading
 
@@ -254,9 +267,10 @@ def _why_exploratory(
     ]
     if not found:
         return "; ".join(replaced)
+    was = "was" if len(found) == 1 else "were"
     return (
-        f"{len(found)} of {plural(len(files), 'file')} were there before the study was registered, "
-        f"such as {found[0]}"
+        f"{len(found)} of {plural(len(files), 'file')} {was} there before the study was "
+        f"registered, such as {found[0]}"
     )
 
 
@@ -278,19 +292,31 @@ def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
 def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
     """Return runs by what their files call their arm; under "" those that nothing names.
 
-    Raises ParibusError where one arm has two names that differ in case or space alone.
+    Raises ParibusError where one arm has two names that differ in case, space or encoding alone.
     """
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(arm_of(run, section), []).append(run)
     alike: dict[str, str] = {}
     for label in found:
-        plain = "".join(label.split()).casefold()
+        plain = _plain(label)
         if (other := alike.setdefault(plain, label)) != label:
             raise ParibusError(
-                f"arms '{other}' and '{label}' differ in case or space alone; give one arm one name"
+                f"arms {_seen(other)} and {_seen(label)} differ in case, in space or in how a "
+                "character is encoded alone; give one arm one name"
             )
     return found
+
+
+def _plain(label: str) -> str:
+    """Return a label as readers see it, but for its case and space."""
+    seen = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(c for c in seen if not c.isspace() and unicodedata.category(c) != "Cf")
+
+
+def _seen(label: str) -> str:
+    """Return a label in quotes; one of other letters than ASCII by their codes."""
+    return repr(label) if label.isascii() else ascii(label)
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
@@ -546,6 +572,31 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _empty_at_the_end(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of runs whose tables have no score at a later step, where other runs have one, whether
+    they diverged: NaN is often written as an empty cell."""
+    if section_of(study).at_step is not None:
+        return []
+    score, told = study.primary.metric, []
+    last = max(
+        (run.curves[score][-1][0] for run in found.values() if score in run.curves), default=0
+    )
+    for arm in dict.fromkeys(arm for arm, _ in found):
+        mine = [run for (one, _), run in found.items() if one == arm]
+        ends = [
+            run.curves[score][-1][0]
+            for run in mine
+            if f"{EMPTY}/{score}" in run.facts and run.curves[score][-1][0] < last
+        ]
+        if ends:
+            told.append(
+                f"{len(ends)} of {plural(len(mine), 'run')} of {arm} have a row without a {score} "
+                f"after their last one, such as after step {ends[0]:g}, and others have one at "
+                f"step {last:g}: did they diverge? write NaN then; an empty cell is passed over."
+            )
+    return told
 
 
 def _ends(found: Mapping[Trial, Run], score: str) -> dict[str, set[float]]:
