@@ -205,8 +205,8 @@ def _registered(
         study, results = ResultsFolder(home).read_study(), home
         if study.trainer == RUNS and not paths and ResultsFolder(home).read_runs() is None:
             raise ParibusError(
-                f"{name} has no verdict yet, and its paths begin where the study's file lies; judge "
-                "that file the first time, such as --study study.toml"
+                f"{name} has no verdict yet, and its paths begin where the study's file lies; "
+                "judge that file the first time, such as --study study.toml"
             )
     else:
         study = load_study(name)

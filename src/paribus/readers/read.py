@@ -136,7 +136,7 @@ def counted_once(
     copies: list[tuple[str, str]] = []
     by_start: dict[object, list[int]] = {}  # places in `kept`
     for run in runs:
-        starts = [
+        starts: list[tuple[object, ...]] = [
             (name, *map(_spelt, curve[:LEAST_OF_A_CURVE]))
             for name, curve in run.curves.items()
             if len(curve) >= LEAST_OF_A_CURVE
