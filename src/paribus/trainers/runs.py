@@ -302,8 +302,8 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
         plain = _plain(label)
         if (other := alike.setdefault(plain, label)) != label:
             raise ParibusError(
-                f"arms {_seen(other)} and {_seen(label)} differ in case, in space or in how a "
-                "character is encoded alone; give one arm one name"
+                f"arms {_seen(other)} and {_seen(label)} differ in case or space, or in how a "
+                "character is encoded, alone; give one arm one name"
             )
     return found
 
