@@ -348,7 +348,7 @@ def _cost(analysis: Analysis, arm: str) -> str:
         return "cost over its budget"
     if limits.throughput_budget is not None and cost.throughput is None:
         return "cost not measured"
-    return "cost may be over its budget" if "not shown" in states else ""
+    return "cost not shown within its budget" if "not shown" in states else ""
 
 
 def _answer(
