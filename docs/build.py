@@ -159,7 +159,8 @@ def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
     schema, said = model.model_json_schema(), meanings(model)
     known = schema.get("$defs", {})
     rows, inner = [], []
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         key = f"{path}.{name}" if path else name
         if key in WRITTEN:
             continue
@@ -170,7 +171,7 @@ def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
         stated = schema["properties"][name]
         required = name in schema.get("required", ())
         default = "required" if required else _value(stated.get("default"), within)
-        meaning = said.get(name) or (_summary(within) if within else "")
+        meaning = said.get(attribute) or (_summary(within) if within else "")
         rows.append((f"`{name}`", _type(stated, known), default, meaning))
     if path:
         bracket = f"[[{path.removesuffix('[]')}]]" if path.endswith("[]") else f"[{path}]"

@@ -82,7 +82,11 @@ def _plain(size: int | Ramp) -> int | dict[str, Any]:
     return size.model_dump() if isinstance(size, Ramp) else size
 
 
-BatchSize = Annotated[int | Ramp, PlainValidator(_number_or_ramp), PlainSerializer(_plain)]
+BatchSize = Annotated[
+    int | Ramp,
+    PlainValidator(_number_or_ramp, json_schema_input_type=Batch | Ramp),
+    PlainSerializer(_plain),
+]
 
 
 def total_steps(size: int | Ramp, windows: int, unit: int) -> int:
