@@ -105,22 +105,32 @@ class Head(Spec):
 class Modules(Spec):
     """The user's own modules, by site: an import path `package.module:Class` or `file.py:Class`.
 
-    They take the place of what the site's other settings name."""
+    They take the place of what the site's other settings name, and are built as `Class(model)`,
+    with a `paribus.extend.ModelConfig`. `forward` is called as below, with B windows of T tokens
+    and D channels; one that has an argument `shared: paribus.extend.Shared` is given it by name, at
+    every site but positions."""
 
     embedding: str | None = None
-    """Token and position embeddings together."""
+    """Token and position embeddings together, with `tokens`, an nn.Embedding that a tied head
+    shares: `forward(tokens)`, [B, T] int64, gives [B, T, D]; with `cached = True` the position of
+    the first token, an int, is a second argument."""
     positions: str | None = None
-    """Positions."""
+    """Positions, whose class says where it `stands`: "embedding", `forward(positions)`, [T] int64,
+    gives [T, D]; "attention", `forward(q, k, positions)`, [B, H, T, K] each, gives both; or
+    "nowhere"."""
     block_norm: str | None = None
-    """The norms within blocks."""
+    """The norms within blocks: `forward(x)`, [B, T, D] to the same."""
     attention: str | None = None
-    """Attention."""
+    """Attention: `forward(x)`, [B, T, D] to the same; with `cached = True` also `forward(x, cache)`
+    with a `paribus.extend.KeyValueCache`."""
     mlp: str | None = None
-    """The MLP."""
+    """The MLP: `forward(x)`, [B, T, D] to the same."""
     final_norm: str | None = None
-    """The norm before the head."""
+    """The norm before the head: `forward(x)`, [B, T, D] to the same."""
     head: str | None = None
-    """From the last hidden state to logits."""
+    """From the last hidden state to logits: `forward(x, tokens)`, hidden states [..., D] and the
+    token matrix [V, D], gives logits [..., V]. With a third, `forward(x, tokens, shared)`, it reads
+    what parts left, and gives a loss further outputs, such as the logits of a second head."""
 
     @property
     def named(self) -> dict[str, str]:

@@ -77,7 +77,8 @@ class Data(Grown):
     once in the course of a run, however long it is."""
     curriculum: str | None = None
     """What documents are sorted by, the least first: a file of `engine/data/curricula/`, or the
-    user's own: `package.module:name` or `file.py:name`."""
+    user's own: `package.module:name` or `file.py:name`, a function of the document's text, a str,
+    to a finite number."""
     pack: Literal["stream", "documents"] = "stream"
     """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
     that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
