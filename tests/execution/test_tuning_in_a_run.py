@@ -99,7 +99,7 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
         trial.read_weights()
     with pytest.raises(ParibusError, match=words):
         export_trial(home, "baseline-1", 101, tmp_path / "out", folder=tuned.study.folder)
-    # Killed in the middle of deleting them, a run deletes the rest; a trial that is lost is named.
+    # Killed before it deleted them, a run does so later; a trial that the choice was of is named.
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     left = copy / "tuning" / "1" / "trials" / "layernorm-1" / "seed-101"
     (left / "weights.safetensors").write_bytes(b"")
@@ -109,6 +109,25 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
     shutil.rmtree(left)
     with pytest.raises(ParibusError, match="layernorm-1/seed-101 is no longer in"):
         paribus.run(study, copy, workers=1)
+
+
+def test_a_round_that_was_carried_elsewhere_without_weights_goes_on(
+    tuned: Results, tmp_path: Path
+) -> None:
+    """As a study is kept in blocks, on machines that do not last: what was sealed is as it was."""
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    for made in copy.iterdir():
+        if made.name not in ("study.json", "registration.json", "sources", "tuning"):
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+    home = copy / "tuning" / "1"
+    sealed = {path: path.read_bytes() for path in home.glob("trials/*/*/manifest.json")}
+    lost = home / "trials" / "layernorm-2"
+    shutil.rmtree(lost)
+    again = paribus.run(studies_in(tmp_path)(**TABLES), copy, workers=1)
+    assert not list(home.rglob("*.safetensors"))
+    assert {path: path.read_bytes() for path in home.glob("trials/*/*/manifest.json")} == sealed
+    chosen = ResultsFolder(tuned.path).read_tuning()
+    assert ResultsFolder(copy).read_tuning() == chosen and not paribus.verify(again.path).findings
 
 
 def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:

@@ -123,13 +123,20 @@ class ResultsFolder(Folder):
                 f"`paribus unpack {self.path} FOLDER` makes a results folder of it"
             )
 
-    def drop_weights(self) -> None:
-        """Delete the weights of all trials, whose manifests hold their digests: from then on the
-        folder is one that was kept without them. An interruption leaves that, and some weights."""
+    @property
+    def is_round(self) -> bool:
+        """True if it is of a round of tuning, whose weights nobody needs once a trial is sealed."""
+        above = (self.path.parent, self.path.parent.parent)
+        return any(one.name == TUNING_FOLDER and ResultsFolder(one.parent).exists for one in above)
+
+    def leave_out_weights(self) -> None:
+        """From now on trials here are sealed without their weights, of which manifests hold
+        digests; those of sealed trials are deleted."""
         if not self.is_kept:
             write_json(self.path / KEPT, {"left_out": ["weights"]})
-        for found in self.path.glob("trials/*/*/*.safetensors"):
-            found.unlink()
+        for sealed in self.path.glob(f"trials/*/*/{MANIFEST}"):
+            for found in sealed.parent.glob("*.safetensors"):
+                found.unlink()
 
     @property
     def exists(self) -> bool:
@@ -294,7 +301,7 @@ class ResultsFolder(Folder):
         """Raise ParibusError where the folder cannot hold any study: it is something else."""
         if self.path.exists() and not self.path.is_dir():
             raise ParibusError(f"{self.path} is a file; choose another folder with --results")
-        if self.is_kept:
+        if self.is_kept and not self.is_round:
             raise ParibusError(
                 f"{self.path} was kept without its weights and is read only; choose another folder "
                 "with --results"
@@ -337,6 +344,8 @@ class ResultsFolder(Folder):
         """Make the folder the home of `study`; what only describes a study may have changed."""
         self.require_same(study)
         write_study(self.path / "study.json", study)
+        if self.is_round:
+            self.leave_out_weights()
 
     @contextlib.contextmanager
     def lock(self, *, swept: bool = True) -> Iterator[Lease]:

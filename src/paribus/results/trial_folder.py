@@ -207,6 +207,8 @@ class TrialFolder(Folder):
         names = (*names, *map(weights_file, self.kept_steps))
         digests = {name: file_digest(self.path / name) for name in names}
         write_json(self.path / MANIFEST, digests)
+        for name in filter(self._lacks, names):
+            (self.path / name).unlink(missing_ok=True)
 
     def verify(self, required: Sequence[str] = CANONICAL, possible: Sequence[str] = ()) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""

@@ -68,7 +68,7 @@ def _tuned(
                 f"{folder.path / TUNING} was made of trials that are no longer in {home.path}; "
                 "restore them"
             )
-        rounds.append(_round(study, candidates, first, home, train))
+        rounds.append(_round(study, candidates, first, home, train, is_closed=bool(there)))
     record = tuning_record(study, rounds, seed)
     if there and differing_from(there, record):
         raise ParibusError(
@@ -79,20 +79,25 @@ def _tuned(
 
 
 def _round(
-    study: Study, candidates: list[Candidate], first: int, folder: ResultsFolder, train: Train
+    study: Study,
+    candidates: list[Candidate],
+    first: int,
+    folder: ResultsFolder,
+    train: Train,
+    *,
+    is_closed: bool,
 ) -> Results:
-    """Return the finished trials of one round, whose weights nobody needs any more."""
+    """Return the finished trials of one round. With `is_closed` the choice was made of them, and
+    none may be missing."""
     wanted = tuning_study(study, candidates, first)
-    if not folder.is_kept:
+    trials = [folder.trial(arm, seed) for arm, seed in wanted.trials]
+    if unfinished := [trial for trial in trials if not trial.is_finished]:
+        if is_closed:
+            raise ParibusError(
+                f"tuning trial {unfinished[0].label} is no longer in {folder.path}, and "
+                f"{TUNING} was made of it: restore it, or choose another folder with --results"
+            )
         folder.require_same(wanted)
-        if not folder.exists or load_results(folder.path).unfinished:
-            train(wanted, folder)
-    results = load_results(folder.path)
-    if results.unfinished:
-        raise ParibusError(
-            f"tuning trial {results.unfinished[0].label} is no longer in {folder.path}, whose "
-            "other trials have no weights any more: restore it, or choose another folder with "
-            "--results"
-        )
-    folder.drop_weights()
-    return results
+        train(wanted, folder)
+    folder.leave_out_weights()
+    return load_results(folder.path)
