@@ -65,6 +65,30 @@ def test_arms_of_other_sizes_are_not_shrunk() -> None:
         shrunk(of)
 
 
+def test_schedules_and_batches_of_arms_become_small_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    ramp = {"from": 2, "to": 8, "until": 0.5, "shape": "doubling"}
+    sets = {
+        "baseline": {},
+        "warm": {"training.schedule.warmup": 40},
+        "wsd": {"training.schedule": {"kind": "wsd", "warmup": 40, "options": {"decay": 0.2}}},
+        "ramp": {"training.batch_size": ramp},
+    }
+    small = shrunk(study(arms={name: {"set": of} for name, of in sets.items()}))
+    share = small.training.iterations / 400
+    assert small.setting("warm").training.schedule.warmup == round(40 * share)
+    wsd = small.setting("wsd").training.schedule
+    assert (wsd.kind, wsd.warmup, wsd.options["decay"]) == ("wsd", round(40 * share), 0.2)
+    assert small.setting("ramp").tokens == small.setting("baseline").tokens
+    ranges = {"training.schedule.warmup": {"low": 0, "high": 80, "scale": "linear"}}
+    tuning = {"seeds": [9], "method": "sobol", "trials": 2, "ranges": ranges}
+    tuned = shrunk(study(tuning=tuning)).tuning
+    assert tuned and tuned.ranges["training.schedule.warmup"].high == round(80 * share)
+    assert small.setting("ramp").iterations > small.setting("baseline").iterations
+
+
 def test_the_ladder_is_what_its_names_say() -> None:
     from paribus.engine.machine.on_paper import plan_on_paper
 

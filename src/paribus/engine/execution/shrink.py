@@ -29,10 +29,10 @@ FILES, VARIANTS = 4, 6  # of the text: half a megabyte, so often with its words 
 REPEATED = 20  # every so many documents there is one that was there already
 # Keys that arms cannot have of their own where all of them become small.
 SIZES = (
-    *("data.", "training.iterations", "training.tokens", "training.batch_size"),
-    *("training.micro_batch", "model.n_layer", "model.n_head", "model.d_model"),
-    *("training.schedule", "training.keep"),
+    *("data.", "training.iterations", "training.tokens", "training.micro_batch"),
+    *("model.n_layer", "model.n_head", "model.d_model", "training.keep"),
 )
+BATCH, SCHEDULE = "training.batch_size", "training.schedule"  # which become small with their arm
 
 
 def shrunk(study: Study) -> Study:
@@ -59,15 +59,14 @@ def shrunk(study: Study) -> Study:
     steps = max(STEPS, study.stability.steps_needed)
     training = table["training"]
     share = steps / study.setting(study.baseline).budget_iterations
-    warmup = training["schedule"]["warmup"]
-    training["schedule"]["warmup"] = max(round(warmup * share), 1) if warmup else 0
-    ramp = training["batch_size"] if isinstance(training["batch_size"], dict) else {}
-    largest = SEQUENCES * RANKS
+    training["schedule"] = _small(SCHEDULE, training["schedule"], share)
+    for spec in table["arms"].values():
+        spec["set"] = {key: _small(key, value, share) for key, value in spec["set"].items()}
     training |= {
         "iterations": steps,
         "tokens": None,
         "step_cost": None,
-        "batch_size": {**ramp, "from": largest // 2, "to": largest} if ramp else largest,
+        "batch_size": _small(BATCH, training["batch_size"], share),
         "micro_batch": 2 if training["micro_batch"] else None,
         "keep": (),
         "keep_every": EVERY if training["keep"] or training["keep_every"] else None,
@@ -83,8 +82,26 @@ def shrunk(study: Study) -> Study:
     # The stand-ins have no more solved examples than two.
     table["tasks"]["shots"] = tuple(dict.fromkeys(min(n, 1) for n in study.tasks.shots))
     if table["tuning"] is not None:
-        table["tuning"]["iterations"] = None
+        tuning = table["tuning"] | {"iterations": None}
+        for key, values in tuning["grid"].items():
+            tuning["grid"][key] = list(dict.fromkeys(_small(key, of, share) for of in values))
+        for key, of in tuning["ranges"].items():
+            of |= {end: _small(key, of[end], share) for end in ("low", "high")}
+        table["tuning"] = tuning
     return parse_study(table, folder=study.folder, label=f"{study.name}, shrunk")
+
+
+def _small(key: str, value: Any, share: float) -> Any:
+    """Return a value of the study or of an arm as it is in `share` of the steps."""
+    if key == SCHEDULE:
+        return {name: _small(f"{key}.{name}", of, share) for name, of in value.items()}
+    if key == f"{SCHEDULE}.warmup":
+        return max(round(value * share), 1) if value else 0
+    if key == BATCH:
+        largest = SEQUENCES * RANKS
+        grows = isinstance(value, dict)
+        return {**value, "from": largest // 2, "to": largest} if grows else largest
+    return value
 
 
 def _data(data: Data, home: Path) -> dict[str, Any]:
