@@ -34,7 +34,7 @@ NONE_YET = "No study is finished yet.\n"
 
 def keep_here(results: Path, most: int) -> Path:
     """Keep the study in `results` under its name, once what is kept of it verifies."""
-    home = HOME / ResultsFolder(results).read_study().name
+    home = HOME / ResultsFolder(results).read_study().name.replace("gallery-", "gallery/", 1)
     is_null = (results / "null.json").is_file()
     new = keep(results, home.with_name(f"{home.name}-new"), most=None if is_null else most)
     if is_null:

@@ -42,7 +42,7 @@ precision = "auto"
 schedule = {{ kind = "cosine" }}
 {more}
 [tuning]
-seeds = [101, 102]
+seeds = [101, 102, 103]
 method = "sobol"
 trials = 8
 ranges = {{ "training.optimizer.learning_rate" = {{ low = {low}, high = {high} }}, \

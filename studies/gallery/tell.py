@@ -1,0 +1,152 @@
+"""The table and the picture of the gallery, from the studies that are kept here.
+
+    python studies/gallery/tell.py
+
+writes both between the marks of docs/explanation/gallery.md, and gallery.svg beside it. A line is a
+treatment: its word and change with the interval of the verdict, and what it costs beside.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair as alt
+import vl_convert
+
+from paribus import load_results
+from paribus.engine.machine.on_paper import WEIGHT, Sizes, sizes, slot_numbers
+from paribus.errors import ParibusError
+from paribus.files import write_bytes
+from paribus.report.figures.style import ARM_COLOURS
+from paribus.results import Results, readable
+from paribus.results.formats import read_json
+from paribus.results.keeping import read_analysis
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs/explanation/gallery.md"
+BEGIN, END = "<!-- verdicts: written by tell.py -->\n", "<!-- end of verdicts -->"
+HEAD = "| against | arm | word | change of loss | tokens to equal loss | speed | memory |\n"
+COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
+OTHER = "#777777"
+
+
+class Row(NamedTuple):
+    """A treatment: `sooner` is (mean, low, high) of how many times fewer tokens it needs."""
+
+    study: str
+    reference: str
+    arm: str
+    word: str
+    unit: str
+    change: tuple[float, float, float]
+    sooner: tuple[float, float, float] | None
+    speed: float | None
+    memory: float
+
+
+def kept() -> list[Path]:
+    """Return the studies that are kept here."""
+    return sorted(file.parent for file in HERE.glob("*/kept.json"))
+
+
+def rows_of(study: Path) -> list[Row]:
+    """Return the treatments of a kept study."""
+    analysis, verdict = read_analysis(study), read_json(study / "verdict.json")
+    speeds = {one["arm"]: one["throughput"]["mean"] for one in analysis["costs"]}
+    along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
+    units = {name: one["unit"] for name, one in analysis["metrics"].items()}
+    with readable(study) as folder:
+        bytes_of = memory(load_results(folder))
+    rows = []
+    for one in verdict["verdicts"]:
+        arm, reference = one["arm"], one["reference"]
+        found = along.get(arm)
+        logs = (found["log"], found["low"], found["high"]) if found else None
+        rows.append(
+            Row(
+                *(study.name, reference, arm, one["word"], units[one["metric"]]),
+                change=(one["effect"], one["low"], one["high"]),
+                sooner=tuple(map(math.exp, logs)) if logs else None,
+                speed=math.exp(-speeds[arm]) if speeds.get(arm) is not None else None,
+                memory=bytes_of[arm] / bytes_of[reference],
+            )
+        )
+    return rows
+
+
+def memory(results: Results) -> dict[str, float]:
+    """Return the bytes of weights, gradients and optimizer of each arm, from what was trained."""
+    found = {}
+    for arm in results.study.arms:
+        setting = results.study.setting(arm)
+        about: dict[str, Any] = next(one for (of, _), one in results.trials.items() if of == arm)
+        n = about["parameters"]
+        try:
+            of = sizes(setting, about["data"]["vocab_size"])
+        except ParibusError:  # a part of its own: the optimizer is AdamW
+            of = Sizes(block=0, shared=n, layers=0, multiplied=0, matrices=0)
+        found[arm] = WEIGHT * (2 * n + slot_numbers(setting, of))
+    return found
+
+
+def table(rows: list[Row]) -> str:
+    """Return the lines of Markdown."""
+    lines = [HEAD, "| --- | --- | --- | --- | --- | --- | --- |\n"]
+    for one in rows:
+        mean, low, high = one.change
+        unit = "" if one.unit == "nats/token" else f" {one.unit}"
+        sooner = "{:.2f} [{:.2f}, {:.2f}]".format(*one.sooner) if one.sooner else "-"
+        speed = f"{one.speed:.2f}" if one.speed else "-"
+        lines.append(
+            f"| [{one.reference}](../../studies/gallery/{one.study}) | {one.arm} | {one.word} | "
+            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {sooner} | {speed} | "
+            f"{one.memory:.2f} |\n"
+        )
+    return "".join(lines)
+
+
+def picture(rows: list[Row]) -> str:
+    """Return every change with its interval, as SVG."""
+    names = [f"{one.arm} against {one.reference}" for one in rows]
+    data = [
+        {
+            "name": name,
+            "word": one.word,
+            **dict(zip(("mean", "low", "high"), one.change, strict=True)),
+        }
+        for name, one in zip(names, rows, strict=True)
+    ]
+    words = list(dict.fromkeys(one.word for one in rows))
+    scale = alt.Scale(domain=words, range=[COLOURS.get(word, OTHER) for word in words])
+    base = alt.Chart(alt.Data(values=data)).encode(
+        alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=300)),
+        alt.Color("word:N", scale=scale, title=None),
+    )
+    title = "change of test loss (nats/token), 95% interval; less is better"
+    bars = base.mark_rule(strokeWidth=2).encode(alt.X("low:Q", title=title), alt.X2("high:Q"))
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(
+        alt.X("mean:Q"), alt.Shape("word:N", scale=alt.Scale(domain=words), title=None)
+    )
+    zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="x:Q")
+    chart = (zero + bars + points).properties(width=430, height=24 * len(rows), background="white")
+    return vl_convert.vegalite_to_svg(chart.configure_legend(orient="top").to_dict())
+
+
+def told(page: str, rows: list[Row]) -> str:
+    """Return the page with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + table(rows) + END + rest.partition(END)[2]
+
+
+def main() -> None:
+    """Write the table and the picture."""
+    rows = [row for study in kept() for row in rows_of(study)]
+    write_bytes(PAGE, told(PAGE.read_text("utf-8"), rows).encode())
+    in_nats = [one for one in rows if one.unit == "nats/token"]
+    write_bytes(PAGE.with_suffix(".svg"), picture(in_nats).encode())
+
+
+if __name__ == "__main__":
+    main()
