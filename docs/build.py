@@ -35,7 +35,7 @@ from pydantic import BaseModel
 DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", flags=re.MULTILINE)
 PAGES = (".md", ".txt")
-LEFT_OUT = shutil.ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints")
+LEFT_OUT = shutil.ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints", "paper")
 
 
 def pages(out: Path, source: Path = DOCS) -> Path:

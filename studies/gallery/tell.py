@@ -41,7 +41,7 @@ class Row(NamedTuple):
     word: str
     unit: str
     change: tuple[float, float, float]
-    sooner: tuple[float, float, float] | None
+    sooner: list[float] | None
     speed: float | None
     memory: float
 
@@ -63,12 +63,12 @@ def rows_of(study: Path) -> list[Row]:
     for one in verdict["verdicts"]:
         arm, reference = one["arm"], one["reference"]
         found = along.get(arm)
-        logs = (found["log"], found["low"], found["high"]) if found else None
+        sooner = [math.exp(found[end]) for end in ("log", "low", "high")] if found else None
         rows.append(
             Row(
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),
                 change=(one["effect"], one["low"], one["high"]),
-                sooner=tuple(map(math.exp, logs)) if logs else None,
+                sooner=sooner,
                 speed=math.exp(-speeds[arm]) if speeds.get(arm) is not None else None,
                 memory=bytes_of[arm] / bytes_of[reference],
             )

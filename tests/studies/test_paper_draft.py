@@ -8,10 +8,11 @@ from paribus.report.paper import check
 
 from .scripts import HOME
 
+PAPER = HOME.parent / "docs/paper"
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
 @pytest.mark.slow
 def test_the_draft_is_bound_and_as_it_was_set() -> None:
-    assert (HOME / "paper.lock.json").exists()
-    assert check(HOME / "paper.md") == []
+    assert (PAPER / "paper.lock.json").exists()
+    assert check(PAPER / "paper.md") == []
