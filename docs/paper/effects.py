@@ -1,0 +1,110 @@
+"""The figure of effects by output matrix, warmup and budget, from the two halves of the factorial.
+
+    python docs/paper/effects.py studies/embedding-factorial studies/embedding-factorial-long
+
+writes effects.svg beside this file: each treatment against nothing in its own cell, with the
+interval of the verdict, and the registered margin as a band.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from paribus.files import write_bytes
+from paribus.report.figures.style import ARM_COLOURS
+from paribus.results.formats import read_json
+from paribus.results.keeping import read_analysis
+
+ARMS = {
+    "layernorm": "LayerNorm",
+    "rmsnorm": "RMSNorm",
+    "center": "centring",
+    "factor": "a constant factor",
+    "steps": "larger steps",
+}
+OUTPUTS = {"": "tied", "-untied": "untied"}
+WARMUPS = {"": "no warmup", "-warm": "warmup"}
+METRIC = "validation_loss"
+
+
+def analysis_of(study: Path) -> dict[str, Any]:
+    """Return analysis.json of a kept study, or of a results folder."""
+    there = study / "analysis.json"
+    return read_json(there) if there.is_file() else read_analysis(study)
+
+
+def rows(study: Path) -> list[dict[str, Any]]:
+    """Return a row for each treatment and cell."""
+    found = analysis_of(study)
+    decided = {one["arm"]: one["decided"] for one in found["contrasts"] if one["metric"] == METRIC}
+    budget = read_json(study / "study.json")["training"]["iterations"]
+    told = []
+    for output, warmup in ((o, w) for o in OUTPUTS for w in WARMUPS):
+        for arm, called in ARMS.items():
+            one = decided[f"{arm}{output}{warmup}"]
+            told.append(
+                {
+                    "arm": called,
+                    "output": OUTPUTS[output],
+                    "panel": f"{budget:,} iterations, {WARMUPS[warmup]}",
+                    "mean": one["mean"],
+                    "low": one["interval"]["low"],
+                    "high": one["interval"]["high"],
+                    "margin": one["margin"],
+                }
+            )
+    return told
+
+
+def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+    """Return a panel for each budget and warmup, with one axis."""
+    ends = [one[key] for one in data for key in ("low", "high")]
+    scale = alt.Scale(domain=[min(*ends, -0.03), max(*ends, 0.03)], nice=True)
+    names, outputs = list(ARMS.values()), list(OUTPUTS.values())
+    colours = alt.Scale(domain=outputs, range=list(ARM_COLOURS[:2]))
+    panels = []
+    for number, panel in enumerate(dict.fromkeys(one["panel"] for one in data)):
+        here = [one for one in data if one["panel"] == panel]
+        margin = [{"low": -here[0]["margin"], "high": here[0]["margin"]}]
+        x = alt.X("low:Q", scale=scale, title="change of test loss", axis=alt.Axis(tickCount=4))
+        band = (
+            alt.Chart(alt.Data(values=margin))
+            .mark_rect(opacity=0.12, color="#666")
+            .encode(x, alt.X2("high:Q"))
+        )
+        axis = alt.Axis(labels=number == 0, ticks=number == 0, labelLimit=200)
+        base = alt.Chart(alt.Data(values=here)).encode(
+            alt.Y("arm:N", sort=names, title=None, axis=axis),
+            alt.YOffset("output:N", sort=outputs),
+            alt.Color("output:N", scale=colours, title=None),
+        )
+        bars = base.mark_rule(strokeWidth=1.6).encode(x, alt.X2("high:Q"))
+        points = base.mark_point(filled=True, size=50, opacity=1).encode(
+            alt.X("mean:Q", scale=scale),
+            alt.Shape("output:N", scale=alt.Scale(domain=outputs), title=None),
+        )
+        zero = (
+            alt.Chart(alt.Data(values=[{"x": 0}]))
+            .mark_rule(strokeDash=[3, 3])
+            .encode(alt.X("x:Q", scale=scale))
+        )
+        shown = band + zero + bars + points
+        panels.append(shown.properties(width=170, height=200, title=panel))
+    made = alt.hconcat(*panels, spacing=14, background="white")
+    return made.configure_legend(orient="top").configure_title(fontSize=12)
+
+
+def main() -> None:
+    """Write the picture."""
+    data = [row for study in map(Path, sys.argv[1:]) for row in rows(study)]
+    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
+    write_bytes(Path(__file__).with_name("effects.svg"), svg.encode())
+
+
+if __name__ == "__main__":
+    main()
