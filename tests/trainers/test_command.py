@@ -442,6 +442,25 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
 
 
+def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    study = changed(
+        folder,
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3, 4, 5]"),
+        ('kind = "command"', 'kind = "command"\nfailure = "exclude"'),
+        ("set.lr = 0.03", 'set.do = "crash"\n[arms.lost]\nset.do = "nan"'),
+    )
+    results = paribus.run(study, "r")
+    analysis = paribus.analyse(results)
+    failed, diverged = paribus.decide(analysis)
+    assert (failed.word, diverged.word) == ("DESCRIPTIVE", "WORSE")
+    assert not analysis.all_diverged("hot") and analysis.all_diverged("lost")
+    assert not {one for one in analysis.events if one[0] == "hot"}
+    assert analysis.n_finished == analysis.n_trials == 15
+    cautions = {one.code: one.text for one in failed.cautions}
+    assert "5 of 5 runs of hot, 0 of 5 of baseline" in cautions["excluded"]
+    assert not [one for one in caplog.records if "read its seed" in one.getMessage()]
+
+
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

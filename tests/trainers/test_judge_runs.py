@@ -647,7 +647,7 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     assert first.word == "UNRESOLVED"  # those that survived show it at its best
     assert "2 of 7 runs against 0 of 7" in first.sentence
     without = judge(data, crashed="exclude")
-    assert without[0].word == "BETTER" and "2 of new" in without[0].sentence
+    assert without[0].word == "BETTER" and "2 of 7 runs of new" in without[0].sentence
     assert without.analysis.excluded == {"new": 2}
     assert any("2 of new" in fact for fact in card(without.analysis, without).facts)
     assert verdict_record(without.analysis, without)["excluded"] == {"new": 2}

@@ -540,7 +540,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
-    found["excluded"] = _excluded(analysis)
+    found["excluded"] = _excluded(analysis, contrast)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."
         for control in uncommitted(analysis)
@@ -674,8 +674,21 @@ def uncommitted(analysis: Analysis) -> list[Control]:
     return [one for one in analysis.controls if one.name == "source" and UNCOMMITTED in one.detail]
 
 
-def _excluded(analysis: Analysis) -> list[str]:
-    """Say how many runs the study leaves out as failed, of each arm."""
+def _excluded(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say how many runs the study leaves out as failed, of each arm; and where it is not the same
+    share of both, that this may be an effect."""
+    of = {
+        arm: (analysis.excluded.get(arm, 0), sum(name == arm for name, _ in analysis.events))
+        for arm in (contrast.arm, contrast.reference)
+    }
+    shares = {failed / max(failed + others, 1) for failed, others in of.values()}
+    if len(shares) > 1:
+        (arm, (a, b)), (base, (c, d)) = of.items()
+        named = analysis.study.called
+        return [
+            f"Failed and left out: {a} of {numbers.plural(a + b, 'run')} of {named[arm]}, {c} of "
+            f"{c + d} of {named[base]}. If the arm makes runs fail, those compared do not show it."
+        ]
     told = excluded_in_words(analysis)
     return [f"{told[0].upper()}{told[1:]}."] if told else []
 

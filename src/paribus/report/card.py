@@ -160,7 +160,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         max(len(cautions) - 1, 0),
         _action(analysis, verdicts),
         (
-            f"{len(analysis.events)} of {analysis.n_trials} trials",
+            f"{analysis.n_finished} of {analysis.n_trials} trials",
             proven,
             *filter(None, [excluded_in_words(analysis)]),
             *(["uncommitted changes"] if uncommitted(analysis) else ()),

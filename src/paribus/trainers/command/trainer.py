@@ -203,7 +203,7 @@ class Command:
                 _tidy(job)
                 if followed is not None:
                     followed.finished((job.arm, job.seed))
-                self._ask(study, job, record.scores.get(study.primary.metric, math.nan))
+                self._ask(study, job, record.scores[study.primary.metric])
         is_whole = all(self._folder.trial(*trial).is_finished for trial in study.trials)
         if self._part or (is_whole and self._folder.path.absolute() == self._home):
             remove_copies(self._copies)
@@ -496,6 +496,8 @@ class Command:
     def _ask(self, study: Study, job: Job, value: float) -> None:
         """Ask, once an arm, whether a program reads its seed that gives one score at all."""
         mine = self._scores.setdefault(job.arm, {})
+        if not math.isfinite(value):  # it failed or diverged, whatever its seed
+            return
         mine[job.seed] = value
         if len(mine) > 1 and len(set(mine.values())) == 1 and job.arm not in self._asked:
             self._asked.add(job.arm)
