@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
-from paribus.programs.values import Finder, in_rows
+from paribus.programs.values import Finder, in_rows, loosened
 from paribus.report.card import card
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import read_reported
@@ -238,6 +239,75 @@ def test_a_pattern_that_ends_within_a_number_has_read_none(line: str) -> None:
     whole = Finder(r"loss: (\S+)")
     whole.hear("loss: 6.57e-06")
     assert whole.value == 6.57e-06
+
+
+def test_a_line_with_the_place_of_a_number_is_not_passed_over() -> None:
+    def heard(pattern: str, *lines: str, take: str = "last") -> Finder:
+        finder = Finder(pattern, take)
+        for line in lines:
+            finder.hear(line)
+        return finder
+
+    pattern = r"val_bpb:\s*([0-9.]+)"
+    lost = heard(pattern, "val_bpb: 1.5", "val_bpb: nan")
+    assert lost.value is not None and math.isnan(lost.value) and lost.n == 2
+    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -INF,").value == -math.inf
+    for text in ("-2.5", "+1.5", "none"):  # a number that it does not read, or null
+        odd = heard(pattern, "val_bpb: 1.5", f"val_bpb: {text}")
+        assert (odd.n, odd.value, odd.unread) == (0, None, text)
+    word = heard(pattern, "val_bpb: 1.5", "val_bpb: better than before")
+    assert word.value == 1.5 and word.passed == "val_bpb: better than before"
+    assert not heard(pattern, "val_bpb: soon", "val_bpb: 1.5").passed
+    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -2", take="best").passed == "-2"
+    step = heard(r"step (?P<step>\d+) loss (?P<value>[\d.]+)", "step 1 loss 2", "step 2 loss nan")
+    assert step.step == 2 and [at for at, _ in step.points] == [1, 2]
+    final = heard(r"loss ([\d.]+) \(final\)", "loss 1.5 (final)", "loss nan (step 3)", "loss -1")
+    assert final.value == 1.5 and not final.passed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "text"),
+    [
+        (r"val_bpb:\s*([0-9.]+)", "val_bpb: x", "x"),
+        (r"[([]loss[])] ((?:\d|\.)+)", "(loss] y z", "y"),
+        (r"(lr|rate) \(\d\) v=(?P<value>[\d.)(]+);", "rate (3) v=word; ", "word"),
+        (r"(?<=loss )(\d+)", "loss is", "is"),
+        (r"^(\d+\.\d+)$", None, None),  # only the number tells its lines apart
+        (r"loss (\d)+", None, None),  # repeated, any word could be matched in many ways
+        (r"loss (\S+)", None, None),  # it reads any word itself
+        ("", None, None),
+    ],
+)
+def test_the_place_of_a_number_in_a_pattern(
+    pattern: str, line: str | None, text: str | None
+) -> None:
+    loose = loosened(pattern)
+    if line is None:
+        assert not loose
+        return
+    found = re.search(loose, line)
+    assert found and found["value" if "value" in found.groupdict() else 1] == text
+
+
+def test_a_diverged_arm_whose_pattern_has_digits_alone(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "train.py").write_text(
+        PROGRAM.replace('if do != "quiet"', 'print("val_bpb: 0.5")\nif 1')
+    )
+    study = changed(
+        folder,
+        (r"(\S+)", "([0-9.]+)"),
+        ('do = "well"', 'do = "well"'),
+        ("set.lr = 0.03", 'set.do = "nan"'),
+    )
+    results = paribus.run(study, "r")
+    assert paribus.analyse(results).all_diverged("hot")
+    assert verify(folder / "r").findings == ()
+    (folder / "train.py").write_text(PROGRAM + 'print("val_bpb: is good")\n')
+    paribus.run(study, "again")
+    told = [one.getMessage() for one in caplog.records if "passed over" in one.getMessage()]
+    assert len(told) == 2 and "val_bpb: is good" in told[0]
 
 
 def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:

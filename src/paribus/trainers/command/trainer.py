@@ -20,7 +20,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
-from paribus.programs.values import Found
+from paribus.programs.values import NUMBER, Found
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Followed, Watch
@@ -142,6 +142,7 @@ class Command:
         self._sources: dict[str, Source] = {}
         self._scores: dict[str, dict[int, float]] = {}
         self._asked: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
 
     def into(self, folder: ResultsFolder) -> Command:
         """Return the same, for the trials of `folder`: a study's, or of a round of its tuning."""
@@ -393,6 +394,13 @@ class Command:
             found[TRAIN_LOSS] = self._found(job, TRAIN_LOSS, loss, "lower", ended, reported)
             if not found[TRAIN_LOSS].n:
                 self._refuse(job, TRAIN_LOSS, loss, found[TRAIN_LOSS], ended, reported)
+        for name, one in found.items():
+            if one.passed and (job.arm, name) not in self._told:
+                self._told.add((job.arm, name))
+                LOG_.warning(
+                    "trial %s: '%s' stands in the place of %s and was passed over; %g counts",
+                    *(job.label, one.passed, name, _score(one)),
+                )
         return self._written(study, job, ended, scores, reported, found)
 
     def _found(
@@ -422,7 +430,9 @@ class Command:
         """Raise ParibusError: a trial that ended well has no value of a metric."""
         key = source.key or name
         if found.unread:
-            why = f"what was found in its place is '{found.unread}', and no number"
+            is_number = NUMBER.match(found.unread)
+            no = f"which '{source.stdout}' does not read whole" if is_number else "and no number"
+            why = f"what was found in its place is '{found.unread}', {no}"
         elif source.stdout:
             why = f"the pattern '{source.stdout}' matches no line that it printed{_last(ended)}"
         elif source.file:
@@ -464,6 +474,8 @@ class Command:
             "counts": {name: one.n for name, one in found.items()},
             **reported.about,
         }
+        if passed := {name: one.passed for name, one in found.items() if one.passed}:
+            about["passed"] = passed
         if files := files_read(metrics_of(study).values(), job.home / OUT):
             about["files"] = files
         if job.config:
