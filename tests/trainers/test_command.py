@@ -28,7 +28,7 @@ from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows, loosened
 from paribus.report.card import card
 from paribus.study.load import parse_study
-from paribus.trainers.command.reported import read_reported
+from paribus.trainers.command.reported import Reported, read_reported, reported_value
 from paribus.trainers.command.sources import place, source_of
 from paribus.verification import verify
 
@@ -241,6 +241,18 @@ def test_a_pattern_that_ends_within_a_number_has_read_none(line: str) -> None:
     assert whole.value == 6.57e-06
 
 
+def test_the_last_value_is_that_of_the_last_step() -> None:
+    rows: list[Any] = [{"step": at, "loss": loss} for at, loss in ((100, 3), (300, 2), (100, 2.5))]
+    found = in_rows(rows, "loss", "step", "last", "lower")
+    assert (found.value, found.step, found.n) == (2, 300, 3) and found.points[-1] == (100, 2.5)
+    assert "step 100 after step 300" in found.passed
+    again = in_rows([*rows, {"step": 300, "loss": 1.5}], "loss", "step", "last", "lower")
+    assert (again.value, again.passed) == (1.5, "")  # as a program does that went on from there
+    said = Reported(rows=[{"step": 300, "loss": 2.0}, {"step": 100, "loss": 2.5}])
+    assert reported_value(said, "loss", "last", "lower").value == 2
+    assert in_rows(rows, "loss", "", "last", "lower").value == 2.5  # its steps are not stated
+
+
 def test_a_line_with_the_place_of_a_number_is_not_passed_over() -> None:
     def heard(pattern: str, *lines: str, take: str = "last") -> Finder:
         finder = Finder(pattern, take)
@@ -256,9 +268,9 @@ def test_a_line_with_the_place_of_a_number_is_not_passed_over() -> None:
         odd = heard(pattern, "val_bpb: 1.5", f"val_bpb: {text}")
         assert (odd.n, odd.value, odd.unread) == (0, None, text)
     word = heard(pattern, "val_bpb: 1.5", "val_bpb: better than before")
-    assert word.value == 1.5 and word.passed == "val_bpb: better than before"
+    assert word.value == 1.5 and word.passed == "'val_bpb: better than before'"
     assert not heard(pattern, "val_bpb: soon", "val_bpb: 1.5").passed
-    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -2", take="best").passed == "-2"
+    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -2", take="best").passed == "'-2'"
     step = heard(r"step (?P<step>\d+) loss (?P<value>[\d.]+)", "step 1 loss 2", "step 2 loss nan")
     assert step.step == 2 and [at for at, _ in step.points] == [1, 2]
     final = heard(r"loss ([\d.]+) \(final\)", "loss 1.5 (final)", "loss nan (step 3)", "loss -1")

@@ -21,12 +21,14 @@ class Finder:
     """What was found of one number so far.
 
     Attributes:
-        take: "last", "first" or "best".
+        take: "last", "first" or "best"; where values have steps, the last is that of the last step,
+            and of several there the one that came last.
         better: "lower" or "higher"; of "neither" the best is the last.
         n: how many values there were.
         unread: the first text that stood in the place of a number, or began with one.
         passed: what was passed over: the last line since the value, with a word in the place of
-            the number (`loosened`); of the first or the best value, a number that was not read.
+            the number (`loosened`); of the first or the best value, a number that was not read;
+            or that a value of an earlier step came last.
     """
 
     pattern: str
@@ -76,7 +78,7 @@ class Finder:
         elif NUMBER.match(text) or ABSENT_WORD.match(text):
             self.miss(text)
         elif self.take == "last":
-            self.passed = line[:160]
+            self.passed = f"'{line[:160]}'"
 
     def miss(self, text: str) -> None:
         """Note what is no number: where the last value counts, it is not the one before."""
@@ -84,20 +86,23 @@ class Finder:
         if self.take == "last":
             self.n, self.value, self.step, self.unread = 0, None, None, text
         else:
-            self.passed = self.passed or text
+            self.passed = self.passed or f"'{text}'"
 
     def add(self, value: float, step: float | None) -> None:
         """Note a value, with its step where it has one."""
         self.n += 1
-        if self.take == "last":
-            self.passed = ""
-        first, last = self.n == 1, self.take == "last" or self.better == "neither"
-        if first or (self.take != "first" and (last or self._improves(value))):
-            self.value, self.step = value, step
         if step is not None:
             self.points.append((step, value))
             if len(self.points) > MOST_POINTS:
                 del self.points[1:-1:2]
+        if self.take == "last":
+            if step is not None and self.step is not None and step < self.step:
+                self.passed = f"the value of step {step:g} after step {self.step:g}"
+                return
+            self.passed = ""
+        first, last = self.n == 1, self.take == "last" or self.better == "neither"
+        if first or (self.take != "first" and (last or self._improves(value))):
+            self.value, self.step = value, step
 
     def _improves(self, value: float) -> bool:
         if self.value is None or math.isnan(self.value):

@@ -249,7 +249,7 @@ def facts_of(results: Results) -> dict[str, str]:
         told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
     passed = [text for one in trials for text in one.get("passed", {}).values()]
     if passed:
-        told["Passed over"] = f"in {len(passed)} of {len(trials)} trials, such as '{passed[0]}'"
+        told["Passed over"] = f"in {len(passed)} of {len(trials)} trials, such as {passed[0]}"
     if shared:
         told["Settings"] = ", ".join(f"{key} = {value}" for key, value in shared.items())
     return told

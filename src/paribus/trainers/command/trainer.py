@@ -398,8 +398,8 @@ class Command:
             if one.passed and (job.arm, name) not in self._told:
                 self._told.add((job.arm, name))
                 LOG_.warning(
-                    "trial %s: '%s' stands in the place of %s and was passed over; %g counts",
-                    *(job.label, one.passed, name, _score(one)),
+                    "trial %s: in the place of %s, %s was passed over; %g counts",
+                    *(job.label, name, one.passed, _score(one)),
                 )
         return self._written(study, job, ended, scores, reported, found)
 
