@@ -95,6 +95,40 @@ def test_maize_is_fishers_paired() -> None:
     assert verdicts[0].word == "BETTER"
 
 
+def test_seeds_that_overlap_say_how_many_pairs_are_compared() -> None:
+    data = drawn(8, {"base": 0.0, "new": -0.05, "other": 0.0})
+    data["seed"] = [*range(1, 9), *range(4, 12), *range(1, 9)]
+    verdicts = judge(data, pair=True)
+    pairs = {one.arm: one for one in verdicts}
+    assert (pairs["new"].n, pairs["other"].n) == (5, 8)
+    told = {one.code: one.text for one in pairs["new"].cautions}["no_partner"]
+    assert "5 pairs" in told and "3 of 8 runs of new (9, 10, 11)" in told
+    assert "3 of 8 runs of base (1, 2, 3)" in told
+    assert "no_partner" not in {one.code for one in pairs["other"].cautions}
+    facts = card(verdicts.analysis, verdicts).facts
+    assert any(fact.startswith("3 without a partner") for fact in facts)
+    # Overlap changes nothing where runs are no pairs.
+    alone = judge(data)
+    assert not {one.code for v in alone for one in v.cautions} & {"no_partner"}
+
+
+def test_per_cent_against_a_share_is_asked_about() -> None:
+    def asked(**arms: Sequence[float]) -> bool:
+        verdicts = judge(table(**arms), better="higher")
+        texts = [one.text for one in verdicts[0].cautions if one.code == "runs"]
+        return any("per cent" in text for text in texts)
+
+    share = [0.521, 0.534, 0.528, 0.519, 0.531]
+    assert asked(base=share, new=[100 * one + 2 for one in share])
+    assert asked(base=share, new=[*share[:4], 53.1])  # one run of an arm
+    assert asked(base=[-one for one in share], new=[-100 * one for one in share])
+    assert not asked(base=share, new=[one + 0.2 for one in share])
+    assert not asked(base=share, new=[2000 * one for one in share])
+    assert not asked(base=share, new=[0.0, 0.0, 0.0, 0.0, math.nan])
+    # Spread over two orders of magnitude is no gap.
+    assert not asked(base=[1, 3, 9, 27, 81, 243], new=[2, 5, 14, 40, 120, 300])
+
+
 def test_welchs_example_has_arms_of_two_sizes() -> None:
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired

@@ -43,6 +43,7 @@ TESTS = {
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
+SEEDS_TOLD = 5  # of runs without a partner
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
@@ -537,6 +538,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["described"] = _described(analysis, contrast, evidence)
         if analysis.runs.notes or analysis.runs.refused:
             found["runs"] = []  # what is odd about them comes first
+        found["no_partner"] = _no_partner(analysis, contrast)
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
@@ -647,6 +649,44 @@ def _assumed(study: Study) -> list[str]:
         return []
     seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
     return [f"That runs of one {seed} share data and initial values is assumed, and not recorded."]
+
+
+def _no_partner(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say how many pairs are compared, where some runs are of seeds that the other arm has not."""
+    study = analysis.study
+    if not study.is_paired:
+        return []
+    there = {
+        arm: {seed for name, seed in analysis.events if name == arm}
+        for arm in (contrast.arm, contrast.reference)
+    }
+    alone = {arm: sorted(mine - set.intersection(*there.values())) for arm, mine in there.items()}
+    counts = [
+        f"{len(seeds)} of {numbers.plural(len(there[arm]), 'run')} of {study.called[arm]} "
+        f"({', '.join(map(str, seeds[:SEEDS_TOLD]))}{' ...' if len(seeds) > SEEDS_TOLD else ''})"
+        for arm, seeds in alone.items()
+        if seeds
+    ]
+    if not counts:
+        return []
+    pairs = numbers.plural(len(contrast.seeds), "pair")
+    return [f"{pairs} compared; left out as no run has their seed: {' and '.join(counts)}."]
+
+
+def no_partner_in_words(analysis: Analysis) -> str:
+    """Return `10 without a partner left out`: how many runs are in no pair, as the other arms have
+    no run of their seed; empty for none, and where runs are no pairs."""
+    if not (analysis.runs and analysis.study.is_paired):
+        return ""
+    contrasts = analysis.study.contrasts
+    paired = {
+        (arm, seed)
+        for pair in contrasts
+        for seed in set.intersection(*({s for a, s in analysis.events if a == arm} for arm in pair))
+        for arm in pair
+    }
+    alone = len(analysis.events.keys() - paired)
+    return f"{alone} without a partner left out" if alone else ""
 
 
 def _of_runs(runs: RunsRecord) -> list[str]:

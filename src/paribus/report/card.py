@@ -18,6 +18,7 @@ from paribus.decision import (
     change_in_words,
     depends,
     excluded_in_words,
+    no_partner_in_words,
     size_in_words,
     uncommitted,
 )
@@ -162,7 +163,7 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         (
             f"{analysis.n_finished} of {analysis.n_trials} trials",
             proven,
-            *filter(None, [excluded_in_words(analysis)]),
+            *filter(None, [no_partner_in_words(analysis), excluded_in_words(analysis)]),
             *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
         _overruled(analysis, verdicts),
@@ -226,8 +227,8 @@ def chips(analysis: Analysis) -> list[Chip]:
     speed and calibration."""
     total, missing = analysis.n_trials, len(analysis.missing)
     found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
-    if analysis.excluded:
-        found.append(Chip(excluded_in_words(analysis), "trials", "open"))
+    left_out = no_partner_in_words(analysis), excluded_in_words(analysis)
+    found += [Chip(words, "trials", "open") for words in left_out if words]
     if states := Counter(control.state for control in analysis.controls):
         held = states["held"] + states["declared"]
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path, PurePath
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,7 @@ PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say w
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 SEEDS_TOLD = 5
+PER_CENT = (50, 200)  # times the same as a share
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -97,6 +100,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _in_other_units(study, {trial: found[trial] for trial in trials})
         self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
@@ -572,6 +576,33 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _in_other_units(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of scores that are about a hundred times as large in some runs as in the others whether
+    they are per cent there."""
+    section, told = section_of(study), []
+    for name in section.scores:
+        sizes = sorted(
+            (abs(value), trial[0])
+            for trial, run in found.items()
+            if name == study.primary.metric or name in run.scores
+            if math.isfinite(value := score_of(run, name, section.at_step)) and value
+        )
+        gaps = [high / low for (low, _), (high, _) in pairwise(sizes)]
+        at = max(range(len(gaps)), key=gaps.__getitem__, default=0) + 1
+        less, more = sizes[:at], sizes[at:]
+        if not more:
+            continue
+        times = median(size for size, _ in more) / median(size for size, _ in less)
+        if gaps[at - 1] > math.sqrt(times) and PER_CENT[0] <= times <= PER_CENT[1]:
+            arms = ", ".join(dict.fromkeys(arm for _, arm in more))
+            told.append(
+                f"{name} is {more[0][0]:g} or more in {plural(len(more), 'run')} (of {arms}) and "
+                f"{less[-1][0]:g} or less in the other {len(less)}, about {times:.0f} times as "
+                "little: are some in per cent, or in another unit?"
+            )
+    return told
 
 
 def _empty_at_the_end(study: Study, found: Mapping[Trial, Run]) -> list[str]:
