@@ -367,6 +367,72 @@ def test_a_file_that_is_gone_since_registration_is_told(
 
 
 @pytest.mark.parametrize(
+    ("how", "is_old"),
+    [("a byte more", True), ("new runs", False), ("one equal by chance", False)],
+)
+def test_old_results_are_known_by_their_scores(
+    how: str, is_old: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their file has other bytes and another date, and the name that was there is there still."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "runs/*.csv"))
+    (tmp_path / "runs").mkdir()
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["loss"] = [round(loss, 4) for loss in data["loss"]]
+    old = write(tmp_path / "runs" / "old.csv", data)
+    register(load_study(path), results)
+    registered = json.loads(results.joinpath("registration.json").read_text())
+    assert len(registered["scores"]) == 10
+    old.unlink()
+    if how != "a byte more":
+        fresh = drawn(5, {"base": 0.0, "new": -0.03}, seed=1)
+        fresh["loss"] = [round(loss, 4) for loss in fresh["loss"]]
+        fresh["loss"][0] = data["loss"][0] if "chance" in how else fresh["loss"][0]
+        data = fresh
+    new = write(tmp_path / "runs" / "new.csv", data)
+    new.write_text(new.read_text() + "\n")
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(new, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("Exploratory: ") == is_old
+    record = ResultsFolder(results).read_runs()
+    assert record is not None and ("10 of 10 runs are, by their" in record.exploratory) == is_old
+    assert verify(results).findings == ()
+
+
+def test_two_registrations_of_the_same_runs_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ledger: Path
+) -> None:
+    for name, margin in (("strict", 0.001), ("loose", 0.1)):
+        text = STUDY.replace("margin = 0.02", f"margin = {margin}")
+        (tmp_path / f"{name}.toml").write_text(text.replace('"registered"', f'"{name}"'))
+        register(load_study(tmp_path / f"{name}.toml"), tmp_path / name)
+    # The same study in another folder is no other choice, nor is one of other files.
+    register(load_study(tmp_path / "loose.toml"), tmp_path / "again")
+    (tmp_path / "other.toml").write_text(STUDY.replace("runs.csv", "others.csv"))
+    register(load_study(tmp_path / "other.toml"), tmp_path / "other")
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    for file in ("runs.csv", "others.csv"):
+        write(tmp_path / file, data)
+        later = tmp_path.joinpath("other", "registration.json").stat().st_mtime + 60
+        os.utime(tmp_path / file, (later, later))
+    told = {}
+    for name in ("loose", "other"):
+        study = str(tmp_path / f"{name}.toml")
+        assert main(["judge", "--study", study, "--results", str(tmp_path / name)]) == 0
+        told[name] = " ".join(capsys.readouterr().out.split())
+    assert "registered 2 times on different terms" in told["loose"]
+    assert "'strict' on" in told["loose"] and "(margin 0.001)" in told["loose"]
+    assert "different terms" not in told["other"]
+    assert verify(tmp_path / "loose").findings == ()
+    # It is kept with the verdict, which is the same without the ledger.
+    ledger.unlink()
+    assert main(["judge", "--study", str(tmp_path / "loose")]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == told["loose"]
+
+
+@pytest.mark.parametrize(
     "seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5), ("",) * 5]
 )
 def test_other_seeds_than_the_registered_ones_are_exploratory(

@@ -80,12 +80,18 @@ class Event(Written):
 
 
 class Registered(Event):
-    """A study was registered: the text that it holds out, and the primary tests it will make."""
+    """A study was registered: the text that it holds out, and the primary tests it will make.
+
+    Of runs that other programs make it has a digest of what it is about, their files and the score
+    that decides (`subject`), and the margin.
+    """
 
     kind: Literal["registration"] = "registration"
     study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
     tests: Count = 0
+    subject: Line = ""
+    margin: float | None = None
 
 
 class Opened(Event):
