@@ -134,6 +134,7 @@ class Decided(Event):
     words: dict[Line, dict[Line, Line]] = {}
 
 
+LATER = ("subject", "margin")
 CAUSES = ("registration", "opening", "look", "verdict")
 
 
@@ -166,5 +167,7 @@ def read(entry: dict[str, Any], where: str) -> Event:
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """Return an event as its line has it."""
-    return event.model_dump(mode="json")
+    """Return an event as its line has it: keys that earlier lines have not only where they say
+    something."""
+    said = event.model_dump(mode="json")
+    return {key: of for key, of in said.items() if key not in LATER or of not in ("", None)}
