@@ -960,8 +960,10 @@ def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> N
     about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": 500, "crashed": crashed}
     names = ("variant", "seed", "step", "loss")
     data = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    with pytest.raises(ParibusError, match="no loss at step 500; the nearest one is 450"):
+    with pytest.raises(ParibusError, match=r"no loss at step 500: .*nearest: 450") as refused:
         judge(data, **about)
+    assert "6 of 12 runs (6 of 6 of new)" in str(refused.value)
+    assert str(refused.value).count("nearest: 450") == 6  # each is named
     data["loss"] = [math.nan if row[0] == "new" and row[2] > 300 else row[3] for row in rows]
     if crashed == "data":
         assert judge(data, **about)[0].word == "WORSE"

@@ -52,6 +52,7 @@ PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say w
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 SEEDS_TOLD = 5
+MOST_NAMED = 20  # runs in an error
 PER_CENT = (50, 200)  # times the same as a share
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
@@ -202,6 +203,7 @@ class Runs:
             for label, runs in labelled_runs(reading.runs, shared).items():
                 if (arm := labelled.get(label)) in found and arm not in by_path:
                     found[arm] += runs
+        require_at_step(found, study.primary.metric, shared.at_step)
         return {arm: self._kept(study, arm, runs) for arm, runs in found.items()}
 
     def _own_paths(
@@ -487,11 +489,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
         last, ended = run.curves[name][-1]
         if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
             return math.nan
-        raise ParibusError(
-            f"{run.source or 'a run'} has no {name} at step {at_step:g}; "
-            f"{nearest_step(run, name, at_step)}; state a step that all runs have, or leave out "
-            "runs that did not come to it (of one that diverged, NaN says so)"
-        )
+        raise _NotThereError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
     if name in run.scores:
         return run.scores[name]
     # An empty cell, or a log that ends before its first value.
@@ -501,10 +499,33 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
 
 
-def nearest_step(run: Run, name: str, step: float) -> str:
-    """Return `nearest: 3250`."""
-    steps = [at for at, _ in run.curves[name]]
-    return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+class _NotThereError(ParibusError):
+    """A run has no score at a stated step."""
+
+
+def require_at_step(by_arm: Mapping[str, Sequence[Run]], name: str, step: float | None) -> None:
+    """Raise ParibusError that names all runs without a score at a stated step, and what they
+    have."""
+    if step is None:
+        return
+    runs = [(arm, run) for arm, mine in by_arm.items() for run in mine]
+    odd: list[tuple[str, str]] = []
+    for arm, run in runs:
+        try:
+            score_of(run, name, step)
+        except _NotThereError:
+            nearest = min((at for at, _ in run.curves[name]), key=lambda at: abs(at - step))
+            odd.append((arm, f"{run.source or 'a run'} (nearest: {nearest:g})"))
+    if odd:
+        counts = Counter(arm for arm, _ in odd)
+        each = ", ".join(f"{n} of {len(by_arm[arm])} of {arm}" for arm, n in counts.items())
+        named = ", ".join(said for _, said in odd[:MOST_NAMED])
+        more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+        raise ParibusError(
+            f"{len(odd)} of {plural(len(runs), 'run')} ({each}) have no {name} at step {step:g}: "
+            f"{named}{more}; state a step that all runs have, or leave out runs that did not come "
+            "to it (of one that diverged, NaN says so)"
+        )
 
 
 def _require_curves(study: Study, runs: Sequence[Run]) -> None:
