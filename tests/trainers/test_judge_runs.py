@@ -129,6 +129,42 @@ def test_per_cent_against_a_share_is_asked_about() -> None:
     assert not asked(base=[1, 3, 9, 27, 81, 243], new=[2, 5, 14, 40, 120, 300])
 
 
+@pytest.mark.parametrize(("one", "other"), [("0.1", "0.10"), ("0.001", "1e-3"), ("1", "01")])
+def test_a_number_is_one_arm_however_it_is_written(one: str, other: str) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    data["variant"] = ["base"] * 6 + [one, other] * 3
+    with pytest.raises(ParibusError, match="give one arm one name"):
+        judge(data)
+
+
+@pytest.mark.parametrize("word", ["mean", "Std", "overall"])
+def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    data["seed"] = [*map(str, data["seed"]), word, word]
+    data["variant"] += ["base", "new"]
+    data["loss"] += [3.2, 3.15]
+    with pytest.raises(ParibusError, match=f"seed '{word}' and is no run"):
+        judge(data)
+
+
+@pytest.mark.parametrize("at_step", [None, 4])
+def test_several_values_at_the_step_that_counts_are_told(at_step: int | None) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (arm, seed, epoch, step, 3 - epoch / 10 - step / 100 + rng.normal(0, 0.001))
+        for arm in ("base", "new") for seed in range(5) for epoch in range(3) for step in range(5)
+    ]  # fmt: skip
+    data = dict(
+        zip(("variant", "seed", "epoch", "step", "loss"), zip(*rows, strict=True), strict=True)
+    )
+    about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": at_step}
+    told = [one.text for one in judge(data, **about)[0].cautions]
+    assert any("10 of 10 runs have several values" in one for one in told)
+    data["step"] = [5 * row[2] + row[3] for row in rows]
+    about["at_step"] = 14 if at_step else None
+    assert not any("several values" in one.text for one in judge(data, **about)[0].cautions)
+
+
 def test_welchs_example_has_arms_of_two_sizes() -> None:
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired

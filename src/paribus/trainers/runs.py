@@ -33,7 +33,7 @@ from paribus.readers import (
     read,
     without_shared_seed,
 )
-from paribus.readers.port import EMPTY
+from paribus.readers.port import EMPTY, Curve
 from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
@@ -46,6 +46,9 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
 OF_A_RUN = re.compile(r"checkpoint-\d+|seed[ _=-]?\d+", re.IGNORECASE)  # folders, and of no arm
+# What stands in the place of a seed where a row sums up others.
+OF_SEVERAL = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
+OF_SEVERAL |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
@@ -126,6 +129,7 @@ class Runs:
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
         self.notes += _in_other_units(study, {trial: found[trial] for trial in trials})
+        self.notes += _several_at_a_step(study, {trial: found[trial] for trial in trials})
         self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
@@ -371,10 +375,16 @@ def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
 def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
     """Return runs by what their files call their arm; under "" those that nothing names.
 
-    Raises ParibusError where one arm has two names that differ in case, space or encoding alone.
+    Raises ParibusError where one arm has two names that differ in case, space or encoding alone,
+    and for a row that sums up others.
     """
     found: dict[str, list[Run]] = {}
     for run in runs:
+        if (seed := seed_of(run, section)).casefold() in OF_SEVERAL:
+            raise ParibusError(
+                f"{run.source or 'a row'} has the seed '{seed}' and is no run, but says something "
+                "of several; leave such rows out"
+            )
         found.setdefault(arm_of(run, section), []).append(run)
     alike: dict[str, str] = {}
     for label in found:
@@ -382,13 +392,16 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
         if (other := alike.setdefault(plain, label)) != label:
             raise ParibusError(
                 f"arms {_seen(other)} and {_seen(label)} differ in case or space, or in how a "
-                "character is encoded, alone; give one arm one name"
+                "character or number is written, alone; give one arm one name"
             )
     return found
 
 
 def _plain(label: str) -> str:
-    """Return a label as readers see it, but for its case and space."""
+    """Return a label as readers see it, but for its case and space; a number by its value."""
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(label)):
+            return repr(value)
     seen = unicodedata.normalize("NFKC", label).casefold()
     return "".join(c for c in seen if not c.isspace() and unicodedata.category(c) != "Cf")
 
@@ -697,6 +710,32 @@ def _in_other_units(study: Study, found: Mapping[Trial, Run]) -> list[str]:
                 "little: are some in per cent, or in another unit?"
             )
     return told
+
+
+def _several_at_a_step(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Say which runs have several values at the step whose value counts, of which the last in the
+    file is taken: right after a resume, and wrong where steps begin anew in each epoch."""
+    section, score = section_of(study), study.primary.metric
+    odd = []
+    for run in found.values():
+        curve = run.curves.get(score)
+        if curve:
+            step = section.at_step if section.at_step is not None else curve[-1][0]
+            there = (
+                np.flatnonzero(curve.steps == step).tolist()
+                if isinstance(curve, Curve)
+                else [place for place, (at, _) in enumerate(curve) if at == step]
+            )
+            values = {repr(curve[place][1]) for place in there}
+            odd += [(run.source or "a run", step, len(values))] if len(values) > 1 else []
+    if not odd:
+        return []
+    source, step, n = odd[0]
+    return [
+        f"{len(odd)} of {plural(len(found), 'run')} have several values of {score} at the step "
+        f"that counts, such as {source} with {n} at step {step:g}: the last in the file is taken. "
+        "Do steps begin anew in each epoch, or are rows of several kinds?"
+    ]
 
 
 def _empty_at_the_end(study: Study, found: Mapping[Trial, Run]) -> list[str]:
