@@ -25,7 +25,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
-from paribus.programs.values import Finder, in_rows, loosened
+from paribus.programs.values import Finder, in_rows, loosened, number
 from paribus.report.card import card
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import Reported, read_reported, reported_value
@@ -239,6 +239,24 @@ def test_a_pattern_that_ends_within_a_number_has_read_none(line: str) -> None:
     whole = Finder(r"loss: (\S+)")
     whole.hear("loss: 6.57e-06")
     assert whole.value == 6.57e-06
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,234", 1234), ("-12,345.5", -12345.5), ("1,234,567.", 1234567), ("1.5,", 1.5),
+     ("0,985", None), ("2,01", None), ("1,2345", None), ("1,23,456", None), ("12e-3", 0.012)],
+)  # fmt: skip
+def test_a_comma_is_between_thousands_or_no_number(text: str, value: float | None) -> None:
+    assert number(text) == value
+    finder = Finder(r"loss (\S+)")
+    finder.hear(f"loss {text}")
+    assert finder.value == value and bool(finder.unread) == (value is None)
+
+
+def test_nan_as_c_prints_it() -> None:
+    finder = Finder(r"loss (\S+)")
+    finder.hear("loss -nan(ind)")
+    assert finder.n == 1 and finder.value is not None and math.isnan(finder.value)
 
 
 def test_the_last_value_is_that_of_the_last_step() -> None:

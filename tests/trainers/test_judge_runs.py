@@ -1064,6 +1064,10 @@ def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
     # What the baseline never reaches is at least the budget: nothing is shown to be equal.
     never = judge(rows, seed="seed", step="step", target=2.5).analysis
     assert never.contrast("new", "steps_to_target").censored == (0, 6)
+    never_decided = paribus.decide(never)
+    assert [one.never_reached for one in never_decided.beside] == [(0, 6)]
+    shown = card(never, never_decided).beside["steps to 2.5 (steps)"]
+    assert "never there: 6 of base" in shown[0][1]
     at = judge(rows, seed="seed", step="step", at_step=500)
     assert at[0].effect == pytest.approx(-0.5, abs=0.02)
 

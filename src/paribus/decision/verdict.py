@@ -218,6 +218,9 @@ class Beside:
         arm, reference, metric, label, effect, low, high, n: as a `Verdict` has them.
         adjusted_p: by Holm's method over the secondary endpoints; None where untested.
         why_not: why nothing was inferred; empty where it was.
+        never_reached: of what is needed to a target, how many trials of the arm and of its
+            reference never came there; they count with their budget, so that a difference may be
+            larger.
     """
 
     arm: str
@@ -230,6 +233,7 @@ class Beside:
     adjusted_p: float | None
     n: int
     why_not: str
+    never_reached: tuple[int, int] = (0, 0)
 
 
 def beside(analysis: Analysis) -> list[Beside]:
@@ -247,6 +251,7 @@ def beside(analysis: Analysis) -> list[Beside]:
                 **_finite(stated(says)),
                 adjusted_p=contrast.tested_p,
                 why_not=contrast.why_not,
+                never_reached=contrast.censored,
             )
             found.append(one)
     return found
@@ -274,7 +279,10 @@ def verdict_record(
         "published": dict(published or {}),
         "excluded": analysis.excluded,
     }
-    secondary = [asdict(one) for one in beside(analysis)]
+    secondary = [
+        {k: of for k, of in asdict(one).items() if k != "never_reached" or any(of)}
+        for one in beside(analysis)
+    ]
     return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
@@ -534,6 +542,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
     found["all_diverged"] = _all_diverged(analysis, contrast)
+    found["excluded"] = _excluded(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
         if analysis.runs.notes or analysis.runs.refused:
@@ -542,7 +551,6 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
-    found["excluded"] = _excluded(analysis, contrast)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."
         for control in uncommitted(analysis)

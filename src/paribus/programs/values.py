@@ -56,6 +56,8 @@ class Finder:
         which = "value" if "value" in named else 1
         text, end = found[which], found.end(which)
         value = number(text)
+        if value is None and NOT_FINITE.match(str(text)):  # `-nan(ind)`, as C prints it
+            value = math.nan
         # `6.57` of `6.57e-06` is another number: a pattern that ends within one has read none.
         if value is not None and GOES_ON.match(line, end):
             text, value = found[which] + line[end : end + 8], None
@@ -147,6 +149,7 @@ GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
 NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?![a-z0-9_])", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?(?![a-z0-9_])", re.IGNORECASE)
 ABSENT_WORD = re.compile(r"(?:none|null|n/a)(?![a-z0-9_])", re.IGNORECASE)
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 IN_ITS_PLACE = r"\S{1,40}"
 PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|.))?|\)|.", re.DOTALL)
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
@@ -195,13 +198,19 @@ def lines_of(printed: bytes) -> Iterable[str]:
 
 
 def number(text: Any) -> float | None:
-    """Return a text or JSON value as a number; None where it is none. NaN is one."""
+    """Return a text or JSON value as a number; None where it is none. NaN is one.
+
+    A comma is read between thousands alone: 0,985 may be a decimal one.
+    """
     if isinstance(text, bool) or text is None:
         return None
     if isinstance(text, int | float):
         return float(text)
+    plain = str(text).strip().rstrip(".,")
+    if THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
     try:
-        return float(str(text).strip().replace(",", "").rstrip("."))
+        return float(plain)
     except ValueError:
         return None
 

@@ -184,7 +184,11 @@ def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[
     for one in beside(analysis):
         contrast = analysis.contrast(one.arm, one.metric)
         p = numbers.p_or_blank(one.adjusted_p)
-        row = (called[one.arm], change_in_words(contrast), f"p {p}" if p else "")
+        change = change_in_words(contrast)
+        late = {one.arm: one.never_reached[0], one.reference: one.never_reached[1]}
+        if said := ", ".join(f"{n} of {called[arm]}" for arm, n in late.items() if n):
+            change += f" (never there: {said})"
+        row = (called[one.arm], change, f"p {p}" if p else "")
         found.setdefault(contrast.declared.change_title, []).append(row)
     return found
 
