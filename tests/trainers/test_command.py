@@ -460,7 +460,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     assert steps["step"].to_pylist() == list(range(0, 60, 2))
     states = {control.name: control.state for control in results.controls}
     assert states == {
-        **dict.fromkeys(("setting", "source", "software", "device", "seed"), "held"),
+        **dict.fromkeys(("setting", "source", "software", "device", "seed", "steps"), "held"),
         **dict.fromkeys(("data", "initial weights", "repeatable"), "not proven"),
         "command": "declared",
     }
@@ -559,6 +559,50 @@ def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptu
     cautions = {one.code: one.text for one in failed.cautions}
     assert "5 of 5 runs of hot, 0 of 5 of baseline" in cautions["excluded"]
     assert not [one for one in caplog.records if "read its seed" in one.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("do", "declares", "state", "words"),
+    [
+        ("well", "", "held", "step 9 in each"),
+        ("longer", "", "not proven", "step 19 against step 9"),
+        ("longer", 'declares = { steps = ["set.do"] }', "declared", "step 19 against step 9"),
+    ],
+)
+def test_scores_of_other_steps_are_told(
+    folder: Path, do: str, declares: str, state: str, words: str
+) -> None:
+    (folder / "train.py").write_text(
+        PROGRAM
+        + """
+for step in range(20 if do == "longer" else 10):
+    print(f"at {step} loss={3 - step / 30 + noise / 10:.4f}")
+"""
+    )
+    study = changed(
+        folder,
+        ('kind = "command"', f'kind = "command"\n{declares}'),
+        (r"'val_bpb: (\S+)'", r"'at (?P<step>\d+) loss=(?P<value>\S+)'"),
+        ("set.lr = 0.03", "set.lr = 0.03" if do == "well" else f'set.do = "{do}"'),
+    )
+    analysis = paribus.analyse(paribus.run(study, "r"))
+    (control,) = [one for one in analysis.controls if one.name == "steps"]
+    assert control.state == state and words in control.detail
+    (said,) = paribus.decide(analysis)
+    assert any("not of the same step" in one.text for one in said.cautions) == (
+        state == "not proven"
+    )
+
+
+def test_values_without_steps_are_counted(folder: Path) -> None:
+    (folder / "train.py").write_text(PROGRAM + "if lr > 0.02:\n    print('val_bpb: 0.5')\n")
+    analysis = paribus.analyse(paribus.run(changed(folder), "r"))
+    (control,) = [one for one in analysis.controls if one.name == "steps"]
+    assert "2 values against that of 1" in control.detail
+    (folder / "train.py").write_text(PROGRAM)
+    analysis = paribus.analyse(paribus.run(changed(folder), "again"))
+    (said,) = paribus.decide(analysis)
+    assert not any("same step" in one.text for one in said.cautions)
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(

@@ -53,12 +53,14 @@ SURVIVED = {
     "Q-": "the arm is worse",
     "Q?": "the effect is open",
 }
+AGAINST = " against "
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
     "initial values": "Initial values are not proven to be drawn anew for every seed",
+    "steps": "Scores are not of the same step",
     "software": "An arm and its reference were trained on different machines or software",
 }
 # Of a cost and its budget.
@@ -570,7 +572,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         for control in analysis.controls
         if (control.arm, control.state) == (contrast.arm, "not proven")
         and control.name in NOT_PROVEN
-        and not (analysis.runs and control.detail.startswith("not recorded"))  # as all of them
+        and not (control.detail.startswith("not recorded") and AGAINST not in control.detail)
     ]
     if is_judged:
         found["unequal_size"] = _unequal_size(analysis, contrast)

@@ -438,7 +438,7 @@ class CommandFormat(TrainerFormat):
 
 # Keys of a program that are of the whole study.
 ALIKE = ("timeout", "retries", "failure", "gpus", "log_mib", "check", "declares", "train_loss")
-CONTROLS = ("source", "command", "configuration", "software", "device", "seed")
+CONTROLS = ("source", "command", "configuration", "software", "device", "seed", "steps")
 
 
 def _endpoint(

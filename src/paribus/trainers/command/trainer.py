@@ -37,6 +37,8 @@ from paribus.trainers.command.records import (
     REPORTED,
     SEED,
     SOFTWARE,
+    STEPS,
+    TRAIN_LOSS,
     ask_about_seed,
     metrics_of,
 )
@@ -64,7 +66,6 @@ from paribus.untrusted_io import (
 Hear = Callable[[Trial, int, float | None], None]
 BACKENDS = "paribus.engine.execution.backends"
 LOG_ = logging.getLogger("paribus")
-TRAIN_LOSS = "train_loss"
 SHOWN_LINES = 3
 POLL_SECONDS = 0.5
 CHANGED_SHOWN = 3
@@ -76,6 +77,7 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "configuration": ("set.", "program.config"),
         SOFTWARE: ("program.command", "program.env", "program.folder"),
         DEVICE: (),
+        STEPS: (),
         SEED: (),
         DATA: (),
         INITIAL: ("program.ref", "program.patch", "program.folder", "program.command"),
@@ -474,6 +476,8 @@ class Command:
             "counts": {name: one.n for name, one in found.items()},
             **reported.about,
         }
+        if steps := {name: one.step for name, one in found.items() if one.step is not None}:
+            about["last_steps"] = steps
         if passed := {name: one.passed for name, one in found.items() if one.passed}:
             about["passed"] = passed
         if files := files_read(metrics_of(study).values(), job.home / OUT):
