@@ -601,7 +601,8 @@ def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:
     """Say that no trial of an arm, or of what it is compared with, can be compared."""
     pair = (contrast.reference, contrast.arm)
     return [
-        f"Every trial of {analysis.study.called[arm]} diverged."
+        f"Every trial of {analysis.study.called[arm]} diverged"
+        + (" or failed." if arm in analysis.excluded else ".")
         for arm in pair
         if analysis.all_diverged(arm)
     ]

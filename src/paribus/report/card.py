@@ -148,10 +148,12 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         if study.is_paired and told and told[0].code != "pairs_assumed":
             proven += "; pairs are assumed to share data and initial values"
         question = f"Exploratory: {question}" if analysis.runs.exploratory else question
-    lost = [called[arm] for arm in study.arms if analysis.all_diverged(arm)]
+    every = [arm for arm in study.arms if analysis.all_diverged(arm)]
+    lost = [called[arm] for arm in every]
+    ended = "diverged or failed" if analysis.excluded.keys() & set(every) else "diverged"
     return Card(
         question,
-        f"Every trial of {'every arm' if len(lost) == len(called) else listed(lost)} diverged."
+        f"Every trial of {'every arm' if len(lost) == len(called) else listed(lost)} {ended}."
         if lost
         else "",
         blocks,
