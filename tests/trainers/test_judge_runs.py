@@ -165,6 +165,22 @@ def test_several_values_at_the_step_that_counts_are_told(at_step: int | None) ->
     assert not any("several values" in one.text for one in judge(data, **about)[0].cautions)
 
 
+def test_means_over_other_items_are_not_compared() -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        (arm, seed, item, int(rng.random() < 0.5))
+        for arm, n in (("base", 60), ("new", 40))
+        for seed in range(5)
+        for item in range(n)
+    ]
+    data = dict(zip(("variant", "seed", "item", "right"), zip(*rows, strict=True), strict=True))
+    about: dict[str, Any] = {"score": "right", "better": "higher", "seed": "seed", "item": "item"}
+    with pytest.raises(ParibusError, match=r"other items of right .*\(40 and 60\)"):
+        judge(data, **about)
+    same = {name: [row[at] for row in rows if row[2] < 40] for at, name in enumerate(data)}
+    assert judge(same, **about)[0].n == 5
+
+
 def test_welchs_example_has_arms_of_two_sizes() -> None:
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired

@@ -568,18 +568,22 @@ def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ParibusError where runs have other items of a score that is by item."""
+    """Raise ParibusError where runs have other items of a score: of one that is by item all have
+    some, of others those whose files tell."""
     for name, score in section_of(study).scores.items():
-        if not score.by_item:
-            continue
-        first = runs[0].items.get(name, {}).keys()
-        for run in runs:
-            odd = first ^ run.items.get(name, {}).keys()
+        known = [run for run in runs if score.by_item or run.items.get(name)]
+        for run in known:
+            first, own = (one.items.get(name, {}).keys() for one in (known[0], run))
+            odd = first ^ own
             if not first or odd:
-                some = f"such as '{min(odd)}'" if odd else "as neither has any"
+                some = (
+                    f"such as '{min(odd)}' ({len(own)} and {len(first)})"
+                    if odd
+                    else "as neither has any"
+                )
                 raise ParibusError(
                     f"{run.source or 'a run'} has other items of {name} than "
-                    f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
+                    f"{known[0].source or 'the first'}, {some}; compare runs on the same items"
                 )
 
 
