@@ -461,7 +461,8 @@ def test_two_registrations_of_the_same_runs_are_told(
         (tmp_path / f"{name}.toml").write_text(text.replace('"registered"', f'"{name}"'))
         register(load_study(tmp_path / f"{name}.toml"), tmp_path / name)
     # The same study in another folder is no other choice, nor is one of other files.
-    register(load_study(tmp_path / "loose.toml"), tmp_path / "again")
+    for name in ("loose", "strict"):
+        register(load_study(tmp_path / f"{name}.toml"), tmp_path / f"{name}-again")
     (tmp_path / "other.toml").write_text(STUDY.replace("runs.csv", "others.csv"))
     register(load_study(tmp_path / "other.toml"), tmp_path / "other")
     data = drawn(5, {"base": 0.0, "new": -0.03})
@@ -474,7 +475,7 @@ def test_two_registrations_of_the_same_runs_are_told(
         study = str(tmp_path / f"{name}.toml")
         assert main(["judge", "--study", study, "--results", str(tmp_path / name)]) == 0
         told[name] = " ".join(capsys.readouterr().out.split())
-    assert "registered 2 times on different terms" in told["loose"]
+    assert "registered on 2 different terms" in told["loose"]
     assert "'strict' on" in told["loose"] and "(margin 0.001)" in told["loose"]
     assert "different terms" not in told["other"]
     assert verify(tmp_path / "loose").findings == ()

@@ -146,17 +146,18 @@ def registered_otherwise(folder: ResultsFolder) -> str:
         events = events_in(path)
     except ParibusError:
         return ""  # that it cannot be read was told
-    others = [
-        one
-        for one in events
+    by_terms = {
+        one.study_digest: one
+        for one in reversed(events)  # the first of each
         if isinstance(one, Registered)
         and one.subject
         and one.subject == first.get(SUBJECT)
         and one.registration != own
         and one.study_digest != first["study_digest"]
-    ]
-    if not others:
+    }
+    if not by_terms:
         return ""
+    others = sorted(by_terms.values(), key=lambda one: one.time)
     each = [
         f"'{one.study}' on {one.time[:10]}"
         + (f" (margin {one.margin:g})" if one.margin is not None else " (no margin)")
@@ -164,7 +165,7 @@ def registered_otherwise(folder: ResultsFolder) -> str:
     ]
     more = f" and {len(others) - MOST_OTHERS} more" if len(others) > MOST_OTHERS else ""
     return (
-        f"These runs were registered {len(others) + 1} times on different terms: also as "
+        f"These runs were registered on {len(others) + 1} different terms: also as "
         f"{', '.join(each)}{more}, says the ledger."
     )
 
