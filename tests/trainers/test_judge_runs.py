@@ -181,6 +181,17 @@ def test_means_over_other_items_are_not_compared() -> None:
     assert judge(same, **about)[0].n == 5
 
 
+def test_a_run_that_is_far_from_the_others_is_named() -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    assert not any(one.code == "one_seed" for one in judge(data)[0].cautions)
+    data["loss"][8] = 10.82  # of a uniform guess over 50,000 tokens
+    told = {one.code: one.text for one in judge(data)[0].cautions}
+    assert "One run of new has 10.8" in told["one_seed"]
+    data["loss"][8] = 1e10
+    said = judge(data)[0]
+    assert said.word == "UNRESOLVED" and "tuned" not in said.pairs_why_not
+
+
 def test_welchs_example_has_arms_of_two_sizes() -> None:
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired

@@ -779,7 +779,10 @@ def _reused(analysis: Analysis, contrast: Contrast) -> list[str]:
 
 
 def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
-    """Name the seed that carries most of the spread of the differences: Grubbs' test at 1%."""
+    """Name the seed that carries most of the spread of the differences, or of runs that are no
+    pairs the run that is far from the others of its arm: Grubbs' test at 1%."""
+    if contrast.unpaired:
+        return _one_run(analysis, contrast)
     pairs = contrast.paired.pairs if contrast.paired else ()
     n = len(pairs)
     if n < DESCRIPTIVE_BELOW or contrast.declared.scale != "linear":
@@ -802,6 +805,22 @@ def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
         f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
         f"{shown[1]} to {shown[2]} at the other seeds."
     ]
+
+
+def _one_run(analysis: Analysis, contrast: Contrast) -> list[str]:
+    told = []
+    for arm in (contrast.arm, contrast.reference):
+        values = list(analysis.summary(arm, contrast.metric).values.values())
+        place = outlier(values) if len(values) >= DESCRIPTIVE_BELOW else None
+        if place is not None:
+            others = sorted(values[:place] + values[place + 1 :])
+            shown = map(contrast.declared.value_text, (values[place], others[0], others[-1]))
+            told.append(
+                "One run of {} has {}, the others {} to {}.".format(
+                    analysis.study.called[arm], *shown
+                )
+            )
+    return told
 
 
 def _at_the_resolution(says: Decided | None) -> list[str]:
