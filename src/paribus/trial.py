@@ -51,7 +51,8 @@ _data = b""
 
 
 def log(step, **values):
-    """Note numbers of a training step, such as `log(100, loss=2.31)`: they make curves."""
+    """Note numbers of a training step, such as `log(100, loss=2.31)`: they make curves. Where it
+    is a result, the last step counts, and not the last call."""
     _write({"step": step, "log": _numbers(values)})
 
 

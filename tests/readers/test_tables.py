@@ -12,6 +12,7 @@ import pytest
 from paribus.errors import ParibusError
 from paribus.readers import Columns, Run, read, runs_of, tables
 from paribus.readers.port import Curve
+from paribus.readers.tables import is_climbing
 
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
@@ -196,3 +197,31 @@ def test_a_curve_takes_16_bytes_a_point(tmp_path: Path) -> None:
         [(2, 0.5), (3, 1 / 3)],
     )
     assert run.scores["loss"] == 1 / 50_000 and "x" not in run.facts
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_curve"),
+    [
+        ([100, 200, 300, 400], True),
+        ([300, 200, 100], True),  # an export of the newest first
+        ([0, 1, 2, 0, 1, 2, 3], True),  # two runs, one after the other
+        ([600, 600, 600, 600], False),  # each ended there
+        ([600, 550, 600, 580], False),
+        ([100, 200], False),
+        ([1, 2, 3, 1], False),
+    ],
+)
+def test_rows_of_a_curve_are_no_runs(steps: list[int], is_curve: bool, tmp_path: Path) -> None:
+    assert (is_climbing(steps) or is_climbing(steps[::-1])) == is_curve
+    file = tmp_path / "log.csv"
+    rows = "".join(f"{step},{3 - at / 7:.4f}\n" for at, step in enumerate(steps))
+    file.write_text("_step,loss\n" + rows)
+    reading = read(file, columns=Columns(("loss",)))
+    assert bool(reading.refused) == is_curve
+    if is_curve:
+        assert "--step _step" in reading.refused[0][1]
+        assert read(file, columns=Columns(("loss",), step="_step")).runs
+    else:
+        assert len(reading.runs) == len(steps)
+    file.write_text("planned,loss\n" + rows)  # what other columns say is nobody's business
+    assert len(read(file, columns=Columns(("loss",))).runs) == len(steps)

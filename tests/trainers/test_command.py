@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -24,10 +25,10 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
-from paribus.programs.values import Finder, in_rows
+from paribus.programs.values import Finder, in_rows, loosened, number
 from paribus.report.card import card
 from paribus.study.load import parse_study
-from paribus.trainers.command.reported import read_reported
+from paribus.trainers.command.reported import Reported, read_reported, reported_value
 from paribus.trainers.command.sources import place, source_of
 from paribus.verification import verify
 
@@ -240,6 +241,105 @@ def test_a_pattern_that_ends_within_a_number_has_read_none(line: str) -> None:
     assert whole.value == 6.57e-06
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,234", 1234), ("-12,345.5", -12345.5), ("1,234,567.", 1234567), ("1.5,", 1.5),
+     ("0,985", None), ("2,01", None), ("1,2345", None), ("1,23,456", None), ("12e-3", 0.012)],
+)  # fmt: skip
+def test_a_comma_is_between_thousands_or_no_number(text: str, value: float | None) -> None:
+    assert number(text) == value
+    finder = Finder(r"loss (\S+)")
+    finder.hear(f"loss {text}")
+    assert finder.value == value and bool(finder.unread) == (value is None)
+
+
+def test_nan_as_c_prints_it() -> None:
+    finder = Finder(r"loss (\S+)")
+    finder.hear("loss -nan(ind)")
+    assert finder.n == 1 and finder.value is not None and math.isnan(finder.value)
+
+
+def test_the_last_value_is_that_of_the_last_step() -> None:
+    rows: list[Any] = [{"step": at, "loss": loss} for at, loss in ((100, 3), (300, 2), (100, 2.5))]
+    found = in_rows(rows, "loss", "step", "last", "lower")
+    assert (found.value, found.step, found.n) == (2, 300, 3) and found.points[-1] == (100, 2.5)
+    assert "step 100 after step 300" in found.passed
+    again = in_rows([*rows, {"step": 300, "loss": 1.5}], "loss", "step", "last", "lower")
+    assert (again.value, again.passed) == (1.5, "")  # as a program does that went on from there
+    said = Reported(rows=[{"step": 300, "loss": 2.0}, {"step": 100, "loss": 2.5}])
+    assert reported_value(said, "loss", "last", "lower").value == 2
+    assert in_rows(rows, "loss", "", "last", "lower").value == 2.5  # its steps are not stated
+
+
+def test_a_line_with_the_place_of_a_number_is_not_passed_over() -> None:
+    def heard(pattern: str, *lines: str, take: str = "last") -> Finder:
+        finder = Finder(pattern, take)
+        for line in lines:
+            finder.hear(line)
+        return finder
+
+    pattern = r"val_bpb:\s*([0-9.]+)"
+    lost = heard(pattern, "val_bpb: 1.5", "val_bpb: nan")
+    assert lost.value is not None and math.isnan(lost.value) and lost.n == 2
+    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -INF,").value == -math.inf
+    for text in ("-2.5", "+1.5", "none"):  # a number that it does not read, or null
+        odd = heard(pattern, "val_bpb: 1.5", f"val_bpb: {text}")
+        assert (odd.n, odd.value, odd.unread) == (0, None, text)
+    word = heard(pattern, "val_bpb: 1.5", "val_bpb: better than before")
+    assert word.value == 1.5 and word.passed == "'val_bpb: better than before'"
+    assert not heard(pattern, "val_bpb: soon", "val_bpb: 1.5").passed
+    assert heard(pattern, "val_bpb: 1.5", "val_bpb: -2", take="best").passed == "'-2'"
+    step = heard(r"step (?P<step>\d+) loss (?P<value>[\d.]+)", "step 1 loss 2", "step 2 loss nan")
+    assert step.step == 2 and [at for at, _ in step.points] == [1, 2]
+    final = heard(r"loss ([\d.]+) \(final\)", "loss 1.5 (final)", "loss nan (step 3)", "loss -1")
+    assert final.value == 1.5 and not final.passed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "text"),
+    [
+        (r"val_bpb:\s*([0-9.]+)", "val_bpb: x", "x"),
+        (r"[([]loss[])] ((?:\d|\.)+)", "(loss] y z", "y"),
+        (r"(lr|rate) \(\d\) v=(?P<value>[\d.)(]+);", "rate (3) v=word; ", "word"),
+        (r"(?<=loss )(\d+)", "loss is", "is"),
+        (r"^(\d+\.\d+)$", None, None),  # only the number tells its lines apart
+        (r"loss (\d)+", None, None),  # repeated, any word could be matched in many ways
+        (r"loss (\S+)", None, None),  # it reads any word itself
+        ("", None, None),
+    ],
+)
+def test_the_place_of_a_number_in_a_pattern(
+    pattern: str, line: str | None, text: str | None
+) -> None:
+    loose = loosened(pattern)
+    if line is None:
+        assert not loose
+        return
+    found = re.search(loose, line)
+    assert found and found["value" if "value" in found.groupdict() else 1] == text
+
+
+def test_a_diverged_arm_whose_pattern_has_digits_alone(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "train.py").write_text(
+        PROGRAM.replace('if do != "quiet"', 'print("val_bpb: 0.5")\nif 1')
+    )
+    study = changed(
+        folder,
+        (r"(\S+)", "([0-9.]+)"),
+        ('do = "well"', 'do = "well"'),
+        ("set.lr = 0.03", 'set.do = "nan"'),
+    )
+    results = paribus.run(study, "r")
+    assert paribus.analyse(results).all_diverged("hot")
+    assert verify(folder / "r").findings == ()
+    (folder / "train.py").write_text(PROGRAM + 'print("val_bpb: is good")\n')
+    paribus.run(study, "again")
+    told = [one.getMessage() for one in caplog.records if "passed over" in one.getMessage()]
+    assert len(told) == 2 and "val_bpb: is good" in told[0]
+
+
 def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:
     rows = [{"step": 100, "loss": 1.5}, {"step": 200, "loss": None}, {"other": 1}]
     found = in_rows(rows, "loss", "step", "last", "lower")
@@ -360,7 +460,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     assert steps["step"].to_pylist() == list(range(0, 60, 2))
     states = {control.name: control.state for control in results.controls}
     assert states == {
-        **dict.fromkeys(("setting", "source", "software", "device", "seed"), "held"),
+        **dict.fromkeys(("setting", "source", "software", "device", "seed", "steps"), "held"),
         **dict.fromkeys(("data", "initial weights", "repeatable"), "not proven"),
         "command": "declared",
     }
@@ -440,6 +540,69 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert json.loads(verb("analyse", "r", "--json")[1])["excluded"] == {"bad": 3}
     assert verb("report", "r", "--no-paper")[0] == 0
     assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
+
+
+def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    study = changed(
+        folder,
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3, 4, 5]"),
+        ('kind = "command"', 'kind = "command"\nfailure = "exclude"'),
+        ("set.lr = 0.03", 'set.do = "crash"\n[arms.lost]\nset.do = "nan"'),
+    )
+    results = paribus.run(study, "r")
+    analysis = paribus.analyse(results)
+    failed, diverged = paribus.decide(analysis)
+    assert (failed.word, diverged.word) == ("DESCRIPTIVE", "WORSE")
+    assert not analysis.all_diverged("hot") and analysis.all_diverged("lost")
+    assert not {one for one in analysis.events if one[0] == "hot"}
+    assert analysis.n_finished == analysis.n_trials == 15
+    cautions = {one.code: one.text for one in failed.cautions}
+    assert "5 of 5 runs of hot, 0 of 5 of baseline" in cautions["excluded"]
+    assert not [one for one in caplog.records if "read its seed" in one.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("do", "declares", "state", "words"),
+    [
+        ("well", "", "held", "step 9 in each"),
+        ("longer", "", "not proven", "step 19 against step 9"),
+        ("longer", 'declares = { steps = ["set.do"] }', "declared", "step 19 against step 9"),
+    ],
+)
+def test_scores_of_other_steps_are_told(
+    folder: Path, do: str, declares: str, state: str, words: str
+) -> None:
+    (folder / "train.py").write_text(
+        PROGRAM
+        + """
+for step in range(20 if do == "longer" else 10):
+    print(f"at {step} loss={3 - step / 30 + noise / 10:.4f}")
+"""
+    )
+    study = changed(
+        folder,
+        ('kind = "command"', f'kind = "command"\n{declares}'),
+        (r"'val_bpb: (\S+)'", r"'at (?P<step>\d+) loss=(?P<value>\S+)'"),
+        ("set.lr = 0.03", "set.lr = 0.03" if do == "well" else f'set.do = "{do}"'),
+    )
+    analysis = paribus.analyse(paribus.run(study, "r"))
+    (control,) = [one for one in analysis.controls if one.name == "steps"]
+    assert control.state == state and words in control.detail
+    (said,) = paribus.decide(analysis)
+    assert any("not of the same step" in one.text for one in said.cautions) == (
+        state == "not proven"
+    )
+
+
+def test_values_without_steps_are_counted(folder: Path) -> None:
+    (folder / "train.py").write_text(PROGRAM + "if lr > 0.02:\n    print('val_bpb: 0.5')\n")
+    analysis = paribus.analyse(paribus.run(changed(folder), "r"))
+    (control,) = [one for one in analysis.controls if one.name == "steps"]
+    assert "2 values against that of 1" in control.detail
+    (folder / "train.py").write_text(PROGRAM)
+    analysis = paribus.analyse(paribus.run(changed(folder), "again"))
+    (said,) = paribus.decide(analysis)
+    assert not any("same step" in one.text for one in said.cautions)
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(

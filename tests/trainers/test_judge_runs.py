@@ -95,6 +95,103 @@ def test_maize_is_fishers_paired() -> None:
     assert verdicts[0].word == "BETTER"
 
 
+def test_seeds_that_overlap_say_how_many_pairs_are_compared() -> None:
+    data = drawn(8, {"base": 0.0, "new": -0.05, "other": 0.0})
+    data["seed"] = [*range(1, 9), *range(4, 12), *range(1, 9)]
+    verdicts = judge(data, pair=True)
+    pairs = {one.arm: one for one in verdicts}
+    assert (pairs["new"].n, pairs["other"].n) == (5, 8)
+    told = {one.code: one.text for one in pairs["new"].cautions}["no_partner"]
+    assert "5 pairs" in told and "3 of 8 runs of new (9, 10, 11)" in told
+    assert "3 of 8 runs of base (1, 2, 3)" in told
+    assert "no_partner" not in {one.code for one in pairs["other"].cautions}
+    facts = card(verdicts.analysis, verdicts).facts
+    assert any(fact.startswith("3 without a partner") for fact in facts)
+    # Overlap changes nothing where runs are no pairs.
+    alone = judge(data)
+    assert not {one.code for v in alone for one in v.cautions} & {"no_partner"}
+
+
+def test_per_cent_against_a_share_is_asked_about() -> None:
+    def asked(**arms: Sequence[float]) -> bool:
+        verdicts = judge(table(**arms), better="higher")
+        texts = [one.text for one in verdicts[0].cautions if one.code == "runs"]
+        return any("per cent" in text for text in texts)
+
+    share = [0.521, 0.534, 0.528, 0.519, 0.531]
+    assert asked(base=share, new=[100 * one + 2 for one in share])
+    assert asked(base=share, new=[*share[:4], 53.1])  # one run of an arm
+    assert asked(base=[-one for one in share], new=[-100 * one for one in share])
+    assert not asked(base=share, new=[one + 0.2 for one in share])
+    assert not asked(base=share, new=[2000 * one for one in share])
+    assert not asked(base=share, new=[0.0, 0.0, 0.0, 0.0, math.nan])
+    # Spread over two orders of magnitude is no gap.
+    assert not asked(base=[1, 3, 9, 27, 81, 243], new=[2, 5, 14, 40, 120, 300])
+
+
+@pytest.mark.parametrize(("one", "other"), [("0.1", "0.10"), ("0.001", "1e-3"), ("1", "01")])
+def test_a_number_is_one_arm_however_it_is_written(one: str, other: str) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    data["variant"] = ["base"] * 6 + [one, other] * 3
+    with pytest.raises(ParibusError, match="give one arm one name"):
+        judge(data)
+
+
+@pytest.mark.parametrize("word", ["mean", "Std", "overall"])
+def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    data["seed"] = [*map(str, data["seed"]), word, word]
+    data["variant"] += ["base", "new"]
+    data["loss"] += [3.2, 3.15]
+    with pytest.raises(ParibusError, match=f"seed '{word}' and is no run"):
+        judge(data)
+
+
+@pytest.mark.parametrize("at_step", [None, 4])
+def test_several_values_at_the_step_that_counts_are_told(at_step: int | None) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (arm, seed, epoch, step, 3 - epoch / 10 - step / 100 + rng.normal(0, 0.001))
+        for arm in ("base", "new") for seed in range(5) for epoch in range(3) for step in range(5)
+    ]  # fmt: skip
+    data = dict(
+        zip(("variant", "seed", "epoch", "step", "loss"), zip(*rows, strict=True), strict=True)
+    )
+    about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": at_step}
+    told = [one.text for one in judge(data, **about)[0].cautions]
+    assert any("10 of 10 runs have several values" in one for one in told)
+    data["step"] = [5 * row[2] + row[3] for row in rows]
+    about["at_step"] = 14 if at_step else None
+    assert not any("several values" in one.text for one in judge(data, **about)[0].cautions)
+
+
+def test_means_over_other_items_are_not_compared() -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        (arm, seed, item, int(rng.random() < 0.5))
+        for arm, n in (("base", 60), ("new", 40))
+        for seed in range(5)
+        for item in range(n)
+    ]
+    data = dict(zip(("variant", "seed", "item", "right"), zip(*rows, strict=True), strict=True))
+    about: dict[str, Any] = {"score": "right", "better": "higher", "seed": "seed", "item": "item"}
+    with pytest.raises(ParibusError, match=r"other items of right .*\(40 and 60\)"):
+        judge(data, **about)
+    same = {name: [row[at] for row in rows if row[2] < 40] for at, name in enumerate(data)}
+    assert judge(same, **about)[0].n == 5
+
+
+def test_a_run_that_is_far_from_the_others_is_named() -> None:
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    assert not any(one.code == "one_seed" for one in judge(data)[0].cautions)
+    data["loss"][8] = 10.82  # of a uniform guess over 50,000 tokens
+    told = {one.code: one.text for one in judge(data)[0].cautions}
+    assert "One run of new has 10.8" in told["one_seed"]
+    data["loss"][8] = 1e10
+    said = judge(data)[0]
+    assert said.word == "UNRESOLVED" and "tuned" not in said.pairs_why_not
+
+
 def test_welchs_example_has_arms_of_two_sizes() -> None:
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired
@@ -330,6 +427,73 @@ def test_a_file_that_is_gone_since_registration_is_told(
     assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "1 of 1 file that lay there at registration is not there any more" in out
+
+
+@pytest.mark.parametrize(
+    ("how", "is_old"),
+    [("a byte more", True), ("new runs", False), ("one equal by chance", False)],
+)
+def test_old_results_are_known_by_their_scores(
+    how: str, is_old: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their file has other bytes and another date, and the name that was there is there still."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    path.write_text(STUDY.replace("runs.csv", "runs/*.csv"))
+    (tmp_path / "runs").mkdir()
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    data["loss"] = [round(loss, 4) for loss in data["loss"]]
+    old = write(tmp_path / "runs" / "old.csv", data)
+    register(load_study(path), results)
+    registered = json.loads(results.joinpath("registration.json").read_text())
+    assert len(registered["scores"]) == 10
+    old.unlink()
+    if how != "a byte more":
+        fresh = drawn(5, {"base": 0.0, "new": -0.03}, seed=1)
+        fresh["loss"] = [round(loss, 4) for loss in fresh["loss"]]
+        fresh["loss"][0] = data["loss"][0] if "chance" in how else fresh["loss"][0]
+        data = fresh
+    new = write(tmp_path / "runs" / "new.csv", data)
+    new.write_text(new.read_text() + "\n")
+    later = results.joinpath("registration.json").stat().st_mtime + 60
+    os.utime(new, (later, later))
+    assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("Exploratory: ") == is_old
+    record = ResultsFolder(results).read_runs()
+    assert record is not None and ("10 of 10 runs are, by their" in record.exploratory) == is_old
+    assert verify(results).findings == ()
+
+
+def test_two_registrations_of_the_same_runs_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ledger: Path
+) -> None:
+    for name, margin in (("strict", 0.001), ("loose", 0.1)):
+        text = STUDY.replace("margin = 0.02", f"margin = {margin}")
+        (tmp_path / f"{name}.toml").write_text(text.replace('"registered"', f'"{name}"'))
+        register(load_study(tmp_path / f"{name}.toml"), tmp_path / name)
+    # The same study in another folder is no other choice, nor is one of other files.
+    for name in ("loose", "strict"):
+        register(load_study(tmp_path / f"{name}.toml"), tmp_path / f"{name}-again")
+    (tmp_path / "other.toml").write_text(STUDY.replace("runs.csv", "others.csv"))
+    register(load_study(tmp_path / "other.toml"), tmp_path / "other")
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    for file in ("runs.csv", "others.csv"):
+        write(tmp_path / file, data)
+        later = tmp_path.joinpath("other", "registration.json").stat().st_mtime + 60
+        os.utime(tmp_path / file, (later, later))
+    told = {}
+    for name in ("loose", "other"):
+        study = str(tmp_path / f"{name}.toml")
+        assert main(["judge", "--study", study, "--results", str(tmp_path / name)]) == 0
+        told[name] = " ".join(capsys.readouterr().out.split())
+    assert "registered on 2 different terms" in told["loose"]
+    assert "'strict' on" in told["loose"] and "(margin 0.001)" in told["loose"]
+    assert "different terms" not in told["other"]
+    assert verify(tmp_path / "loose").findings == ()
+    # It is kept with the verdict, which is the same without the ledger.
+    ledger.unlink()
+    assert main(["judge", "--study", str(tmp_path / "loose")]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == told["loose"]
 
 
 @pytest.mark.parametrize(
@@ -647,7 +811,7 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     assert first.word == "UNRESOLVED"  # those that survived show it at its best
     assert "2 of 7 runs against 0 of 7" in first.sentence
     without = judge(data, crashed="exclude")
-    assert without[0].word == "BETTER" and "2 of new" in without[0].sentence
+    assert without[0].word == "BETTER" and "2 of 7 runs of new" in without[0].sentence
     assert without.analysis.excluded == {"new": 2}
     assert any("2 of new" in fact for fact in card(without.analysis, without).facts)
     assert verdict_record(without.analysis, without)["excluded"] == {"new": 2}
@@ -860,8 +1024,10 @@ def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> N
     about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": 500, "crashed": crashed}
     names = ("variant", "seed", "step", "loss")
     data = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    with pytest.raises(ParibusError, match="no loss at step 500; the nearest one is 450"):
+    with pytest.raises(ParibusError, match=r"no loss at step 500: .*nearest: 450") as refused:
         judge(data, **about)
+    assert "6 of 12 runs (6 of 6 of new)" in str(refused.value)
+    assert str(refused.value).count("nearest: 450") == 6  # each is named
     data["loss"] = [math.nan if row[0] == "new" and row[2] > 300 else row[3] for row in rows]
     if crashed == "data":
         assert judge(data, **about)[0].word == "WORSE"
@@ -926,6 +1092,10 @@ def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
     # What the baseline never reaches is at least the budget: nothing is shown to be equal.
     never = judge(rows, seed="seed", step="step", target=2.5).analysis
     assert never.contrast("new", "steps_to_target").censored == (0, 6)
+    never_decided = paribus.decide(never)
+    assert [one.never_reached for one in never_decided.beside] == [(0, 6)]
+    shown = card(never, never_decided).beside["steps to 2.5 (steps)"]
+    assert "never there: 6 of base" in shown[0][1]
     at = judge(rows, seed="seed", step="step", at_step=500)
     assert at[0].effect == pytest.approx(-0.5, abs=0.02)
 

@@ -35,7 +35,6 @@ from paribus.results import (
     why_unregistered,
 )
 from paribus.results.opened_texts import read_reuse
-from paribus.results.record_format import records_of
 from paribus.statistics import StatisticsError
 
 
@@ -62,14 +61,13 @@ def analyse(results: Results) -> Analysis:
         own_rule=registered_rule(folder),
     )
     both = both_texts(results, found.contrasts, results.study.inference.alpha)
-    runs, records = folder.read_runs(), records_of(results.study)
-    failed = Counter(arm for (arm, _), one in results.trials.items() if records.why_failed(one))
+    runs = folder.read_runs()
     return replace(
         found,
         reuse=read_reuse(folder),
         both_texts=tuple(both),
         runs=runs,
-        excluded=dict(runs.excluded if runs else failed),
+        excluded=dict(runs.excluded if runs else found.excluded),
     )
 
 
@@ -124,6 +122,7 @@ def analyse_table(
         tuned_by_seed=by_seed,
         looks=table.looks,
         along=tuple(along(table)),
+        excluded=Counter(arm for arm, _ in table.failed),
     )
 
 

@@ -368,7 +368,8 @@ def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:
 
     Two values of SD s, rounded to steps of r, are equal with probability r / (2 sqrt(pi) s).
     """
-    sds = [float(np.std(sorted(set(arm)), ddof=1)) for arm in arms if len(set(arm)) > 1]
+    with np.errstate(over="ignore"):
+        sds = [float(np.std(sorted(set(arm)), ddof=1)) for arm in arms if len(set(arm)) > 1]
     if not sds or not max(sds):
         return math.inf
     finest = min(resolution_of(value) for arm in arms for value in arm)

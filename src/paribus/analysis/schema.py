@@ -511,7 +511,12 @@ class Analysis(Shown, Result):
     @property
     def n_trials(self) -> int:
         """Trials that are finished, or still needed."""
-        return len(self.events) + len(self.missing)
+        return self.n_finished + len(self.missing)
+
+    @property
+    def n_finished(self) -> int:
+        """Trials that are finished, those that failed and are left out among them."""
+        return len(self.events) + (0 if self.runs else sum(self.excluded.values()))
 
     @property
     def primary(self) -> Metric:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ class Table:
 
     Attributes:
         values: {(arm, seed, metric): value}, NaN where a trial has none.
-        events: divergence and spikes by (arm, seed), of every finished trial.
+        events: divergence and spikes by (arm, seed), of every finished trial that did not fail.
+        failed: how trials failed that the study leaves out, by (arm, seed).
         looks: those that were taken, of a study that has some.
         controls: between arms, as far as the trials here show.
         rounds: of the tuning trials, a table for each round.
@@ -35,6 +36,7 @@ class Table:
     looks: tuple[dict[str, Any], ...] = ()
     controls: tuple[Control, ...] = ()
     rounds: tuple[Table, ...] = ()
+    failed: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, results: Results) -> Table:
@@ -43,8 +45,11 @@ class Table:
         for row in results.scores.to_pylist():
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
-        events = {}
+        events, why_failed = {}, records_of(results.study).why_failed
+        failed = {key: why for key, one in results.trials.items() if (why := why_failed(one))}
         for key, steps in results.trial_steps.items():
+            if key in failed:  # nobody knows whether it would have diverged
+                continue
             losses = steps["train_loss"].to_numpy() if len(steps) else np.empty(0)
             seen = events_in(losses, results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
@@ -54,7 +59,7 @@ class Table:
             events[key] = replace(seen, diverged=seen.diverged or broken)
         tuned = results.study.tuning is not None and results.study.tuning.chosen
         rounds = tuple(map(cls.of, results.tuning_rounds)) if tuned else ()
-        return cls(results, values, events, results.looks, tuple(results.controls), rounds)
+        return cls(results, values, events, results.looks, tuple(results.controls), rounds, failed)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
         """Which seeds count for the contrast of `arm`, or one endpoint of it, after these looks."""
@@ -77,14 +82,13 @@ class Table:
 
     def why_diverged(self, arm: str, seed: int) -> str:
         """Return why a trial is not finished, or learned nothing; empty where neither is so."""
+        if why := self.failed.get((arm, seed)):
+            return f"{arm} failed: {why}"
         if (arm, seed) not in self.events:
             study = self.results.study
             absent = seed in study.format.absent(study, arm)
             return f"{arm} has no run of it" if absent else f"{arm} is not finished"
         events = self.events[arm, seed]
-        records = records_of(self.results.study)
-        if why := records.why_failed(self.results.trials[arm, seed]):
-            return f"{arm} failed: {why}"
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:
             return f"{arm} diverged: not finite at step {frozen_at + 1}"

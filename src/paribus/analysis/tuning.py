@@ -250,8 +250,9 @@ def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
     """Return the first loss of every arm by tuning seed, with the first candidate."""
     return {
         arm: {
-            seed: table.events[candidate_arm(arm, 1), seed].initial_loss
+            seed: events.initial_loss
             for seed in _plan(study).seeds
+            if (events := table.events.get((candidate_arm(arm, 1), seed)))
         }
         for arm in study.arms
     }

@@ -271,7 +271,7 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
         yield replace(shown, rows=[row for row in shown.rows if row[1]])
     states = Counter(control.state for control in analysis.controls)
     counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
-    yield f"{len(analysis.events)} of {analysis.n_trials} trials; controls: {counts}"
+    yield f"{analysis.n_finished} of {analysis.n_trials} trials; controls: {counts}"
 
 
 def comparison(analysis: Analysis) -> Parts:

@@ -188,6 +188,11 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         why = f"every trial of {analysis.study.called[lost]} diverged"
         return Needed(None, why, "trials that do not diverge")
     if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
+        seen = analysis.stability(contrast.arm)
+        rates = seen.any_event if seen else None
+        is_seen = rates is not None and bool(rates.baseline_rate or rates.treatment_rate)
+        if row.open != "harm" and not is_seen:
+            return Needed()  # that nothing was tested has another reason, which is said
         return _events_needed(analysis, contrast.arm, harm=True)
     if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
         return Needed()
@@ -210,6 +215,8 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         if contrast.items:
             why = f"what {contrast.items_about} leave open is more than that, whatever the seeds"
             return Needed(None, why, f"more {contrast.items_about.rpartition(' ')[2]}")
+        if not contrast.choice_error:
+            return Needed(None, "the spread is too large for any number of seeds", "less spread")
         why = "what the choice of tuned values leaves open is more than that, whatever the seeds"
         return Needed(None, why, "more tuning seeds")
     stability = analysis.stability(contrast.arm)

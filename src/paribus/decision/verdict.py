@@ -43,6 +43,7 @@ TESTS = {
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "nothing: identical to rounding"
+SEEDS_TOLD = 5  # of runs without a partner
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
 OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
@@ -52,12 +53,14 @@ SURVIVED = {
     "Q-": "the arm is worse",
     "Q?": "the effect is open",
 }
+AGAINST = " against "
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
     "initial values": "Initial values are not proven to be drawn anew for every seed",
+    "steps": "Scores are not of the same step",
     "software": "An arm and its reference were trained on different machines or software",
 }
 # Of a cost and its budget.
@@ -217,6 +220,9 @@ class Beside:
         arm, reference, metric, label, effect, low, high, n: as a `Verdict` has them.
         adjusted_p: by Holm's method over the secondary endpoints; None where untested.
         why_not: why nothing was inferred; empty where it was.
+        never_reached: of what is needed to a target, how many trials of the arm and of its
+            reference never came there; they count with their budget, so that a difference may be
+            larger.
     """
 
     arm: str
@@ -229,6 +235,7 @@ class Beside:
     adjusted_p: float | None
     n: int
     why_not: str
+    never_reached: tuple[int, int] = (0, 0)
 
 
 def beside(analysis: Analysis) -> list[Beside]:
@@ -246,6 +253,7 @@ def beside(analysis: Analysis) -> list[Beside]:
                 **_finite(stated(says)),
                 adjusted_p=contrast.tested_p,
                 why_not=contrast.why_not,
+                never_reached=contrast.censored,
             )
             found.append(one)
     return found
@@ -273,7 +281,10 @@ def verdict_record(
         "published": dict(published or {}),
         "excluded": analysis.excluded,
     }
-    secondary = [asdict(one) for one in beside(analysis)]
+    secondary = [
+        {k: of for k, of in asdict(one).items() if k != "never_reached" or any(of)}
+        for one in beside(analysis)
+    ]
     return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
 
 
@@ -533,14 +544,15 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
     found["all_diverged"] = _all_diverged(analysis, contrast)
+    found["excluded"] = _excluded(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
         if analysis.runs.notes or analysis.runs.refused:
             found["runs"] = []  # what is odd about them comes first
+        found["no_partner"] = _no_partner(analysis, contrast)
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)
         found["runs"] = _of_runs(analysis.runs)
-    found["excluded"] = _excluded(analysis)
     found["uncommitted"] = [
         f"Of uncommitted changes the digest alone is recorded: {control.detail}."
         for control in uncommitted(analysis)
@@ -560,7 +572,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         for control in analysis.controls
         if (control.arm, control.state) == (contrast.arm, "not proven")
         and control.name in NOT_PROVEN
-        and not (analysis.runs and control.detail.startswith("not recorded"))  # as all of them
+        and not (control.detail.startswith("not recorded") and AGAINST not in control.detail)
     ]
     if is_judged:
         found["unequal_size"] = _unequal_size(analysis, contrast)
@@ -589,7 +601,8 @@ def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:
     """Say that no trial of an arm, or of what it is compared with, can be compared."""
     pair = (contrast.reference, contrast.arm)
     return [
-        f"Every trial of {analysis.study.called[arm]} diverged."
+        f"Every trial of {analysis.study.called[arm]} diverged"
+        + (" or failed." if arm in analysis.excluded else ".")
         for arm in pair
         if analysis.all_diverged(arm)
     ]
@@ -649,6 +662,44 @@ def _assumed(study: Study) -> list[str]:
     return [f"That runs of one {seed} share data and initial values is assumed, and not recorded."]
 
 
+def _no_partner(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say how many pairs are compared, where some runs are of seeds that the other arm has not."""
+    study = analysis.study
+    if not study.is_paired:
+        return []
+    there = {
+        arm: {seed for name, seed in analysis.events if name == arm}
+        for arm in (contrast.arm, contrast.reference)
+    }
+    alone = {arm: sorted(mine - set.intersection(*there.values())) for arm, mine in there.items()}
+    counts = [
+        f"{len(seeds)} of {numbers.plural(len(there[arm]), 'run')} of {study.called[arm]} "
+        f"({', '.join(map(str, seeds[:SEEDS_TOLD]))}{' ...' if len(seeds) > SEEDS_TOLD else ''})"
+        for arm, seeds in alone.items()
+        if seeds
+    ]
+    if not counts:
+        return []
+    pairs = numbers.plural(len(contrast.seeds), "pair")
+    return [f"{pairs} compared; left out as no run has their seed: {' and '.join(counts)}."]
+
+
+def no_partner_in_words(analysis: Analysis) -> str:
+    """Return `10 without a partner left out`: how many runs are in no pair, as the other arms have
+    no run of their seed; empty for none, and where runs are no pairs."""
+    if not (analysis.runs and analysis.study.is_paired):
+        return ""
+    contrasts = analysis.study.contrasts
+    paired = {
+        (arm, seed)
+        for pair in contrasts
+        for seed in set.intersection(*({s for a, s in analysis.events if a == arm} for arm in pair))
+        for arm in pair
+    }
+    alone = len(analysis.events.keys() - paired)
+    return f"{alone} without a partner left out" if alone else ""
+
+
 def _of_runs(runs: RunsRecord) -> list[str]:
     """Say which runs are not among those that are judged, and what is odd about the others."""
     found = []
@@ -674,8 +725,21 @@ def uncommitted(analysis: Analysis) -> list[Control]:
     return [one for one in analysis.controls if one.name == "source" and UNCOMMITTED in one.detail]
 
 
-def _excluded(analysis: Analysis) -> list[str]:
-    """Say how many runs the study leaves out as failed, of each arm."""
+def _excluded(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say how many runs the study leaves out as failed, of each arm; and where it is not the same
+    share of both, that this may be an effect."""
+    of = {
+        arm: (analysis.excluded.get(arm, 0), sum(name == arm for name, _ in analysis.events))
+        for arm in (contrast.arm, contrast.reference)
+    }
+    shares = {failed / max(failed + others, 1) for failed, others in of.values()}
+    if len(shares) > 1:
+        (arm, (a, b)), (base, (c, d)) = of.items()
+        named = analysis.study.called
+        return [
+            f"Failed and left out: {a} of {numbers.plural(a + b, 'run')} of {named[arm]}, {c} of "
+            f"{c + d} of {named[base]}. If the arm makes runs fail, those compared do not show it."
+        ]
     told = excluded_in_words(analysis)
     return [f"{told[0].upper()}{told[1:]}."] if told else []
 
@@ -715,7 +779,10 @@ def _reused(analysis: Analysis, contrast: Contrast) -> list[str]:
 
 
 def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
-    """Name the seed that carries most of the spread of the differences: Grubbs' test at 1%."""
+    """Name the seed that carries most of the spread of the differences, or of runs that are no
+    pairs the run that is far from the others of its arm: Grubbs' test at 1%."""
+    if contrast.unpaired:
+        return _one_run(analysis, contrast)
     pairs = contrast.paired.pairs if contrast.paired else ()
     n = len(pairs)
     if n < DESCRIPTIVE_BELOW or contrast.declared.scale != "linear":
@@ -738,6 +805,22 @@ def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
         f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
         f"{shown[1]} to {shown[2]} at the other seeds."
     ]
+
+
+def _one_run(analysis: Analysis, contrast: Contrast) -> list[str]:
+    told = []
+    for arm in (contrast.arm, contrast.reference):
+        values = list(analysis.summary(arm, contrast.metric).values.values())
+        place = outlier(values) if len(values) >= DESCRIPTIVE_BELOW else None
+        if place is not None:
+            others = sorted(values[:place] + values[place + 1 :])
+            shown = map(contrast.declared.value_text, (values[place], others[0], others[-1]))
+            told.append(
+                "One run of {} has {}, the others {} to {}.".format(
+                    analysis.study.called[arm], *shown
+                )
+            )
+    return told
 
 
 def _at_the_resolution(says: Decided | None) -> list[str]:

@@ -80,12 +80,18 @@ class Event(Written):
 
 
 class Registered(Event):
-    """A study was registered: the text that it holds out, and the primary tests it will make."""
+    """A study was registered: the text that it holds out, and the primary tests it will make.
+
+    Of runs that other programs make it has a digest of what it is about, their files and the score
+    that decides (`subject`), and the margin.
+    """
 
     kind: Literal["registration"] = "registration"
     study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
     tests: Count = 0
+    subject: Line = ""
+    margin: float | None = None
 
 
 class Opened(Event):
@@ -128,6 +134,7 @@ class Decided(Event):
     words: dict[Line, dict[Line, Line]] = {}
 
 
+LATER = ("subject", "margin")
 CAUSES = ("registration", "opening", "look", "verdict")
 
 
@@ -160,5 +167,7 @@ def read(entry: dict[str, Any], where: str) -> Event:
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """Return an event as its line has it."""
-    return event.model_dump(mode="json")
+    """Return an event as its line has it: keys that earlier lines have not only where they say
+    something."""
+    said = event.model_dump(mode="json")
+    return {key: of for key, of in said.items() if key not in LATER or of not in ("", None)}

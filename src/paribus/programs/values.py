@@ -21,10 +21,14 @@ class Finder:
     """What was found of one number so far.
 
     Attributes:
-        take: "last", "first" or "best".
+        take: "last", "first" or "best"; where values have steps, the last is that of the last step,
+            and of several there the one that came last.
         better: "lower" or "higher"; of "neither" the best is the last.
         n: how many values there were.
         unread: the first text that stood in the place of a number, or began with one.
+        passed: what was passed over: the last line since the value, with a word in the place of
+            the number (`loosened`); of the first or the best value, a number that was not read;
+            or that a value of an earlier step came last.
     """
 
     pattern: str
@@ -35,19 +39,25 @@ class Finder:
     step: float | None = None
     points: list[tuple[float, float]] = field(default_factory=list)
     unread: str = ""
+    passed: str = ""
 
     def __post_init__(self) -> None:
         self._search = re.compile(self.pattern).search if self.pattern else None
+        loose = loosened(self.pattern)
+        self._place = re.compile(loose).search if loose else None
 
     def hear(self, line: str) -> None:
         """Look for the number in a line."""
         found = self._search(line) if self._search else None
         if found is None:
+            self._look_at_place(line)
             return
         named = found.groupdict()
         which = "value" if "value" in named else 1
         text, end = found[which], found.end(which)
         value = number(text)
+        if value is None and NOT_FINITE.match(str(text)):  # `-nan(ind)`, as C prints it
+            value = math.nan
         # `6.57` of `6.57e-06` is another number: a pattern that ends within one has read none.
         if value is not None and GOES_ON.match(line, end):
             text, value = found[which] + line[end : end + 8], None
@@ -57,22 +67,44 @@ class Finder:
         step = number(named.get("step"))
         self.add(value, step)
 
+    def _look_at_place(self, line: str) -> None:
+        """Look at what stands in the place of the number, where the pattern does not match: NaN is
+        a value all the same, another number one that the pattern does not read."""
+        found = self._place(line) if self._place else None
+        if found is None:
+            return
+        named = found.groupdict()
+        text = str(found["value" if "value" in named else 1])
+        if not_finite := NOT_FINITE.match(text):
+            self.add(float(not_finite[0]), number(named.get("step")))
+        elif NUMBER.match(text) or ABSENT_WORD.match(text):
+            self.miss(text)
+        elif self.take == "last":
+            self.passed = f"'{line[:160]}'"
+
     def miss(self, text: str) -> None:
         """Note what is no number: where the last value counts, it is not the one before."""
         self.unread = self.unread or text
         if self.take == "last":
             self.n, self.value, self.step, self.unread = 0, None, None, text
+        else:
+            self.passed = self.passed or f"'{text}'"
 
     def add(self, value: float, step: float | None) -> None:
         """Note a value, with its step where it has one."""
         self.n += 1
-        first, last = self.n == 1, self.take == "last" or self.better == "neither"
-        if first or (self.take != "first" and (last or self._improves(value))):
-            self.value, self.step = value, step
         if step is not None:
             self.points.append((step, value))
             if len(self.points) > MOST_POINTS:
                 del self.points[1:-1:2]
+        if self.take == "last":
+            if step is not None and self.step is not None and step < self.step:
+                self.passed = f"the value of step {step:g} after step {self.step:g}"
+                return
+            self.passed = ""
+        first, last = self.n == 1, self.take == "last" or self.better == "neither"
+        if first or (self.take != "first" and (last or self._improves(value))):
+            self.value, self.step = value, step
 
     def _improves(self, value: float) -> bool:
         if self.value is None or math.isnan(self.value):
@@ -88,6 +120,7 @@ class Finder:
             "step": self.step,
             "points": [[step, repr(value)] for step, value in self.points],
             "unread": self.unread,
+            "passed": self.passed,
         }
 
 
@@ -100,6 +133,7 @@ class Found:
     step: float | None
     points: tuple[tuple[float, float], ...]
     unread: str = ""
+    passed: str = ""
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Found:
@@ -107,12 +141,50 @@ class Found:
         value = message["value"]
         points = tuple((float(step), float(text)) for step, text in message["points"])
         value = None if value is None else float(value)
-        return cls(message["n"], value, message["step"], points, message["unread"])
+        words = message["unread"], message["passed"]
+        return cls(message["n"], value, message["step"], points, *words)
 
 
 GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
+NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?![a-z0-9_])", re.IGNORECASE)
+NUMBER = re.compile(r"[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?(?![a-z0-9_])", re.IGNORECASE)
+ABSENT_WORD = re.compile(r"(?:none|null|n/a)(?![a-z0-9_])", re.IGNORECASE)
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+IN_ITS_PLACE = r"\S{1,40}"
+PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|.))?|\)|.", re.DOTALL)
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
+
+
+def loosened(pattern: str) -> str:
+    """Return a pattern with any word in the place of its number, which is in its group `value` or
+    its first one; empty where it has no such place."""
+    depth, groups, begin, end = 0, 0, -1, -1
+    wanted = 1
+    if re.search(r"\(\?P<value>", pattern):
+        wanted = re.compile(pattern).groupindex.get("value", 1)
+    opened = 0
+    for part in PART.finditer(pattern):
+        token = part[0]
+        if token.startswith("("):
+            depth += 1
+            groups += token == "(" or token.startswith("(?P<")
+            if begin < 0 and groups == wanted and (token == "(" or token.startswith("(?P<")):
+                begin, opened = part.end(), depth
+        elif token == ")":
+            if begin >= 0 and end < 0 and depth == opened:
+                end = part.start()
+            depth -= 1
+    reads_words = pattern[begin:end] == r"\S+"
+    if end < 0 or reads_words or pattern[end + 1 : end + 2] in tuple("*+?{"):
+        return ""
+    made = pattern[:begin] + IN_ITS_PLACE + pattern[end:]
+    try:
+        found = re.compile(made)
+    except re.error:
+        return ""
+    # Where nothing but the number tells lines apart, every word would be in its place.
+    return "" if found.search("x") else made
 
 
 def text_of(line: bytes) -> str:
@@ -126,13 +198,19 @@ def lines_of(printed: bytes) -> Iterable[str]:
 
 
 def number(text: Any) -> float | None:
-    """Return a text or JSON value as a number; None where it is none. NaN is one."""
+    """Return a text or JSON value as a number; None where it is none. NaN is one.
+
+    A comma is read between thousands alone: 0,985 may be a decimal one.
+    """
     if isinstance(text, bool) or text is None:
         return None
     if isinstance(text, int | float):
         return float(text)
+    plain = str(text).strip().rstrip(".,")
+    if THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
     try:
-        return float(str(text).strip().replace(",", "").rstrip("."))
+        return float(plain)
     except ValueError:
         return None
 

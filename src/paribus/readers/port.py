@@ -222,14 +222,13 @@ class Source:
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
-    def json(self) -> Any:
-        """Return the value of a JSON file. Raises ParibusError.
+    def json(self, *, any_depth: bool = False) -> Any:
+        """Return the value of a JSON file. Raises ParibusError; with `any_depth` not for its depth.
 
         NaN and Infinity, which Python writes of losses, are numbers here.
         """
-        return parse_json(
-            read_bytes(self.path, RECORD_BYTES), self.path, "is it whole?", finite=False
-        )
+        content = read_bytes(self.path, RECORD_BYTES)
+        return parse_json(content, self.path, "is it whole?", finite=False, any_depth=any_depth)
 
 
 class SkippedError(ParibusError):

@@ -12,8 +12,10 @@ import contextlib
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -33,6 +35,21 @@ PARQUET = b"PAR1"
 MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 * 2**20
+
+
+# How columns of steps are called, `trainer/global_step` among them.
+STEP = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration|epoch)", re.IGNORECASE)
+LEAST_CLIMB = 3  # rows
+
+
+def is_climbing(steps: Sequence[Any]) -> bool:
+    """Return whether numbers go up strictly, in one piece or in several of the same beginning."""
+    if len(steps) < LEAST_CLIMB or not all(isinstance(step, int | float) for step in steps):
+        return False
+    starts = [0, *(at for at in range(1, len(steps)) if steps[at] <= steps[at - 1]), len(steps)]
+    return all(
+        end - start >= LEAST_CLIMB and steps[start] == steps[0] for start, end in pairwise(starts)
+    )
 
 
 def _detects(source: Source) -> bool:
@@ -194,7 +211,10 @@ class _Gathered:
                 yield tuple(one.values[one.codes[rows[0]]] for one in coded), rows
 
     def runs(self) -> list[Run]:
-        """Return the runs, each with the last value of its curves or the mean of its items."""
+        """Return the runs, each with the last value of its curves or the mean of its items. Raises
+        ParibusError where each row would be a run, and they are the steps of some."""
+        if self.by_row:
+            self._require_no_steps()
         for key, run in self.found.items():
             for name, pieces in self.points.pop(key, {}).items():
                 steps, values = map(np.concatenate, zip(*pieces, strict=True))
@@ -213,6 +233,21 @@ class _Gathered:
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
         return list(self.found.values())
+
+    def _require_no_steps(self) -> None:
+        """Raise ParibusError where a column called as steps are goes up from row to row, once or
+        again and again from one beginning: the rows are no runs."""
+        by_arm: dict[Value, list[Run]] = {}
+        for run in self.found.values():
+            by_arm.setdefault(run.facts.get("arm", ""), []).append(run)
+        for mine in by_arm.values():
+            for name in filter(STEP.fullmatch, mine[0].facts):
+                steps = [run.facts.get(name) for run in mine]
+                if is_climbing(steps) or is_climbing(steps[::-1]):
+                    raise ParibusError(
+                        f"{self.where} has a row for each '{name}', as of a curve: name it as the "
+                        f"column of steps (--step {name}); if each row is a run, rename it"
+                    )
 
     def _require_one_run(self, steps: np.ndarray) -> None:
         """Raise ParibusError where most steps are there several times, and nothing tells why."""

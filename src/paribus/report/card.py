@@ -18,6 +18,7 @@ from paribus.decision import (
     change_in_words,
     depends,
     excluded_in_words,
+    no_partner_in_words,
     size_in_words,
     uncommitted,
 )
@@ -147,10 +148,12 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         if study.is_paired and told and told[0].code != "pairs_assumed":
             proven += "; pairs are assumed to share data and initial values"
         question = f"Exploratory: {question}" if analysis.runs.exploratory else question
-    lost = [called[arm] for arm in study.arms if analysis.all_diverged(arm)]
+    every = [arm for arm in study.arms if analysis.all_diverged(arm)]
+    lost = [called[arm] for arm in every]
+    ended = "diverged or failed" if analysis.excluded.keys() & set(every) else "diverged"
     return Card(
         question,
-        f"Every trial of {'every arm' if len(lost) == len(called) else listed(lost)} diverged."
+        f"Every trial of {'every arm' if len(lost) == len(called) else listed(lost)} {ended}."
         if lost
         else "",
         blocks,
@@ -160,9 +163,9 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         max(len(cautions) - 1, 0),
         _action(analysis, verdicts),
         (
-            f"{len(analysis.events)} of {analysis.n_trials} trials",
+            f"{analysis.n_finished} of {analysis.n_trials} trials",
             proven,
-            *filter(None, [excluded_in_words(analysis)]),
+            *filter(None, [no_partner_in_words(analysis), excluded_in_words(analysis)]),
             *(["uncommitted changes"] if uncommitted(analysis) else ()),
         ),
         _overruled(analysis, verdicts),
@@ -183,7 +186,11 @@ def _beside(analysis: Analysis, called: dict[str, str]) -> dict[str, list[tuple[
     for one in beside(analysis):
         contrast = analysis.contrast(one.arm, one.metric)
         p = numbers.p_or_blank(one.adjusted_p)
-        row = (called[one.arm], change_in_words(contrast), f"p {p}" if p else "")
+        change = change_in_words(contrast)
+        late = {one.arm: one.never_reached[0], one.reference: one.never_reached[1]}
+        if said := ", ".join(f"{n} of {called[arm]}" for arm, n in late.items() if n):
+            change += f" (never there: {said})"
+        row = (called[one.arm], change, f"p {p}" if p else "")
         found.setdefault(contrast.declared.change_title, []).append(row)
     return found
 
@@ -226,8 +233,8 @@ def chips(analysis: Analysis) -> list[Chip]:
     speed and calibration."""
     total, missing = analysis.n_trials, len(analysis.missing)
     found = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
-    if analysis.excluded:
-        found.append(Chip(excluded_in_words(analysis), "trials", "open"))
+    left_out = no_partner_in_words(analysis), excluded_in_words(analysis)
+    found += [Chip(words, "trials", "open") for words in left_out if words]
     if states := Counter(control.state for control in analysis.controls):
         held = states["held"] + states["declared"]
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"

@@ -617,9 +617,11 @@ def trials(results: Results, analysis: Analysis) -> Table:
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     rows = []
     for row in results.scores.to_pylist():
-        events = analysis.events[row["arm"], row["seed"]]
-        outcome = "diverged" if row["diverged"] or events.diverged else "finished"
-        outcome += ", spiked" if events.spiked else ""
+        events = analysis.events.get((row["arm"], row["seed"]))
+        outcome = "failed" if events is None else "finished"
+        if events:
+            outcome = "diverged" if row["diverged"] or events.diverged else outcome
+            outcome += ", spiked" if events.spiked else ""
         values = [metric.value_text(row[metric.name]) for metric in metrics]
         rows.append((called[row["arm"]], str(row["seed"]), *values, outcome))
     for folder in results.unfinished:
@@ -643,7 +645,7 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
     found = [_trials_by_arm(results, analysis)]
     if notable := tuple(row for row in every.rows if row[-1] != "finished"):
         shown = f"The first {MOST_NOTABLE} of {len(notable):,}" if notable[MOST_NOTABLE:] else "The"
-        caption = f"{shown} trials that diverged or spiked, or are not finished."
+        caption = f"{shown} trials that diverged, spiked or failed, or are not finished."
         rows = notable[:MOST_NOTABLE]
         found.append(replace(every, name="trials-notable", caption=caption, rows=rows))
     return found
@@ -656,7 +658,8 @@ def _trials_by_arm(results: Results, analysis: Analysis) -> Table:
     rows = []
     for arm in study.arms:
         events = [one for (name, _), one in analysis.events.items() if name == arm]
-        counts = len(events), sum(e.diverged for e in events), sum(e.spiked for e in events)
+        n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
+        counts = n_finished, sum(e.diverged for e in events), sum(e.spiked for e in events)
         cells = [called[arm], *map(str, counts)]
         for metric in metrics:
             values = list(analysis.summary(arm, metric.name).values.values())

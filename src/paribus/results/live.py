@@ -120,8 +120,14 @@ class Followed:
         progress.n_finished += 1
         progress.tokens_done += 1
         value = folder.read_json("evaluation.json").get(name)
-        told = f": {name} {value:.6g}" if value is not None else f" without a finite {name}"
-        self._tell(f"{folder.label} finished{told}")
+        told = (
+            f"finished: {name} {value:.6g}"
+            if value is not None
+            else f"failed: {failed}"
+            if (failed := folder.read_json("trial.json").get("failed"))
+            else f"finished without a finite {name}"
+        )
+        self._tell(f"{folder.label} {told}")
 
     def _tell(self, news: str = "") -> None:
         self._progress.news = news

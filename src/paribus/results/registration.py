@@ -47,7 +47,8 @@ from paribus.version import VERSION
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
 RETRIES = "retries"
-FILES = "files"  # of other programs' runs, those that were there when it was written
+# Of other programs' runs: what was there when it was written, and what they are of.
+FILES, SCORES, SUBJECT = "files", "scores", "subject"
 TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
@@ -176,12 +177,13 @@ def settle(
     wanted: dict[str, Any],
     *,
     retries: int | None = None,
-    files: Callable[[], dict[str, str]] = dict,
+    there: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Register `study` in its folder, or continue under the registration that is there.
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
-    `files` gives the digests of other programs' runs that are there already.
+    `there` gives what is known of other programs' runs: FILES and SCORES, digests of those that are
+    there already, and SUBJECT.
     Raises ParibusError where what is registered differs from `wanted` in more than seeds added.
     """
     folder.require_same(study)
@@ -197,7 +199,7 @@ def settle(
         folder.create(study)
         about = {
             **({} if retries is None else {RETRIES: retries}),
-            **({FILES: there} if (there := files()) else {}),
+            **{key: of for key, of in there().items() if of},
             "number": 1,
             "registered_at": now,
             "sources": keep_sources(study, folder.path),
@@ -205,13 +207,13 @@ def settle(
         }
         write_json(path, wanted | about)
         return
-    there, schema = read_record(path)
-    known = {key: there[key] for key in wanted if key in there}
+    before, schema = read_record(path)
+    known = {key: before[key] for key in wanted if key in before}
     # What an older schema does not say cannot differ from it.
     comparable = wanted if schema else {key: wanted[key] for key in known}
     differing = _differing(known, comparable, leniency(FILE, schema))
-    if not differing and list(study.seeds) == there["seeds"]:
-        _tell_other_software(there, wanted)
+    if not differing and list(study.seeds) == before["seeds"]:
+        _tell_other_software(before, wanted)
         folder.create(study)
         return
     if differing:
@@ -220,21 +222,21 @@ def settle(
             f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{more}; restore "
             "what was, or choose another folder with --results"
         )
-    if there.get("stages", {}) != wanted["stages"]:
+    if before.get("stages", {}) != wanted["stages"]:
         raise ParibusError(
             f"{folder.path}: a second stage was being registered; run `paribus extend` again"
         )
-    late = there.get("seeds_added_after_results", [])
+    late = before.get("seeds_added_after_results", [])
     if finished:
-        late = late + [seed for seed in study.seeds if seed not in there["seeds"]]
-    _tell_other_software(there, wanted)
+        late = late + [seed for seed in study.seeds if seed not in before["seeds"]]
+    _tell_other_software(before, wanted)
     folder.create(study)
     supersede(
         folder,
-        there | wanted | {name: there[name] for name in OF_MACHINES if name in there},
+        before | wanted | {name: before[name] for name in OF_MACHINES if name in before},
         {
-            "sources": there["sources"],
-            "repeated": there["repeated"],
+            "sources": before["sources"],
+            "repeated": before["repeated"],
             "registered_at": now,
             "seeds_added_after_results": late,
             "results_when_registered": finished,

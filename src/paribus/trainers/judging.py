@@ -33,6 +33,7 @@ from paribus.trainers.runs import (
     by_file,
     in_words,
     labelled_runs,
+    require_at_step,
     score_of,
     seed_of,
     spent_by,
@@ -293,6 +294,9 @@ def exploratory(
         raise ParibusError(f"{missing}; arms and their runs: {told}")
     for one in scores:
         _require_score(one, reading.runs)
+    for one in scores:
+        with_it = {arm: [r for r in runs if one in r.scores] for arm, runs in by_label.items()}
+        require_at_step(with_it, one, at_step)
     first, directions = scores[0], _directions(scores, better)
     values = {
         one: {

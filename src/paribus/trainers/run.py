@@ -39,6 +39,7 @@ from paribus.results.opened_texts import (
     note,
     open_in_ledger,
     parts_of,
+    registered_otherwise,
     require_fresh,
     seal_reuse,
 )
@@ -121,7 +122,7 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         earlier = read_registration(folder)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
-                _register(study, folder, declaration)
+                _register(study, folder, trainer, declaration)
             _begin(study, folder)
 
         while True:
@@ -138,6 +139,8 @@ def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | N
     """Record what became of the files that were read; `earlier` is the registration before."""
     about = trainer.about(earlier)
     if about is not None:
+        if twice := registered_otherwise(folder):
+            about = about.model_copy(update={"notes": [twice, *about.notes]})
         folder.write_runs(about)
         return
     if changed := judged_files.changed(folder):
@@ -165,7 +168,7 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
         study = folder.adopt(extended(study, folder))
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
-        _register(study, folder, declaration)
+        _register(study, folder, trainer, declaration)
         note(folder)
     return folder.path / FILE
 
@@ -295,7 +298,7 @@ def _metrics(declaration: Declaration) -> dict[str, Metric]:
     }
 
 
-def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> None:
+def _register(study: Study, folder: ResultsFolder, trainer: Any, declaration: Declaration) -> None:
     if not folder.exists:
         require_reachable(study)
     known = _metrics(declaration)
@@ -303,10 +306,8 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
     data: dict[str, Any] = {arm: {} for arm in study.arms}
     wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
     wanted[TRAINER] = _of_trainer(study, declaration)
-    files: Callable[[], dict[str, str]] = dict
-    if study.trainer == RUNS:  # readers take a while to import
-        files = partial(resolve_name("paribus.trainers.runs:files_there"), study, folder.path)
-    settle(folder, study, wanted, files=files)
+    there = partial(trainer.there, study) if study.trainer == RUNS else dict
+    settle(folder, study, wanted, there=there)
 
 
 def _of_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
@@ -353,7 +354,7 @@ def _train(
 ) -> bool:
     """Train what is missing up to the last look; or up to the next one, and return True, where the
     seeds that follow are to be tuned first."""
-    _register(study, folder, declaration)
+    _register(study, folder, trainer, declaration)
     if not is_tuning:
         _begin(study, folder)
     while True:

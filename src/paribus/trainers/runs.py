@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import math
 import os
 import re
@@ -10,11 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path, PurePath
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from paribus.analysis.contrasts import RARE, at_least, equal_by_chance
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural
 from paribus.readers import (
@@ -27,25 +33,30 @@ from paribus.readers import (
     read,
     without_shared_seed,
 )
-from paribus.readers.port import EMPTY
+from paribus.readers.port import EMPTY, Curve
 from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
 from paribus.results.records import RunsRecord
-from paribus.results.registration import FILES
+from paribus.results.registration import FILES, SCORES, SUBJECT
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 FROM_PATH = ("folder", "name")  # of a file, that may name the arm
 OF_A_RUN = re.compile(r"checkpoint-\d+|seed[ _=-]?\d+", re.IGNORECASE)  # folders, and of no arm
+# What stands in the place of a seed where a row sums up others.
+OF_SEVERAL = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
+OF_SEVERAL |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
 MOST_POINTS = 1_000  # of a curve that is recorded
 PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 SEEDS_TOLD = 5
+MOST_NAMED = 20  # runs in an error
+PER_CENT = (50, 200)  # times the same as a share
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -65,6 +76,9 @@ class Runs:
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
         self.replaced: list[str] = []  # seeds in place of those of the study, in words
+        self._readings: dict[RunsSection, Reading] = {}
+        self._scored: list[tuple[str, str]] = []  # digests of scores, with the source of their run
+        self._by_chance = math.inf  # of them that would be equal to those of other runs
 
     def declare(self, study: Study) -> Declaration:
         """Return the scores of the study. Raises ParibusError for a rule that nobody published."""
@@ -78,6 +92,23 @@ class Runs:
             by_item=frozenset(name for name, score in scores.items() if score.by_item),
             must_be_finite=study.primary.metric,
         )
+
+    def there(self, study: Study) -> dict[str, Any]:
+        """Return what is registered of runs besides the study: digests of the files that it names
+        and of their scores, as far as they are there, and of what it is about."""
+        sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
+        paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
+        files = digests(files_at(dict.fromkeys(paths)), self.home)
+        subject = [sorted(set(map(os.path.realpath, paths))), study.primary.metric]
+        found: dict[str, Any] = {FILES: files}
+        if paths:
+            found[SUBJECT] = hashlib.sha256(json.dumps(subject).encode()).hexdigest()
+        if files:
+            with contextlib.suppress(ParibusError):  # they may not be whole yet
+                by_arm = self._by_arm(study)
+                found[SCORES] = sorted(of for _, of in _digests_of_scores(study, by_arm))
+            self.read, self.excluded = [], {}
+        return found
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is not there."""
@@ -97,6 +128,8 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _in_other_units(study, {trial: found[trial] for trial in trials})
+        self.notes += _several_at_a_step(study, {trial: found[trial] for trial in trials})
         self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
         self.notes += _begin_alike(study, {trial: found[trial] for trial in trials})
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
@@ -106,6 +139,7 @@ class Runs:
         _require_curves(study, [found[trial] for trial in trials])
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
+        self._scored, self._by_chance = _scored(study, {trial: found[trial] for trial in trials})
         budgets = _budgets(study, [found[trial] for trial in trials])
         for trial in trials:
             yield trial, _record(study, found[trial], budgets)
@@ -121,7 +155,8 @@ class Runs:
         sha256 = digests(paths, self.home) if self.is_kept else {}
         kept = self.read if self.is_kept else []
         return RunsRecord(
-            exploratory=_why_exploratory(registered, paths, sha256, self.home, self.replaced),
+            exploratory=_why_exploratory(registered, paths, sha256, self.home, self.replaced)
+            or self._why_known(registered),
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],
             unread=[
@@ -137,6 +172,19 @@ class Runs:
                 *(note for one in self.read for note in one.notes),
                 *self.notes,
             ],
+        )
+
+    def _why_known(self, registered: Mapping[str, Any] | None) -> str:
+        """Return that more runs have the scores of runs that were there at registration than chance
+        gives, whatever became of their files; empty where it is not so."""
+        listed = set((registered or {}).get(SCORES, ()))
+        known = [source for source, digest in self._scored if digest in listed]
+        if not known or at_least(len(known), self._by_chance) >= RARE:
+            return ""
+        some = f", such as {known[0]}" if known[0] else ""
+        return (
+            f"{len(known)} of {plural(len(self._scored), 'run')} are, by their scores, runs that "
+            f"were there before the study was registered{some}"
         )
 
     def _refused(self) -> list[str]:
@@ -159,6 +207,7 @@ class Runs:
             for label, runs in labelled_runs(reading.runs, shared).items():
                 if (arm := labelled.get(label)) in found and arm not in by_path:
                     found[arm] += runs
+        require_at_step(found, study.primary.metric, shared.at_step)
         return {arm: self._kept(study, arm, runs) for arm, runs in found.items()}
 
     def _own_paths(
@@ -167,6 +216,9 @@ class Runs:
         return {arm: one for arm, one in settings.items() if one.paths != shared.paths}
 
     def _read(self, study: Study, section: RunsSection) -> Reading:
+        if (read_before := self._readings.get(section)) is not None:
+            self.read.append(read_before)
+            return read_before
         if not section.paths:
             raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
         paths = [os.path.join(study.folder, path) for path in section.paths]
@@ -176,6 +228,7 @@ class Runs:
         reading.runs, reading.copies = once
         without_shared_seed(reading.runs, lambda run: arm_of(run, section))
         self.read.append(reading)
+        self._readings[section] = reading
         return reading
 
     def _kept(self, study: Study, arm: str, runs: list[Run]) -> list[Run]:
@@ -211,13 +264,6 @@ def by_file(columns: Columns) -> Columns:
     if columns.seed != "seed":
         return columns
     return replace(columns, seed="", seed_if_any="seed")
-
-
-def files_there(study: Study, home: Path) -> dict[str, str]:
-    """Return the digests of the files that a study of runs names, as far as they are there."""
-    sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
-    paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
-    return digests(files_at(dict.fromkeys(paths)), home)
 
 
 def added_later(folder: ResultsFolder) -> str:
@@ -274,6 +320,43 @@ def _why_exploratory(
     )
 
 
+def _digests_of_scores(study: Study, by_arm: Mapping[str, Sequence[Run]]) -> list[tuple[str, str]]:
+    """Return of each run its source, and a digest of its arm, its seed and its primary score."""
+    section, found = section_of(study), []
+    for arm, runs in by_arm.items():
+        for run in runs:
+            value = score_of(run, study.primary.metric, section.at_step)
+            if math.isfinite(value):
+                text = json.dumps([arm, seed_of(run, section), value])
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                found.append((run.source, digest))
+    return found
+
+
+def _scored(study: Study, found: Mapping[Trial, Run]) -> tuple[list[tuple[str, str]], float]:
+    """Return digests of scores, and how many of them are expected to be those of other runs of the
+    same arms and seeds."""
+    section = section_of(study)
+    by_arm: dict[str, list[Run]] = {}
+    for (arm, _), run in found.items():
+        by_arm.setdefault(arm, []).append(run)
+    values = [
+        [
+            v
+            for run in runs
+            if math.isfinite(v := score_of(run, study.primary.metric, section.at_step))
+        ]
+        for runs in by_arm.values()
+    ]
+    pairs = sum(len(arm) * (len(arm) - 1) / 2 for arm in values)
+    # Of runs that name no seed each is held against all.
+    others = sum(
+        len(runs) if not seed_of(run, section) else 1 for runs in by_arm.values() for run in runs
+    )
+    expected = others * equal_by_chance(values) / pairs if pairs else math.inf
+    return _digests_of_scores(study, by_arm), expected
+
+
 def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
     """Say which files that were there at registration are not there any more: under another name
     and with other bytes they may be among those that are judged."""
@@ -292,10 +375,16 @@ def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:
 def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
     """Return runs by what their files call their arm; under "" those that nothing names.
 
-    Raises ParibusError where one arm has two names that differ in case, space or encoding alone.
+    Raises ParibusError where one arm has two names that differ in case, space or encoding alone,
+    and for a row that sums up others.
     """
     found: dict[str, list[Run]] = {}
     for run in runs:
+        if (seed := seed_of(run, section)).casefold() in OF_SEVERAL:
+            raise ParibusError(
+                f"{run.source or 'a row'} has the seed '{seed}' and is no run, but says something "
+                "of several; leave such rows out"
+            )
         found.setdefault(arm_of(run, section), []).append(run)
     alike: dict[str, str] = {}
     for label in found:
@@ -303,13 +392,16 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
         if (other := alike.setdefault(plain, label)) != label:
             raise ParibusError(
                 f"arms {_seen(other)} and {_seen(label)} differ in case or space, or in how a "
-                "character is encoded, alone; give one arm one name"
+                "character or number is written, alone; give one arm one name"
             )
     return found
 
 
 def _plain(label: str) -> str:
-    """Return a label as readers see it, but for its case and space."""
+    """Return a label as readers see it, but for its case and space; a number by its value."""
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(label)):
+            return repr(value)
     seen = unicodedata.normalize("NFKC", label).casefold()
     return "".join(c for c in seen if not c.isspace() and unicodedata.category(c) != "Cf")
 
@@ -410,11 +502,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
         last, ended = run.curves[name][-1]
         if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
             return math.nan
-        raise ParibusError(
-            f"{run.source or 'a run'} has no {name} at step {at_step:g}; "
-            f"{nearest_step(run, name, at_step)}; state a step that all runs have, or leave out "
-            "runs that did not come to it (of one that diverged, NaN says so)"
-        )
+        raise _NotThereError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
     if name in run.scores:
         return run.scores[name]
     # An empty cell, or a log that ends before its first value.
@@ -424,10 +512,33 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
 
 
-def nearest_step(run: Run, name: str, step: float) -> str:
-    """Return `nearest: 3250`."""
-    steps = [at for at, _ in run.curves[name]]
-    return f"the nearest one is {min(steps, key=lambda at: abs(at - step)):g}"
+class _NotThereError(ParibusError):
+    """A run has no score at a stated step."""
+
+
+def require_at_step(by_arm: Mapping[str, Sequence[Run]], name: str, step: float | None) -> None:
+    """Raise ParibusError that names all runs without a score at a stated step, and what they
+    have."""
+    if step is None:
+        return
+    runs = [(arm, run) for arm, mine in by_arm.items() for run in mine]
+    odd: list[tuple[str, str]] = []
+    for arm, run in runs:
+        try:
+            score_of(run, name, step)
+        except _NotThereError:
+            nearest = min((at for at, _ in run.curves[name]), key=lambda at: abs(at - step))
+            odd.append((arm, f"{run.source or 'a run'} (nearest: {nearest:g})"))
+    if odd:
+        counts = Counter(arm for arm, _ in odd)
+        each = ", ".join(f"{n} of {len(by_arm[arm])} of {arm}" for arm, n in counts.items())
+        named = ", ".join(said for _, said in odd[:MOST_NAMED])
+        more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+        raise ParibusError(
+            f"{len(odd)} of {plural(len(runs), 'run')} ({each}) have no {name} at step {step:g}: "
+            f"{named}{more}; state a step that all runs have, or leave out runs that did not come "
+            "to it (of one that diverged, NaN says so)"
+        )
 
 
 def _require_curves(study: Study, runs: Sequence[Run]) -> None:
@@ -457,18 +568,22 @@ def _require_one_evaluation(study: Study, runs: Sequence[Run]) -> None:
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ParibusError where runs have other items of a score that is by item."""
+    """Raise ParibusError where runs have other items of a score: of one that is by item all have
+    some, of others those whose files tell."""
     for name, score in section_of(study).scores.items():
-        if not score.by_item:
-            continue
-        first = runs[0].items.get(name, {}).keys()
-        for run in runs:
-            odd = first ^ run.items.get(name, {}).keys()
+        known = [run for run in runs if score.by_item or run.items.get(name)]
+        for run in known:
+            first, own = (one.items.get(name, {}).keys() for one in (known[0], run))
+            odd = first ^ own
             if not first or odd:
-                some = f"such as '{min(odd)}'" if odd else "as neither has any"
+                some = (
+                    f"such as '{min(odd)}' ({len(own)} and {len(first)})"
+                    if odd
+                    else "as neither has any"
+                )
                 raise ParibusError(
                     f"{run.source or 'a run'} has other items of {name} than "
-                    f"{runs[0].source or 'the first'}, {some}; compare runs on the same items"
+                    f"{known[0].source or 'the first'}, {some}; compare runs on the same items"
                 )
 
 
@@ -572,6 +687,59 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         each.append(f"{arm} {low:,g}" + (f" to {high:,g}" if high > low else ""))
     shown = ", ".join(each[:ARMS_TOLD]) + (" ..." if len(each) > ARMS_TOLD else "")
     return [f"Scores are those of the last step logged, which differs: {shown}."]
+
+
+def _in_other_units(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Ask of scores that are about a hundred times as large in some runs as in the others whether
+    they are per cent there."""
+    section, told = section_of(study), []
+    for name in section.scores:
+        sizes = sorted(
+            (abs(value), trial[0])
+            for trial, run in found.items()
+            if name == study.primary.metric or name in run.scores
+            if math.isfinite(value := score_of(run, name, section.at_step)) and value
+        )
+        gaps = [high / low for (low, _), (high, _) in pairwise(sizes)]
+        at = max(range(len(gaps)), key=gaps.__getitem__, default=0) + 1
+        less, more = sizes[:at], sizes[at:]
+        if not more:
+            continue
+        times = median(size for size, _ in more) / median(size for size, _ in less)
+        if gaps[at - 1] > math.sqrt(times) and PER_CENT[0] <= times <= PER_CENT[1]:
+            arms = ", ".join(dict.fromkeys(arm for _, arm in more))
+            told.append(
+                f"{name} is {more[0][0]:g} or more in {plural(len(more), 'run')} (of {arms}) and "
+                f"{less[-1][0]:g} or less in the other {len(less)}, about {times:.0f} times as "
+                "little: are some in per cent, or in another unit?"
+            )
+    return told
+
+
+def _several_at_a_step(study: Study, found: Mapping[Trial, Run]) -> list[str]:
+    """Say which runs have several values at the step whose value counts, of which the last in the
+    file is taken: right after a resume, and wrong where steps begin anew in each epoch."""
+    section, score = section_of(study), study.primary.metric
+    odd = []
+    for run in found.values():
+        curve = run.curves.get(score)
+        if curve:
+            step = section.at_step if section.at_step is not None else curve[-1][0]
+            there = (
+                np.flatnonzero(curve.steps == step).tolist()
+                if isinstance(curve, Curve)
+                else [place for place, (at, _) in enumerate(curve) if at == step]
+            )
+            values = {repr(curve[place][1]) for place in there}
+            odd += [(run.source or "a run", step, len(values))] if len(values) > 1 else []
+    if not odd:
+        return []
+    source, step, n = odd[0]
+    return [
+        f"{len(odd)} of {plural(len(found), 'run')} have several values of {score} at the step "
+        f"that counts, such as {source} with {n} at step {step:g}: the last in the file is taken. "
+        "Do steps begin anew in each epoch, or are rows of several kinds?"
+    ]
 
 
 def _empty_at_the_end(study: Study, found: Mapping[Trial, Run]) -> list[str]:

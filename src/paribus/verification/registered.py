@@ -21,7 +21,16 @@ from paribus.migrations import leniency
 from paribus.results import Results
 from paribus.results.formats import read_record
 from paribus.results.record_format import TRAINER
-from paribus.results.registration import FILE, FILES, RETRIES, TUNING_SEEDS, from_study, repeats
+from paribus.results.registration import (
+    FILE,
+    FILES,
+    RETRIES,
+    SCORES,
+    SUBJECT,
+    TUNING_SEEDS,
+    from_study,
+    repeats,
+)
 from paribus.study import (
     Study,
     changed_sources,
@@ -131,7 +140,7 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
         record = one.record
         later = OF_LATER if record.get("stages") else OF_LATER | {LATE}
         known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
-        if unknown := record.keys() - known - {FILES, RETRIES}:
+        if unknown := record.keys() - known - {FILES, RETRIES, SCORES, SUBJECT}:
             yield f"{one.name}: {', '.join(sorted(unknown))} is nothing that a registration says"
         if missing := known - record.keys() - set(one.leave.absent):
             yield f"{one.name}: {', '.join(sorted(missing))} is missing"

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from paribus.numbers import plural
 from paribus.results import Results, TrialFolder
 from paribus.results.controls import (
     Check,
@@ -32,7 +33,8 @@ from paribus.trainers.command.sections import CommandMetric
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
 DATA, INITIAL, SEED = "data", "initial weights", "seed"
-SOFTWARE, DEVICE = "software", "device"
+TRAIN_LOSS = "train_loss"
+SOFTWARE, DEVICE, STEPS = "software", "device", "steps"
 SEEDS_TOLD = 3
 EFFECTS: tuple[State, ...] = ("broken", "not proven", "declared")
 
@@ -88,6 +90,8 @@ class CommandRecords(RecordFormat):
                 pairs[name] = _environment(name, tuple(keys))
             elif name == SEED:
                 pairs[name], among[name] = _seed, _seeds
+            elif name == STEPS:
+                pairs[name] = _steps(tuple(keys))
             elif name == COMMAND:
                 pairs[name] = _command(tuple(keys))
             else:  # a source is its commit, a patch and what is uncommitted, a digest each
@@ -185,6 +189,33 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
     return check
 
 
+def _steps(keys: tuple[str, ...]) -> Check:
+    """Return the check of the step that scores are of: where they have none, that of the last
+    training loss, or how many values there were."""
+
+    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
+        if own.score is None or other.score is None:
+            return "not proven", "not recorded of trials without a score"
+        metric = own.trial.get("deciding", "")
+        last = [one.trial.get("last_steps", {}) for one in (own, other)]
+        of = metric if any(metric in steps for steps in last) else TRAIN_LOSS
+        ours, theirs = (steps.get(of) for steps in last)
+        n, m = (one.trial.get("counts", {}).get(metric) for one in (own, other))
+        if ours is not None and ours == theirs:
+            return "held", f"step {ours:,g} in each"
+        if ours is None and theirs is None and n == m:
+            return "not proven", f"not recorded: {metric} is read without steps"
+        state = declared_by(declared, *keys)
+        told = (
+            f"that of {plural(n, 'value')} against that of {m}"
+            if ours is None or theirs is None
+            else f"step {ours:,g} against step {theirs:,g}"
+        )
+        return ("not proven" if state == "broken" else state), told
+
+    return check
+
+
 def _seed(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
     for one in (own, other):
         said = one.trial.get("seed_used")
@@ -247,6 +278,9 @@ def facts_of(results: Results) -> dict[str, str]:
     failed = [one for one in trials if one.get("failed")]
     if failed:
         told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
+    passed = [text for one in trials for text in one.get("passed", {}).values()]
+    if passed:
+        told["Passed over"] = f"in {len(passed)} of {len(trials)} trials, such as {passed[0]}"
     if shared:
         told["Settings"] = ", ".join(f"{key} = {value}" for key, value in shared.items())
     return told

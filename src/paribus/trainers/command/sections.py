@@ -66,8 +66,8 @@ class MetricSource(Part):
     path: Word = ""
     """What `reader` reads, in `{folder}`."""
     take: Literal["last", "first", "best"] = "last"
-    """Which of several values is the score. `best` chooses, and flatters whoever is measured more
-    often."""
+    """Which of several values is the score; where they have steps, the last is that of the last
+    step. `best` chooses, and flatters whoever is measured more often."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -438,7 +438,7 @@ class CommandFormat(TrainerFormat):
 
 # Keys of a program that are of the whole study.
 ALIKE = ("timeout", "retries", "failure", "gpus", "log_mib", "check", "declares", "train_loss")
-CONTROLS = ("source", "command", "configuration", "software", "device", "seed")
+CONTROLS = ("source", "command", "configuration", "software", "device", "seed", "steps")
 
 
 def _endpoint(

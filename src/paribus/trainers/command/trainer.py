@@ -20,7 +20,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
-from paribus.programs.values import Found
+from paribus.programs.values import NUMBER, Found
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Followed, Watch
@@ -37,6 +37,8 @@ from paribus.trainers.command.records import (
     REPORTED,
     SEED,
     SOFTWARE,
+    STEPS,
+    TRAIN_LOSS,
     ask_about_seed,
     metrics_of,
 )
@@ -64,7 +66,6 @@ from paribus.untrusted_io import (
 Hear = Callable[[Trial, int, float | None], None]
 BACKENDS = "paribus.engine.execution.backends"
 LOG_ = logging.getLogger("paribus")
-TRAIN_LOSS = "train_loss"
 SHOWN_LINES = 3
 POLL_SECONDS = 0.5
 CHANGED_SHOWN = 3
@@ -76,6 +77,7 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "configuration": ("set.", "program.config"),
         SOFTWARE: ("program.command", "program.env", "program.folder"),
         DEVICE: (),
+        STEPS: (),
         SEED: (),
         DATA: (),
         INITIAL: ("program.ref", "program.patch", "program.folder", "program.command"),
@@ -142,6 +144,7 @@ class Command:
         self._sources: dict[str, Source] = {}
         self._scores: dict[str, dict[int, float]] = {}
         self._asked: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
 
     def into(self, folder: ResultsFolder) -> Command:
         """Return the same, for the trials of `folder`: a study's, or of a round of its tuning."""
@@ -203,7 +206,7 @@ class Command:
                 _tidy(job)
                 if followed is not None:
                     followed.finished((job.arm, job.seed))
-                self._ask(study, job, record.scores.get(study.primary.metric, math.nan))
+                self._ask(study, job, record.scores[study.primary.metric])
         is_whole = all(self._folder.trial(*trial).is_finished for trial in study.trials)
         if self._part or (is_whole and self._folder.path.absolute() == self._home):
             remove_copies(self._copies)
@@ -393,6 +396,13 @@ class Command:
             found[TRAIN_LOSS] = self._found(job, TRAIN_LOSS, loss, "lower", ended, reported)
             if not found[TRAIN_LOSS].n:
                 self._refuse(job, TRAIN_LOSS, loss, found[TRAIN_LOSS], ended, reported)
+        for name, one in found.items():
+            if one.passed and (job.arm, name) not in self._told:
+                self._told.add((job.arm, name))
+                LOG_.warning(
+                    "trial %s: in the place of %s, %s was passed over; %g counts",
+                    *(job.label, name, one.passed, _score(one)),
+                )
         return self._written(study, job, ended, scores, reported, found)
 
     def _found(
@@ -422,7 +432,9 @@ class Command:
         """Raise ParibusError: a trial that ended well has no value of a metric."""
         key = source.key or name
         if found.unread:
-            why = f"what was found in its place is '{found.unread}', and no number"
+            is_number = NUMBER.match(found.unread)
+            no = f"which '{source.stdout}' does not read whole" if is_number else "and no number"
+            why = f"what was found in its place is '{found.unread}', {no}"
         elif source.stdout:
             why = f"the pattern '{source.stdout}' matches no line that it printed{_last(ended)}"
         elif source.file:
@@ -464,6 +476,10 @@ class Command:
             "counts": {name: one.n for name, one in found.items()},
             **reported.about,
         }
+        if steps := {name: one.step for name, one in found.items() if one.step is not None}:
+            about["last_steps"] = steps
+        if passed := {name: one.passed for name, one in found.items() if one.passed}:
+            about["passed"] = passed
         if files := files_read(metrics_of(study).values(), job.home / OUT):
             about["files"] = files
         if job.config:
@@ -496,6 +512,8 @@ class Command:
     def _ask(self, study: Study, job: Job, value: float) -> None:
         """Ask, once an arm, whether a program reads its seed that gives one score at all."""
         mine = self._scores.setdefault(job.arm, {})
+        if not math.isfinite(value):  # it failed or diverged, whatever its seed
+            return
         mine[job.seed] = value
         if len(mine) > 1 and len(set(mine.values())) == 1 and job.arm not in self._asked:
             self._asked.add(job.arm)
