@@ -174,6 +174,12 @@ def test_json_lines_that_are_cut(tmp_path: Path) -> None:
     assert read(tmp_path / "runs.jsonl", columns=Columns(("loss",))).refused
 
 
+def test_values_within_values_have_names_with_points(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
+    (run,) = read(tmp_path / "runs.jsonl", columns=Columns(("eval.loss", "eval.top.k"))).runs
+    assert run.scores == {"eval.loss": 1, "eval.top.k": 2}
+
+
 def test_a_column_called_seed_may_mean_nothing(tmp_path: Path) -> None:
     text = "arm,pot,seed,loss\na,1,7,3.25\nb,1,8,3.5\n"
     found = table(tmp_path, text, scores=("loss",), arm="arm", seed="pot")

@@ -41,7 +41,7 @@ from paribus.study.sections import (
     Stability,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.trainer import RUNS, STACKED, TrainerFormat, format_of
+from paribus.study.trainer import COMMAND, RUNS, STACKED, TrainerFormat, format_of
 from paribus.study.tuning import CHOICES, MOST_WHOLE, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
@@ -383,8 +383,10 @@ class Study(Shown, Spec):
         self.format.require_comparable(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
+                by = ", ref, patch or args: {arm} is its name alone" if self.trainer == COMMAND else ""
                 raise ParibusError(
-                    f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
+                    f"arm '{arm}' does not differ from '{reference}'; give it a `set` of "
+                    f"overrides{by}"
                 )
         return self
 
