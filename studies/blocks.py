@@ -81,7 +81,7 @@ def restore(study: str, results: Path) -> str:
 
 def main() -> None:
     """Save or restore."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Keep what a running study has sealed")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("save").add_argument("results", nargs="+", type=Path)
     back = verbs.add_parser("restore")

@@ -1,0 +1,98 @@
+"""The figure of stability: the share of trials that have not diverged, step by step.
+
+    python docs/paper/survival.py studies/embedding-norm-edge
+
+writes survival.svg beside this file, a panel for each cell. A trial has diverged from the step on
+at which its loss was above the first one and stayed there, in means of ten steps: what is true at
+the end is what the study registered as divergence. No trial is censored before the last step, so
+that the curve is that of Kaplan and Meier.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import vl_convert
+
+from paribus import load_results
+from paribus.files import write_bytes
+from paribus.report.figures.style import ARM_COLOURS
+from paribus.results import Results, readable
+
+ARMS = {
+    "none": "nothing",
+    "layernorm": "LayerNorm",
+    "rmsnorm": "RMSNorm",
+    "factor": "a constant factor",
+}
+
+
+def diverged_at(losses: np.ndarray, smoothing_steps: int) -> float:
+    """Return the step at which a curve of shape (T,) diverged; infinite where it did not."""
+    finite = np.where(np.isfinite(losses), losses, np.inf)
+    sums = np.convolve(np.nan_to_num(finite, posinf=1e30), np.ones(smoothing_steps), "valid")
+    above = sums / smoothing_steps > losses[0]
+    if not above[-1]:
+        return np.inf
+    last_below = np.flatnonzero(~above)
+    return float((last_below[-1] + 1 if last_below.size else 0) + smoothing_steps)
+
+
+def rows(results: Results) -> list[dict[str, Any]]:
+    """Return points of a curve for each arm, in its cell."""
+    study, times = results.study, dict[str, list[float]]()
+    steps = study.training.iterations
+    for trial in results.finished:
+        losses = trial.read_columns("steps.parquet")["train_loss"].to_numpy()
+        ended = diverged_at(losses, study.stability.smoothing_steps)
+        times.setdefault(trial.arm, []).append(ended)
+    told = []
+    for name, ends in times.items():
+        arm, output, warmup = name.split("-")
+        rate = study.setting(name).training.optimizer.learning_rate
+        words = "warmup" if warmup == "warm" else "no warmup"
+        panel = f"{output}, {words}, rate {rate:g}"
+        for step in sorted({0.0, float(steps), *(end for end in ends if end < np.inf)}):
+            alive = 100 * float(np.mean(np.asarray(ends) > step))
+            told.append({"arm": ARMS[arm], "panel": panel, "step": step, "alive": alive})
+    return told
+
+
+def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+    """Return a panel for each cell."""
+    names = list(ARMS.values())
+    colour = alt.Color(
+        "arm:N", scale=alt.Scale(domain=names, range=["#333333", *ARM_COLOURS[:3]]), title=None
+    )
+    dash = alt.StrokeDash("arm:N", scale=alt.Scale(domain=names), title=None)
+    panels = []
+    for number, panel in enumerate(dict.fromkeys(one["panel"] for one in data)):
+        here = [one for one in data if one["panel"] == panel]
+        title = "trials that have not diverged, %" if number == 0 else None
+        chart = alt.Chart(alt.Data(values=here)).mark_line(interpolate="step-after")
+        shown = chart.encode(
+            alt.X("step:Q", title="training step"),
+            alt.Y("alive:Q", title=title, scale=alt.Scale(domain=[0, 100])),
+            colour,
+            dash,
+        )
+        panels.append(shown.properties(width=210, height=190, title=panel))
+    made = alt.hconcat(*panels, spacing=20, background="white")
+    return made.configure_legend(orient="top").configure_title(fontSize=12)
+
+
+def main() -> None:
+    """Write the picture."""
+    study = Path(sys.argv[1])
+    with readable(study) as folder:
+        data = rows(load_results(folder))
+    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
+    write_bytes(Path(__file__).with_name("survival.svg"), svg.encode())
+
+
+if __name__ == "__main__":
+    main()
