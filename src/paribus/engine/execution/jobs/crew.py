@@ -162,9 +162,11 @@ class JobCrew:
         if not self._lease.holds():
             return  # they are another's by now
         if kind is KeyboardInterrupt:
-            logging.getLogger("paribus").warning(
-                "jobs go on without this command; `paribus cancel %s` ends them", self._folder.path
-            )
+            if self._jobs.live():  # else somebody has cancelled them
+                logging.getLogger("paribus").warning(
+                    "jobs go on without this command; `paribus cancel %s` ends them",
+                    self._folder.path,
+                )
         elif kind is not None and kind is not UnansweredError:
             with contextlib.suppress(ParibusError):
                 end_jobs(self._backend, self._jobs)

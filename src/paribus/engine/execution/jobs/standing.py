@@ -72,10 +72,8 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
     about = jobs.about()
     if about is not None:
         chosen = backend if backend is not None and backend.name == about["kind"] else None
-        n = end_jobs(_backend_of(about, chosen), jobs)
-        if n:
-            names = ", ".join(batch.order.name for batch in jobs.batches()[-n:])
-            ended.append(f"jobs of backend '{about['kind']}' were cancelled: {names}")
+        if names := end_jobs(_backend_of(about, chosen), jobs):
+            ended.append(f"jobs of backend '{about['kind']}' were cancelled: {', '.join(names)}")
     run = holder(results) if results.is_dir() else None
     if run is not None and not run["is_here"] and not ended:
         raise ParibusError(
@@ -162,11 +160,12 @@ def _label(line: str) -> str:
     return f"{trials[0][0]}/seed-{trials[0][1]}{more}"
 
 
-def end_jobs(backend: JobBackend, jobs: JobsFolder) -> int:
-    """End every job of a run, and let none write any more; returns how many submissions had one."""
+def end_jobs(backend: JobBackend, jobs: JobsFolder) -> list[str]:
+    """End every job of a run, and let none write any more; returns the submissions that had one."""
     live = jobs.live()
     for batch in live:
         batch.close()
-    if live:
-        backend.cancel([batch.order.name for batch in live])
-    return len(live)
+    names = [batch.order.name for batch in live]
+    if names:
+        backend.cancel(names)
+    return names
