@@ -125,7 +125,7 @@ def _row(backend: JobBackend, batch: Batch, number: int, state: JobState | None)
     elif how is not None and how["how"] == "refused":
         phase, words = "failed", str(how["words"])
     elif state is None:
-        phase = "unknown" if not batch.is_closed else "done"
+        phase = "unknown" if not batch.is_closed else "ended"
     elif state.phase == "ended":
         phase = "preempted" if how is not None else "failed"
     else:
