@@ -17,6 +17,7 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import MANIFEST
+from paribus.study import with_choice
 
 HOME = Path(__file__).parent / "blocks"
 PLAN = ("study.json", "registration.json")
@@ -75,6 +76,8 @@ def restore(study: str, results: Path) -> str:
             archive.extractall(results, filter="data")
     for tuning in results.glob("tuning/*"):
         ResultsFolder(tuning).leave_out_weights()
+    folder = ResultsFolder(results)
+    folder.create(with_choice(folder.read_study(), {}))  # `paribus run` chooses again
     n = len(list(results.glob(f"tuning/*/trials/*/*/{MANIFEST}")))
     return f"{study}: {n} trials of tuning from {len(blocks)} blocks"
 
