@@ -75,7 +75,12 @@ def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
         title = "trials that have not diverged, %" if number == 0 else None
         chart = alt.Chart(alt.Data(values=here)).mark_line(interpolate="step-after")
         shown = chart.encode(
-            alt.X("step:Q", title="training step"),
+            alt.X(
+                "step:Q",
+                title="training step",
+                scale=alt.Scale(domain=[0, here[-1]["step"]], nice=False),
+                axis=alt.Axis(tickCount=5),
+            ),
             alt.Y("alive:Q", title=title, scale=alt.Scale(domain=[0, 100])),
             colour,
             dash,

@@ -383,7 +383,11 @@ class Study(Shown, Spec):
         self.format.require_comparable(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
-                by = ", ref, patch or args: {arm} is its name alone" if self.trainer == COMMAND else ""
+                by = (
+                    ", ref, patch or args: {arm} is its name alone"
+                    if self.trainer == COMMAND
+                    else ""
+                )
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of "
                     f"overrides{by}"
