@@ -25,7 +25,14 @@ OUTPUTS = {"tied": {}, "untied": {"model.head.tied": False}}
 WARMUPS = {"cold": {}, "warm": {"training.schedule.warmup": 30}}
 FEWEST, MOST = 3, 7  # of the ladder's 12 seeds
 RATE, NORM = "training.optimizer.learning_rate", "model.embedding.norm"
-ARMS = {"none": "", "layernorm": "layernorm", "rmsnorm": "rmsnorm", "factor": "fixed_scale"}
+# By name: the norm, and what is said of it.
+ARMS = {
+    "none": ("", "nothing", "E_tok(t) + E_pos(p)"),
+    "layernorm": ("layernorm", "LayerNorm", "LN(E_tok(t) + E_pos(p)), with gain and bias"),
+    "rmsnorm": ("rmsnorm", "RMSNorm", "RMSNorm(E_tok(t) + E_pos(p)), with a gain"),
+    "factor": ("fixed_scale", "a constant factor", "x times what gives it LayerNorm's norm"),
+}
+WORDS = {"tied": "tied", "untied": "untied", "cold": "no warmup", "warm": "warmup"}
 BASE = """\
 endpoints = [
   {{ metric = "validation_loss", primary = true, margin = 0.02, smallest_effect = 0.02 }},
@@ -94,9 +101,15 @@ def cells() -> Iterable[tuple[Cell, dict[str, Any]]]:
         yield (output, warmup), OUTPUTS[output] | WARMUPS[warmup]
 
 
-def arm(name: str, sets: Mapping[str, Any], reference: str) -> str:
-    """Return the table of an arm."""
-    lines = [f"\n[arms.{name}]", f'reference = "{reference}"']
+def arm(name: str, cell: Cell, of: str, sets: Mapping[str, Any], reference: str) -> str:
+    """Return the table of an arm; `of` is one of ARMS."""
+    where = ", ".join(WORDS[one] for one in cell)
+    lines = [
+        f"\n[arms.{name}]",
+        f'title = "{ARMS[of][1]}, {where}, rate {sets[RATE]:.2f}"',
+        f'description = "{ARMS[of][2]}"',
+        f'reference = "{reference}"',
+    ]
     for key, value in sets.items():
         shown = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
         lines.append(f'set."{key}" = {shown}')
@@ -115,7 +128,7 @@ def ladder() -> str:
     for cell, sets in cells():
         for rate in RATES:
             name = f"{'-'.join(cell)}-{round(100 * rate)}"
-            arms.append(arm(name, sets | {RATE: rate}, name))
+            arms.append(arm(name, cell, "none", sets | {RATE: rate}, name))
     return file(LADDER, f"tied-cold-{round(100 * RATES[0])}", arms)
 
 
@@ -135,9 +148,9 @@ def edge(rates: Mapping[Cell, float]) -> str:
         if cell not in rates:
             continue
         suffix = "-".join(cell)
-        for name, norm in ARMS.items():
+        for name, (norm, *_) in ARMS.items():
             of = sets | {RATE: rates[cell]} | ({NORM: norm} if norm else {})
-            arms.append(arm(f"{name}-{suffix}", of, f"none-{suffix}"))
+            arms.append(arm(f"{name}-{suffix}", cell, name, of, f"none-{suffix}"))
     return file(EDGE, f"none-{'-'.join(next(one for one, _ in cells() if one in rates))}", arms)
 
 
