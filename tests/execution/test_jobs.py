@@ -453,6 +453,14 @@ def test_times_are_written_as_slurm_writes_them(time: int | str, minutes: int) -
     assert SlurmOptions.model_validate({"time": time}).time == minutes
 
 
+def test_a_job_has_longer_than_its_warning_comes_before_its_end() -> None:
+    """Else it would be told to leave as it begins, and go back to the queue for ever."""
+    for options in ({"time": 1}, {"time": 30, "checkpoint_seconds_before": 1800}):
+        with pytest.raises(ParibusError, match=r"checkpoint_seconds_before = .* state a longer"):
+            find_backend("slurm", options)
+    find_backend("slurm", {"time": 1, "checkpoint_seconds_before": 59})
+
+
 @pytest.mark.parametrize(
     ("name", "options", "devices", "words"),
     [

@@ -166,15 +166,16 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
         chosen.name = chosen.name or type(chosen).__name__
         return chosen
     where, options = f"{WORD} {chosen}", dict(options or {})
-    kind: str = chosen
+    kind, named, given_by = str(chosen), WORD, f"{WORD}-option"
     if chosen.endswith(".toml"):
         told = _configured(Path(chosen), where)
-        kind, options = told.pop("kind"), told | options
+        given_by = f"{where}: options" if not options else f"{where} with {given_by}: options"
+        kind, options, named = told.pop("kind"), told | options, where
     if ":" in kind:
         of = _own(kind, where)
     else:
-        of = require_declared(kind, declared(PACKAGE, BackendClass), WORD, "backend", PACKAGE)
-    given = read_options(of.options, options, f"{WORD}-option", kind)
+        of = require_declared(kind, declared(PACKAGE, BackendClass), named, "backend", PACKAGE)
+    given = read_options(of.options, options, given_by, kind)
     try:
         made = of.make(given)
     except Exception as error:  # it may be the user's code

@@ -18,9 +18,9 @@ import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from paribus.engine.execution.backends.jobs import Count, JobBackend, JobOptions, JobState, Phase
 from paribus.engine.execution.backends.local import WORKER, PipedProcess
@@ -75,12 +75,22 @@ class SlurmOptions(JobOptions):
     """Cores; by default one for each worker."""
     memory: str | None = None
     """Such as "32GB"."""
-    checkpoint_seconds_before: Annotated[int, Field(ge=10)] = 90
+    checkpoint_seconds_before: Annotated[int, Field(ge=10, le=65_535)] = 90
     """How long before the end of its time a job is told, and writes its checkpoints."""
     options: dict[str, str | int | bool] = Field(default_factory=dict)
     """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
     setup: tuple[str, ...] = Field((), strict=False)
     """Lines of shell before the job, such as "module load cuda"."""
+
+    @model_validator(mode="after")
+    def _require_time_to_train(self) -> Self:
+        """Require a job longer than its warning: else it would go back to the queue for ever."""
+        if self.checkpoint_seconds_before >= 60 * self.time:
+            raise ValueError(
+                f"checkpoint_seconds_before = {self.checkpoint_seconds_before} must be less than "
+                f"the time of a job, {60 * self.time} s; state a longer time, or fewer seconds"
+            )
+        return self
 
 
 class Attempt:
