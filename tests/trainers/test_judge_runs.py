@@ -946,6 +946,14 @@ def test_a_seed_above_all_runs_is_not_theirs(tmp_path: Path) -> None:
     assert judge(paths, arm=None, score="eval_loss")[0].n == 5
 
 
+@pytest.mark.parametrize(
+    "name", ["neg_loss", "negative_loss", "perplexity_improvement", "val_acc_err", "acc_stderr"]
+)
+def test_a_word_that_turns_another_is_asked_about(name: str) -> None:
+    with pytest.raises(ParibusError, match="say --better"):
+        direction(name, None)
+
+
 def test_directions_of_several_scores_may_be_said() -> None:
     data = drawn(6, {"base": 0.0, "new": -0.03})
     data["aux"] = data["loss"][::-1]

@@ -41,6 +41,11 @@ from paribus.trainers.runs import (
 
 LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
+# Words that turn what another word of a name says, or make an error of it: then it is asked.
+TURNED = re.compile(
+    r"(?i)(?:^|[^a-z])(?:neg(?:ative|ated)?|inv(?:erse)?|improve(?:d|ment)?|gain|change|delta|diff|err"
+    r"|stderr|std|se)(?![a-z])"
+)
 LOWER = re.compile(
     r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy|drop(?!out)|regret|forgetting",
     re.I,
@@ -487,7 +492,7 @@ def direction(score: str, better: Better | None) -> Better:
         return "lower"
     # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
     low, high = (max((m.end() for m in of.finditer(score)), default=0) for of in (LOWER, HIGHER))
-    if low != high:
+    if low != high and not TURNED.search(score):
         return "lower" if low > high else "higher"
     raise ParibusError(
         f"whether less or more of '{score}' is better is not known; say --better lower or higher, "
