@@ -528,6 +528,10 @@ class Analysis(Shown, Result):
         """The same, whose arms are called by their names and not by titles."""
         return replace(self, study=self.study.by_name)
 
+    def seeds_of(self, arm: str) -> set[int]:
+        """Return the seeds of the finished trials of an arm, but for those that failed."""
+        return {seed for name, seed in self.events if name == arm}
+
     def all_diverged(self, arm: str) -> bool:
         """Return whether every finished trial of `arm` diverged, so that none can be compared."""
         mine = [events for (name, _), events in self.events.items() if name == arm]

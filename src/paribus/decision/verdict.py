@@ -667,10 +667,7 @@ def _no_partner(analysis: Analysis, contrast: Contrast) -> list[str]:
     study = analysis.study
     if not study.is_paired:
         return []
-    there = {
-        arm: {seed for name, seed in analysis.events if name == arm}
-        for arm in (contrast.arm, contrast.reference)
-    }
+    there = {arm: analysis.seeds_of(arm) for arm in (contrast.arm, contrast.reference)}
     alone = {arm: sorted(mine - set.intersection(*there.values())) for arm, mine in there.items()}
     counts = [
         f"{len(seeds)} of {numbers.plural(len(there[arm]), 'run')} of {study.called[arm]} "
@@ -693,7 +690,7 @@ def no_partner_in_words(analysis: Analysis) -> str:
     paired = {
         (arm, seed)
         for pair in contrasts
-        for seed in set.intersection(*({s for a, s in analysis.events if a == arm} for arm in pair))
+        for seed in set.intersection(*map(analysis.seeds_of, pair))
         for arm in pair
     }
     alone = len(analysis.events.keys() - paired)
@@ -729,7 +726,7 @@ def _excluded(analysis: Analysis, contrast: Contrast) -> list[str]:
     """Say how many runs the study leaves out as failed, of each arm; and where it is not the same
     share of both, that this may be an effect."""
     of = {
-        arm: (analysis.excluded.get(arm, 0), sum(name == arm for name, _ in analysis.events))
+        arm: (analysis.excluded.get(arm, 0), len(analysis.seeds_of(arm)))
         for arm in (contrast.arm, contrast.reference)
     }
     shares = {failed / max(failed + others, 1) for failed, others in of.values()}

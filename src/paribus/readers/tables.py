@@ -13,7 +13,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
@@ -24,6 +24,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
+from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
 from paribus.readers.port import EMPTY, Columns, Curve, Run, Source, Value, mean, reader, seed_in
 from paribus.study.bounds import MOST_SEEDS
@@ -434,7 +435,7 @@ def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
             break
         if not isinstance(row, dict):
             raise ParibusError(f"{source.path}, line {number} is no JSON object")
-        row = dict(_flat(row))
+        row = flatten(row)  # values within values have names such as eval.loss
         rows.append(row)
         names |= dict.fromkeys(row)
         if len(rows) == BATCH_ROWS:
@@ -442,15 +443,6 @@ def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
             rows = []
     if rows:
         yield _batch(rows, names)
-
-
-def _flat(row: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of an object; those of objects within it by names such as eval.loss."""
-    for name, value in row.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def _batch(rows: list[dict[str, Any]], names: Iterable[str]) -> pa.RecordBatch:
