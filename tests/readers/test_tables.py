@@ -12,7 +12,6 @@ import pytest
 from paribus.errors import ParibusError
 from paribus.readers import Columns, Run, read, runs_of, tables
 from paribus.readers.port import Curve
-from paribus.readers.tables import is_climbing
 
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
@@ -174,6 +173,31 @@ def test_json_lines_that_are_cut(tmp_path: Path) -> None:
     assert read(tmp_path / "runs.jsonl", columns=Columns(("loss",))).refused
 
 
+def test_a_list_of_objects_is_a_table(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"arm": ["a", "a", "b"], "loss": [1.0, 2.0, math.nan]})
+    file = tmp_path / "runs.json"
+    frame.to_json(file, orient="records")
+    (one, two, three) = read(str(file), columns=Columns(("loss",), "arm")).runs
+    assert (one.scores["loss"], two.scores["loss"], three.scores) == (1.0, 2.0, {})
+    file.write_text('[{"arm": "a", "loss": 1}, 3]')
+    reading = read(str(file), columns=Columns(("loss",), "arm"))
+    assert "row 2 is no JSON object" in reading.refused[0][1]
+
+
+def test_what_is_no_utf_8_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text("arm,loss\na,1\n", encoding="utf-16")
+    ((_, why),) = read(str(file), columns=Columns(("loss",), "arm")).refused
+    assert "UTF-16" in why
+
+
+def test_a_column_for_each_arm_says_how_to_melt_it(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text("seed,base,new\n1,3.2,3.1\n")
+    ((_, why),) = read(str(file), columns=Columns(("loss",))).refused
+    assert "a row for each run" in why
+
+
 def test_values_within_values_have_names_with_points(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
     (run,) = read(tmp_path / "runs.jsonl", columns=Columns(("eval.loss", "eval.top.k"))).runs
@@ -213,12 +237,12 @@ def test_a_curve_takes_16_bytes_a_point(tmp_path: Path) -> None:
         ([0, 1, 2, 0, 1, 2, 3], True),  # two runs, one after the other
         ([600, 600, 600, 600], False),  # each ended there
         ([600, 550, 600, 580], False),
+        ([300, 100, 400, 200], True),  # in any order
         ([100, 200], False),
         ([1, 2, 3, 1], False),
     ],
 )
 def test_rows_of_a_curve_are_no_runs(steps: list[int], is_curve: bool, tmp_path: Path) -> None:
-    assert (is_climbing(steps) or is_climbing(steps[::-1])) == is_curve
     file = tmp_path / "log.csv"
     rows = "".join(f"{step},{3 - at / 7:.4f}\n" for at, step in enumerate(steps))
     file.write_text("_step,loss\n" + rows)

@@ -153,7 +153,7 @@ def test_several_endpoints_have_a_sentence_each(small_study: Maker, fabricate: F
     assert fired == {"3": "LayerNorm (validation loss)", "4": "LayerNorm (Brier score)"}
     loss, brier = headlines(analysis, verdicts)
     assert loss.startswith("On validation loss: LayerNorm is WORSE (+0.3")
-    assert brier.startswith("On Brier score: LayerNorm is SAME (nothing: identical to rounding")
+    assert brier.startswith("On Brier score: LayerNorm is SAME (0 ")
     assert headline(analysis, verdicts) == f"{loss} {brier}"
     # One family: Holm over both endpoints, and over their equivalence to it.
     assert analysis.contrast("ln", "validation_loss").holm_p == pytest.approx(

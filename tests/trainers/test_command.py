@@ -25,7 +25,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
-from paribus.programs.values import Finder, in_rows, loosened, number
+from paribus.programs.values import Finder, in_rows, label_before, loosened, number
 from paribus.report.card import card
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import Reported, read_reported, reported_value
@@ -589,16 +589,46 @@ for step in range(20 if do == "longer" else 10):
     (control,) = [one for one in analysis.controls if one.name == "steps"]
     assert control.state == state and words in control.detail
     (said,) = paribus.decide(analysis)
-    assert any("not of the same step" in one.text for one in said.cautions) == (
+    assert any("of the same step" in one.text for one in said.cautions) == (
         state == "not proven"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "label"),
+    [
+        ("step 3 | val loss: 2.1", 18, "val loss"),
+        ("step:3/1000 val_loss:2.1 train_time:3ms", 21, "val_loss"),
+        ("epoch 1 Val_loss_EMA 2.1", 21, "val_loss_ema"),
+        ("{'loss': 2.1}", 9, "loss"),
+        ("2.1", 0, ""),
+    ],
+)
+def test_the_words_before_a_number_are_its_label(line: str, at: int, label: str) -> None:
+    assert label_before(line, at) == label
+
+
+def test_a_pattern_that_matches_numbers_of_two_names_is_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ema = "print(f'val_bpb_ema: {score - 0.1:.6f}')\n"
+    (folder / "train.py").write_text(PROGRAM + f"if lr > 0.02:\n    {ema}")
+    study = changed(folder, (r"'val_bpb: (\S+)'", r"'val_bpb\S* (\S+)'"))
+    results = paribus.run(study, "r")
+    (told,) = [one.getMessage() for one in caplog.records if "several names" in one.getMessage()]
+    assert "'val_bpb', 'val_bpb_ema'" in told
+    analysis = paribus.analyse(results)
+    (control,) = [one for one in analysis.controls if one.name == "steps"]
+    assert control.state == "not proven" and "val_bpb_ema" in control.detail
+    (said,) = paribus.decide(analysis)
+    assert any("val_bpb_ema" in one.text for one in said.cautions)
 
 
 def test_values_without_steps_are_counted(folder: Path) -> None:
     (folder / "train.py").write_text(PROGRAM + "if lr > 0.02:\n    print('val_bpb: 0.5')\n")
     analysis = paribus.analyse(paribus.run(changed(folder), "r"))
     (control,) = [one for one in analysis.controls if one.name == "steps"]
-    assert "2 values against that of 1" in control.detail
+    assert control.state == "not proven" and "2 values" in control.detail
     (folder / "train.py").write_text(PROGRAM)
     analysis = paribus.analyse(paribus.run(changed(folder), "again"))
     (said,) = paribus.decide(analysis)

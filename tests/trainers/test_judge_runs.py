@@ -707,7 +707,7 @@ def test_scores_that_cannot_be_squared_are_one_line(
     assert err.count("\n") == 1 and "rescale the scores" in err
 
 
-@pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "nothing: ")])
+@pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "0 (")])
 def test_a_change_below_the_digits_is_shown(
     by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -818,6 +818,61 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     everyone = drawn(6, {"base": 0.0, "new": -0.05})
     everyone["loss"][6:] = [math.inf] * 6
     assert judge(everyone)[0].word == "WORSE"
+
+
+STATES: dict[str, tuple[tuple[str, float, str], tuple[str, ...]]] = {
+    # state, last step, score of one run; words of the refusal, if it is one
+    "running": (("running", 200, "3.27"), ("is running at step 200", "--crashed exclude")),
+    "running from the first": (("running", 200, ""), ("has no loss",)),
+    "failed before a score": (("FAILED", 0, ""), ("has no loss",)),
+    "crashed at the end": (("crashed", 1000, "3.27"), ()),
+    "diverged": (("failed", 300, "NaN"), ()),
+    "finished": (("finished", 200, "3.27"), ()),
+}
+
+
+@pytest.mark.parametrize("case", list(STATES))
+@pytest.mark.parametrize("crashed", ["data", "exclude"])
+def test_runs_that_have_not_finished_do_not_count(case: str, crashed: str, tmp_path: Path) -> None:
+    """Columns as wandb exports them: State, and _step, the last one."""
+    (state, step, score), words = STATES[case]
+    rows = [
+        f"{arm}-{seed},finished,{arm},{seed},{3.28 - 0.01 * (arm == 'new') + seed / 2000},1000"
+        for arm, seed in product(("base", "new"), range(6))
+    ]
+    rows[-1] = f"new-5,{state},new,5,{score},{step}"
+    file = tmp_path / "wandb.csv"
+    file.write_text("\n".join(["Name,State,arm,seed,loss,_step", *rows]) + "\n")
+    options: dict[str, Any] = {"score": "loss", "baseline": "base", "crashed": crashed}
+    if words and crashed == "data":
+        with pytest.raises(ParibusError) as error:
+            paribus.judge(str(file), **options)
+        assert all(word in str(error.value) for word in ("1 of 12 runs", "new-5", *words))
+        return
+    said = paribus.judge(str(file), **options)
+    lost = crashed == "exclude" and (bool(words) or case == "diverged")
+    assert said.analysis.excluded == ({"new": 1} if lost else {})
+    told = [one.text for one in said[0].cautions if "last step logged" in one.text]
+    assert bool(told) == (case in ("finished",) or (case == "diverged" and not lost))
+
+
+def test_a_far_run_and_copies_come_first(tmp_path: Path) -> None:
+    data = drawn(8, {"base": 0.0, "new": -0.05})
+    data["loss"][12] = 50.0
+    first = judge(data)[0]
+    assert first.word == "UNRESOLVED" and first.cautions[0].code == "one_seed"
+    logs = []
+    for arm, seed in product(("base", "new"), range(1, 5)):
+        for folder in ("logs", "out"):
+            rows = [f"{step},{3 - step / 20 + seed / 777 + (arm == 'new') / 9}" for step in range(9)]
+            path = tmp_path / arm / folder / f"seed{seed}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(["step,loss", *rows]) + "\n")
+            logs.append(path)
+    paths = [f"{arm}={tmp_path}/{arm}/*/*.csv" for arm in ("base", "new")]
+    said = paribus.judge(paths, score="loss", step="step", baseline="base")
+    assert said.analysis.n_trials == 8
+    assert "8 runs counted once" in said[0].cautions[1].text  # after that n is small
 
 
 def test_few_runs_are_described_and_that_is_said_first() -> None:

@@ -42,7 +42,7 @@ TESTS = {
 }
 UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm is as large
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
-IDENTICAL = "nothing: identical to rounding"
+IDENTICAL = "0 (identical to rounding)"
 SEEDS_TOLD = 5  # of runs without a partner
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
 # Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
@@ -60,7 +60,7 @@ NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
     "initial values": "Initial values are not proven to be drawn anew for every seed",
-    "steps": "Scores are not of the same step",
+    "steps": "Scores are not shown to be of the same step",
     "software": "An arm and its reference were trained on different machines or software",
 }
 # Of a cost and its budget.
@@ -547,7 +547,9 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found["excluded"] = _excluded(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
-        if analysis.runs.notes or analysis.runs.refused:
+        if is_judged:
+            found["one_seed"] = []
+        if analysis.runs.notes or analysis.runs.refused or analysis.runs.copies:
             found["runs"] = []  # what is odd about them comes first
         found["no_partner"] = _no_partner(analysis, contrast)
         found["exploratory"] = _exploratory(analysis.runs)
@@ -704,7 +706,13 @@ def _of_runs(runs: RunsRecord) -> list[str]:
         found.append(_left_out(runs, "could not be read", runs.refused))
     found += runs.notes
     if runs.copies:
-        found.append(f"{numbers.plural(runs.copies, 'copy', 'copies')} of a run counted once.")
+        told = f"{numbers.plural(runs.copies, 'run')} counted once, as another has equal values"
+        copy = " and ".join(runs.copy_of)
+        found.append(
+            f"{told}: {copy}."
+            if runs.copies == 1 and copy
+            else f"{told}" + (f", such as {copy}." if copy else ".")
+        )
     if runs.skipped:
         found.append(_left_out(runs, "are of no known form", runs.skipped))
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ABSENT: Any = object()
+MOST_LABELS = 5  # kinds of lines that a pattern matches, as told
 MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
 
 
@@ -26,6 +27,8 @@ class Finder:
         better: "lower" or "higher"; of "neither" the best is the last.
         n: how many values there were.
         unread: the first text that stood in the place of a number, or began with one.
+        labels: the words right before the numbers that were found, such as `val loss`: several
+            where the pattern matches lines of several kinds; `label` is of the one that counts.
         passed: what was passed over: the last line since the value, with a word in the place of
             the number (`loosened`); of the first or the best value, a number that was not read;
             or that a value of an earlier step came last.
@@ -40,6 +43,8 @@ class Finder:
     points: list[tuple[float, float]] = field(default_factory=list)
     unread: str = ""
     passed: str = ""
+    labels: list[str] = field(default_factory=list)
+    label: str = ""
 
     def __post_init__(self) -> None:
         self._search = re.compile(self.pattern).search if self.pattern else None
@@ -64,8 +69,11 @@ class Finder:
         if value is None:
             self.miss(str(text))
             return
-        step = number(named.get("step"))
-        self.add(value, step)
+        label = label_before(line, found.start(which))
+        if label not in self.labels and len(self.labels) < MOST_LABELS:
+            self.labels.append(label)
+        if self.add(value, number(named.get("step"))):
+            self.label = label
 
     def _look_at_place(self, line: str) -> None:
         """Look at what stands in the place of the number, where the pattern does not match: NaN is
@@ -90,8 +98,9 @@ class Finder:
         else:
             self.passed = self.passed or f"'{text}'"
 
-    def add(self, value: float, step: float | None) -> None:
-        """Note a value, with its step where it has one."""
+    def add(self, value: float, step: float | None) -> bool:
+        """Note a value, with its step where it has one; return whether it is the one that counts so
+        far."""
         self.n += 1
         if step is not None:
             self.points.append((step, value))
@@ -100,11 +109,13 @@ class Finder:
         if self.take == "last":
             if step is not None and self.step is not None and step < self.step:
                 self.passed = f"the value of step {step:g} after step {self.step:g}"
-                return
+                return False
             self.passed = ""
         first, last = self.n == 1, self.take == "last" or self.better == "neither"
-        if first or (self.take != "first" and (last or self._improves(value))):
+        counts = first or (self.take != "first" and (last or self._improves(value)))
+        if counts:
             self.value, self.step = value, step
+        return counts
 
     def _improves(self, value: float) -> bool:
         if self.value is None or math.isnan(self.value):
@@ -121,6 +132,8 @@ class Finder:
             "points": [[step, repr(value)] for step, value in self.points],
             "unread": self.unread,
             "passed": self.passed,
+            "labels": self.labels,
+            "label": self.label,
         }
 
 
@@ -134,6 +147,8 @@ class Found:
     points: tuple[tuple[float, float], ...]
     unread: str = ""
     passed: str = ""
+    labels: tuple[str, ...] = ()
+    label: str = ""
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Found:
@@ -142,7 +157,8 @@ class Found:
         points = tuple((float(step), float(text)) for step, text in message["points"])
         value = None if value is None else float(value)
         words = message["unread"], message["passed"]
-        return cls(message["n"], value, message["step"], points, *words)
+        labels = tuple(message.get("labels", ())), message.get("label", "")
+        return cls(message["n"], value, message["step"], points, *words, *labels)
 
 
 GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
@@ -152,6 +168,9 @@ ABSENT_WORD = re.compile(r"(?:none|null|n/a)(?![a-z0-9_])", re.IGNORECASE)
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 IN_ITS_PLACE = r"\S{1,40}"
 PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|.))?|\)|.", re.DOTALL)
+LABEL_CHARACTERS = 80
+# A word may have digits within; what stands before it is no part of one.
+LABEL = re.compile(r"(?<![\w.])((?:[^\W\d][\w./-]* )?[^\W\d][\w./-]*)[^\w]*$")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 LINE_BYTES = 1 << 16  # of a longer line the rest is not looked at
 
@@ -185,6 +204,13 @@ def loosened(pattern: str) -> str:
         return ""
     # Where nothing but the number tells lines apart, every word would be in its place.
     return "" if found.search("x") else made
+
+
+def label_before(line: str, at: int) -> str:
+    """Return the words right before a number, two at most: `val loss` of `step 3 | val loss: 2.1`,
+    `val_loss_ema` of `val_loss_ema 2.1`."""
+    found = LABEL.search(line[max(at - LABEL_CHARACTERS, 0) : at])
+    return found[1].casefold() if found else ""
 
 
 def text_of(line: bytes) -> str:

@@ -35,6 +35,7 @@ PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 EMPTY = "empty_at"
+NOT_FINISHED = "unfinished"
 NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
 Value = str | float  # of a fact
 
@@ -80,9 +81,10 @@ class Run:
         items: of each score, its values by item: a document, a question.
         facts: what else is known, by name. Names that readers share: "arm", "seed",
             "source_digest" (SHA-256 of the source in the log), "steps" (the last one logged),
-            "planned_steps", "train_seconds", "commit", "crashed" (how), "cut" (where the file ends
-            in the middle of something), "empty_at/" and a score (a step after its last value at
-            which a table has a row without one).
+            "planned_steps", "train_seconds", "commit", "crashed" (how), "unfinished" (the word for
+            it, such as running), "cut" (where the file ends in the middle of something),
+            "empty_at/" and a score (a step after its last value at which a table has a row without
+            one).
         reader: the name of the reader.
     """
 

@@ -1,4 +1,6 @@
-"""Tables: CSV, TSV, Parquet and JSON lines, long and wide; the caller says what columns mean.
+"""Tables: CSV, TSV, Parquet and JSON, long and wide; the caller says what columns mean.
+
+JSON is a line for each row, or a list of objects.
 
 A wide table has a column for each score, a long one a column with the score's name and one with its
 value. Rows of the same arm, seed and further columns that tell runs apart are one run: its curve by
@@ -26,7 +28,18 @@ import pyarrow.parquet
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.port import EMPTY, Columns, Curve, Run, Source, Value, mean, reader, seed_in
+from paribus.readers.port import (
+    EMPTY,
+    NOT_FINISHED,
+    Columns,
+    Curve,
+    Run,
+    Source,
+    Value,
+    mean,
+    reader,
+    seed_in,
+)
 from paribus.study.bounds import MOST_SEEDS
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, open_regular, parse_json, regular_path
 
@@ -40,7 +53,13 @@ BLOCK_BYTES = 8 * 2**20
 
 # How columns of steps are called, `trainer/global_step` among them.
 STEP = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration|epoch)", re.IGNORECASE)
+STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
 LEAST_CLIMB = 3  # rows
+# As wandb and MLflow say of a run, in a column called so, that it has not finished.
+STATE = re.compile(r"state|status", re.IGNORECASE)
+UNFINISHED = {"aborted", "canceled", "cancelled", "crashed", "error", "failed", "interrupted"}
+UNFINISHED |= {"killed", "paused", "pending", "preempted", "preempting", "running", "scheduled"}
+UNFINISHED |= {"stopped", "timeout"}
 
 
 def is_climbing(steps: Sequence[Any]) -> bool:
@@ -53,13 +72,23 @@ def is_climbing(steps: Sequence[Any]) -> bool:
     )
 
 
+def _is_even(steps: Sequence[Any]) -> bool:
+    """Return whether numbers in any order are each as far from the next, as steps of one curve."""
+    if len(steps) < LEAST_CLIMB or not all(isinstance(step, int | float) for step in steps):
+        return False
+    gaps = {after - before for before, after in pairwise(sorted(steps))}
+    return len(gaps) == 1 and 0 not in gaps
+
+
 def _detects(source: Source) -> bool:
+    if source.name.lower().endswith(".json") and source.head.lstrip().startswith(b"["):
+        return True
     return source.name.lower().endswith(SUFFIXES) or source.head.startswith(PARQUET)
 
 
 @reader(
     "table",
-    says="CSV, TSV, Parquet and JSON lines, by the names of columns",
+    says="CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
     detects=_detects,
     general=True,
 )
@@ -68,7 +97,8 @@ def table(source: Source) -> Iterator[Run]:
     runs = runs_of(_batches(source), source.columns, source.path)
     if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
         runs[0].facts.setdefault("seed", seed)
-    if runs and not source.tail.endswith((b"\n", PARQUET)):
+    is_list = source.head.lstrip().startswith(b"[")
+    if runs and not is_list and not source.tail.endswith((b"\n", PARQUET)):
         if not source.notes:
             source.notes.append(f"The last line of {source.path} has no end, and was taken.")
         runs[-1].facts["cut"] = "the last line has no end"
@@ -158,6 +188,8 @@ class _Gathered:
         for name in filter(None, meant):
             if names.count(name) != 1:
                 told = f"there is no column '{name}': {nearest(name, names)}"
+                if name in columns.scores and columns.arm not in names:
+                    told += "; of a column for each arm make a row for each run, with arm and score"
                 raise ParibusError(
                     f"{self.where}: " + (f"two columns are '{name}'" if name in names else told)
                 )
@@ -233,7 +265,16 @@ class _Gathered:
             run.curves = {name: curve for name, curve in run.curves.items() if curve}
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
+            self._add_its_end(run)
         return list(self.found.values())
+
+    def _add_its_end(self, run: Run) -> None:
+        """Add from columns that are called so whether the run is unfinished, and its last step."""
+        for name, value in list(run.facts.items()):
+            if STATE.fullmatch(name) and str(value).casefold() in UNFINISHED:
+                run.facts[NOT_FINISHED] = str(value).casefold()
+            if STEPS.fullmatch(name) and isinstance(value, float):
+                run.facts.setdefault("steps", value)
 
     def _require_no_steps(self) -> None:
         """Raise ParibusError where a column called as steps are goes up from row to row, once or
@@ -244,7 +285,7 @@ class _Gathered:
         for mine in by_arm.values():
             for name in filter(STEP.fullmatch, mine[0].facts):
                 steps = [run.facts.get(name) for run in mine]
-                if is_climbing(steps) or is_climbing(steps[::-1]):
+                if is_climbing(steps) or is_climbing(steps[::-1]) or _is_even(steps):
                     raise ParibusError(
                         f"{self.where} has a row for each '{name}', as of a curve: name it as the "
                         f"column of steps (--step {name}); if each row is a run, rename it"
@@ -406,9 +447,15 @@ def _batches(source: Source) -> Iterator[pa.RecordBatch]:
             yield from _parquet(source)
         elif name.endswith((".jsonl", ".ndjson")) or source.head.lstrip().startswith(b"{"):
             yield from _json_lines(source)
+        elif name.endswith(".json") and source.head.lstrip().startswith(b"["):
+            yield from _in_batches(source, enumerate(source.json(), start=1), "row")
         else:
             yield from _csv(source)
-    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise ParibusError(
+            f"{source.path} is no UTF-8, perhaps UTF-16 as spreadsheets write it; save it as UTF-8"
+        ) from None
+    except (pa.ArrowException, csv.Error) as error:
         raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
 
 
@@ -421,8 +468,11 @@ def _parquet(source: Source) -> Iterator[pa.RecordBatch]:
 
 
 def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
-    names: dict[str, None] = {}  # of all rows so far; a row need not have every one
-    rows: list[dict[str, Any]] = []
+    yield from _in_batches(source, _objects(source), "line")
+
+
+def _objects(source: Source) -> Iterator[tuple[int, Any]]:
+    """Yield the value of each line, with its number; of a cut last line none."""
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
@@ -433,8 +483,17 @@ def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
                 raise
             source.notes.append(f"The last line of {source.path} is cut, and was left out.")
             break
+        yield number, row
+
+
+def _in_batches(
+    source: Source, objects: Iterable[tuple[int, Any]], what: str
+) -> Iterator[pa.RecordBatch]:
+    names: dict[str, None] = {}  # of all rows so far; a row need not have every one
+    rows: list[dict[str, Any]] = []
+    for number, row in objects:
         if not isinstance(row, dict):
-            raise ParibusError(f"{source.path}, line {number} is no JSON object")
+            raise ParibusError(f"{source.path}, {what} {number} is no JSON object")
         row = flatten(row)  # values within values have names such as eval.loss
         rows.append(row)
         names |= dict.fromkeys(row)

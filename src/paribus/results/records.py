@@ -159,7 +159,8 @@ class RunsRecord(Record):
         files: files that were looked at.
         excluded: by arm, how many runs crashed and were left out.
         refused, skipped: files that could not be read, and that are of no known form, and why.
-        copies: runs that two files tell.
+        copies: runs that were counted once though they are told twice.
+        copy_of: one of them, and what it is a copy of.
         notes: what else a reader must know, a sentence each.
         sha256: of the files that were read, by path from the results folder.
         given: the files, folders and patterns that were named, as such paths.
@@ -172,6 +173,7 @@ class RunsRecord(Record):
     refused: list[list[str]] = []
     skipped: list[list[str]] = []
     copies: Count = 0
+    copy_of: list[str] = []
     notes: list[str] = []
     sha256: dict[str, str] = {}
     given: list[str] = []

@@ -37,6 +37,7 @@ from paribus.trainers.runs import (
     score_of,
     seed_of,
     spent_by,
+    without_crashed,
 )
 
 LOG = logging.getLogger("paribus")
@@ -303,6 +304,7 @@ def exploratory(
         with_it = {arm: [r for r in runs if one in r.scores] for arm, runs in by_label.items()}
         require_at_step(with_it, one, at_step)
     first, directions = scores[0], _directions(scores, better)
+    by_label = without_crashed(by_label, first, section)
     values = {
         one: {
             label: [
@@ -312,13 +314,6 @@ def exploratory(
         }
         for one in scores
     }
-    if crashed == "exclude":
-        by_label = {
-            label: [
-                run for run, v in zip(runs, values[first][label], strict=True) if math.isfinite(v)
-            ]
-            for label, runs in by_label.items()
-        }
     if empty := [label for label, runs in by_label.items() if not runs]:
         raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
     seeds, without = _seeds(by_label, section, pair=pair)

@@ -33,7 +33,7 @@ from paribus.readers import (
     read,
     without_shared_seed,
 )
-from paribus.readers.port import EMPTY, Curve
+from paribus.readers.port import EMPTY, NOT_FINISHED, Curve
 from paribus.readers.read import LEAST_OF_A_CURVE
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
@@ -167,6 +167,7 @@ class Runs:
             refused=[list(pair) for one in self.read for pair in one.refused],
             skipped=[list(pair) for one in self.read for pair in one.skipped],
             copies=sum(len(one.copies) for one in self.read),
+            copy_of=next((list(pair) for one in self.read for pair in one.copies), []),
             notes=[
                 *_gone(registered, self.home),
                 *(note for one in self.read for note in one.notes),
@@ -208,7 +209,11 @@ class Runs:
                 if (arm := labelled.get(label)) in found and arm not in by_path:
                     found[arm] += runs
         require_at_step(found, study.primary.metric, shared.at_step)
-        return {arm: self._kept(study, arm, runs) for arm, runs in found.items()}
+        kept = without_crashed(found, study.primary.metric, shared)
+        self.excluded |= {
+            arm: lost for arm, runs in found.items() if (lost := len(runs) - len(kept[arm]))
+        }
+        return kept
 
     def _own_paths(
         self, settings: Mapping[str, RunsSection], shared: RunsSection
@@ -230,15 +235,6 @@ class Runs:
         self.read.append(reading)
         self._readings[section] = reading
         return reading
-
-    def _kept(self, study: Study, arm: str, runs: list[Run]) -> list[Run]:
-        section, metric = section_of(study), study.primary.metric
-        if section.crashed == "data":
-            return runs
-        kept = [run for run in runs if math.isfinite(score_of(run, metric, section.at_step))]
-        if lost := len(runs) - len(kept):
-            self.excluded[arm] = lost
-        return kept
 
 
 def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
@@ -512,6 +508,55 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
 
 
+def without_crashed(
+    by_arm: Mapping[str, Sequence[Run]], name: str, section: RunsSection
+) -> dict[str, list[Run]]:
+    """Return the runs of each arm that count: where crashed ones are left out, those with a finite
+    score that had finished.
+
+    Raises ParibusError for a run that counts though its files say that it had not finished, unless
+    it had come as far as the others, or has NaN for a score: it diverged.
+    """
+    every = [run for runs in by_arm.values() for run in runs]
+    ends = [
+        float(run.facts["steps"])
+        for run in every
+        if NOT_FINISHED not in run.facts and "steps" in run.facts
+    ]
+    last = max(ends, default=math.inf)
+    early: dict[int, float] = {}
+    for run in every:
+        value = score_of(run, name, section.at_step)
+        has_none = name not in run.scores
+        is_stated = section.at_step is not None and bool(run.curves.get(name))
+        is_whole = is_stated or float(run.facts.get("steps", -math.inf)) >= last
+        if NOT_FINISHED in run.facts and (has_none or (math.isfinite(value) and not is_whole)):
+            early[id(run)] = value
+    if section.crashed == "exclude":
+        return {
+            arm: [
+                run
+                for run in runs
+                if id(run) not in early and math.isfinite(score_of(run, name, section.at_step))
+            ]
+            for arm, runs in by_arm.items()
+        }
+    if early:
+        odd = [run for run in every if id(run) in early]
+        named = ", ".join(
+            f"{run.facts.get('Name') or run.source or 'a row'} is {run.facts[NOT_FINISHED]}"
+            + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
+            + ("" if name in run.scores else f" and has no {name}")
+            for run in odd[:SEEDS_TOLD]
+        )
+        more = f" and {len(odd) - SEEDS_TOLD} more" if len(odd) > SEEDS_TOLD else ""
+        raise ParibusError(
+            f"{len(odd)} of {plural(len(every), 'run')} had not finished: {named}{more}; leave "
+            "them out with --crashed exclude, or wait for them (of one that diverged, NaN says so)"
+        )
+    return {arm: list(runs) for arm, runs in by_arm.items()}
+
+
 class _NotThereError(ParibusError):
     """A run has no score at a stated step."""
 
@@ -738,7 +783,8 @@ def _several_at_a_step(study: Study, found: Mapping[Trial, Run]) -> list[str]:
     return [
         f"{len(odd)} of {plural(len(found), 'run')} have several values of {score} at the step "
         f"that counts, such as {source} with {n} at step {step:g}: the last in the file is taken. "
-        "Do steps begin anew in each epoch, or are rows of several kinds?"
+        "Do steps begin anew in each epoch, are rows of several kinds, or is the best checkpoint "
+        "evaluated at the end?"
     ]
 
 

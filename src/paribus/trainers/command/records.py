@@ -197,6 +197,9 @@ def _steps(keys: tuple[str, ...]) -> Check:
         if own.score is None or other.score is None:
             return "not proven", "not recorded of trials without a score"
         metric = own.trial.get("deciding", "")
+        names = [one.trial.get("labels", {}).get(metric, [""])[0] for one in (own, other)]
+        if names[0] != names[1] and all(names):
+            return "not proven", f"'{names[0]}' was read against '{names[1]}'"
         last = [one.trial.get("last_steps", {}) for one in (own, other)]
         of = metric if any(metric in steps for steps in last) else TRAIN_LOSS
         ours, theirs = (steps.get(of) for steps in last)
@@ -207,7 +210,7 @@ def _steps(keys: tuple[str, ...]) -> Check:
             return "not proven", f"not recorded: {metric} is read without steps"
         state = declared_by(declared, *keys)
         told = (
-            f"that of {plural(n, 'value')} against that of {m}"
+            f"one of {plural(n, 'value')} against one of {m}, whose steps are not recorded"
             if ours is None or theirs is None
             else f"step {ours:,g} against step {theirs:,g}"
         )
@@ -278,6 +281,14 @@ def facts_of(results: Results) -> dict[str, str]:
     failed = [one for one in trials if one.get("failed")]
     if failed:
         told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
+    kinds = {
+        f"{name} of {', '.join(repr(label) for label in labels)} ('{counts}' counts)"
+        for one in trials
+        for name, (counts, *labels) in one.get("labels", {}).items()
+        if len(labels) > 1
+    }
+    if kinds:
+        told["Numbers of several names"] = "; ".join(sorted(kinds)[:SEEDS_TOLD])
     passed = [text for one in trials for text in one.get("passed", {}).values()]
     if passed:
         told["Passed over"] = f"in {len(passed)} of {len(trials)} trials, such as {passed[0]}"

@@ -67,6 +67,7 @@ Hear = Callable[[Trial, int, float | None], None]
 BACKENDS = "paribus.engine.execution.backends"
 LOG_ = logging.getLogger("paribus")
 SHOWN_LINES = 3
+LINES = "*"  # what was told of all arms
 POLL_SECONDS = 0.5
 CHANGED_SHOWN = 3
 # By which keys an arm declares that it differs in a control.
@@ -403,6 +404,14 @@ class Command:
                     "trial %s: in the place of %s, %s was passed over; %g counts",
                     *(job.label, name, one.passed, _score(one)),
                 )
+            if len(one.labels) > 1 and (LINES, name) not in self._told:
+                self._told.add((LINES, name))
+                kinds = ", ".join(f"'{label}'" for label in one.labels)
+                LOG_.warning(
+                    "trial %s: the pattern of %s matches numbers of several names, %s; that of "
+                    "'%s' counts: make it match one of them",
+                    *(job.label, name, kinds, one.label),
+                )
         return self._written(study, job, ended, scores, reported, found)
 
     def _found(
@@ -480,6 +489,8 @@ class Command:
             about["last_steps"] = steps
         if passed := {name: one.passed for name, one in found.items() if one.passed}:
             about["passed"] = passed
+        if labels := {name: [one.label, *one.labels] for name, one in found.items() if one.labels}:
+            about["labels"] = labels
         if files := files_read(metrics_of(study).values(), job.home / OUT):
             about["files"] = files
         if job.config:
