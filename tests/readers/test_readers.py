@@ -165,7 +165,7 @@ def test_lm_eval_pairs_by_document_and_hash(tmp_path: Path) -> None:
     assert run.scores == {"copa/acc": 0.5}
     assert run.items["copa/acc"] == {"0:10658aeacfe4f619": 1.0, "1:eb5c68533d3faadc": 0.0}
     assert run.facts["task_hash/copa"] == "ab12"
-    assert reading.skipped[0][1] == f"read with {EXCERPTS['lm-eval'][0]}"
+    assert EXCERPTS["lm-eval"][0] in reading.skipped[0][1]
 
 
 def test_samples_alone(tmp_path: Path) -> None:
@@ -257,7 +257,8 @@ def test_tensorboard(tmp_path: Path) -> None:
     first.with_name(first.name + ".2").write_bytes(first.read_bytes())
     reading = read(tmp_path)
     assert len(reading.runs) == 1
-    assert [reason for _, reason in reading.skipped] == [f"read with {first.name}"]
+    ((_, reason),) = reading.skipped
+    assert first.name in reason
 
 
 def test_plain_scalars_are_what_was_written(

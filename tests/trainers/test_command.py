@@ -589,9 +589,7 @@ for step in range(20 if do == "longer" else 10):
     (control,) = [one for one in analysis.controls if one.name == "steps"]
     assert control.state == state and words in control.detail
     (said,) = paribus.decide(analysis)
-    assert any("of the same step" in one.text for one in said.cautions) == (
-        state == "not proven"
-    )
+    assert any("of the same step" in one.text for one in said.cautions) == (state == "not proven")
 
 
 @pytest.mark.parametrize(

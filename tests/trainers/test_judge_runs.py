@@ -864,7 +864,8 @@ def test_a_far_run_and_copies_come_first(tmp_path: Path) -> None:
     logs = []
     for arm, seed in product(("base", "new"), range(1, 5)):
         for folder in ("logs", "out"):
-            rows = [f"{step},{3 - step / 20 + seed / 777 + (arm == 'new') / 9}" for step in range(9)]
+            steps = range(9)
+            rows = [f"{at},{3 - at / 20 + seed / 777 + (arm == 'new') / 9}" for at in steps]
             path = tmp_path / arm / folder / f"seed{seed}.csv"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(["step,loss", *rows]) + "\n")

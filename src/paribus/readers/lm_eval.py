@@ -90,7 +90,7 @@ def lm_eval_samples(source: Source) -> Iterator[Run]:
     task, date = match.groups() if match else (source.name, "")
     for file in Path(source.path).parent.glob(f"*_{glob.escape(date)}.json"):
         if date and is_regular(file):
-            raise SkippedError(f"read with {file.name}")
+            raise SkippedError(f"it is read with {file.name}, which is to be given")
     run = Run("")
     _add_items(run, source, task)
     run.scores |= {name: mean(items.values()) for name, items in run.items.items()}

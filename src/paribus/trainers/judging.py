@@ -281,7 +281,8 @@ def exploratory(
     if not scores:
         raise ParibusError("no score is named; say which decides, such as --score loss")
     if not reading.runs:
-        why = f"; {reading.refused[0][1]}" if reading.refused else ""
+        why = next((f"; {why}" for _, why in reading.refused), "")
+        why = why or next((f"; {path}: {why}" for path, why in reading.skipped), "")
         raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
     section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
     if test in ("paired_t", "gate") and not pair:
