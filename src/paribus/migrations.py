@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 8  # of what is written now
+SCHEMA = 9  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -326,6 +326,7 @@ _CHANGED = {
         6: {"other_text", "sensitivities"},
         7: {"tuned_by_seed"},
         8: {"excluded", "more_flops", "more_parameters"},
+        9: {"more_memory"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},

@@ -84,6 +84,8 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
     assert speed.mean == pytest.approx(np.mean(by_hand))
     assert memory.mean == pytest.approx(math.log(0.5))
     assert memory.constant
+    (costs,) = analysis.costs
+    assert costs.more_memory == pytest.approx(-0.5)
     assert "a ratio of 1.250" in verdict.sentence
     assert analysis.summary("baseline", "training_memory").mean == pytest.approx(1.0)  # MiB
 

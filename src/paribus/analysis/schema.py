@@ -113,8 +113,9 @@ class Costs(Result):
         prefill, decoding: share of tokens per second that is lost when reading full windows and
             when writing token by token, measured in turn.
         in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
-        more_parameters, more_flops: share of the reference's parameters, and of its training FLOPs,
-            that the arm has beyond them; None where trials do not record them.
+        more_parameters, more_flops, more_memory: share of the reference's parameters, of its
+            training FLOPs, and of what its training holds in memory, that the arm has beyond them;
+            None where trials do not record them.
     """
 
     arm: str
@@ -127,6 +128,7 @@ class Costs(Result):
     in_bytes: bool = False
     more_parameters: float | None = None
     more_flops: float | None = None
+    more_memory: float | None = None
 
 
 @dataclass(frozen=True)

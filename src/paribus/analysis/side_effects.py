@@ -95,15 +95,22 @@ Speeds = dict[tuple[str, str, int], float]
 
 
 def _sizes(table: Table, arm: str, reference: str) -> dict[str, float | None]:
-    """Return by what share an arm has more parameters and training FLOPs than its reference."""
+    """Return by what share an arm has more parameters, training FLOPs and memory of training than
+    its reference."""
     found: dict[str, float | None] = {}
-    of = records_of(table.results.study)
-    for name, size in (("more_parameters", of.parameters), ("more_flops", of.flops)):
-        ours, theirs = (
-            [size(trial) for (one, _), trial in table.results.trials.items() if one == each]
+    of, trials = records_of(table.results.study), table.results.trials
+    rows = table.results.throughput.to_pylist()
+    memory = {(row["arm"], row["seed"]): row["bytes"] for row in rows if row["bytes"]}
+    sizes: dict[str, dict[tuple[str, int], float | None]] = {
+        "more_parameters": {key: of.parameters(trial) for key, trial in trials.items()},
+        "more_flops": {key: of.flops(trial) for key, trial in trials.items()},
+        "more_memory": memory,
+    }
+    for name, by_trial in sizes.items():
+        there = [
+            [n for (one, _), n in by_trial.items() if one == each and n]
             for each in (arm, reference)
-        )
-        there = [n for n in ours if n], [n for n in theirs if n]
+        ]
         found[name] = fmean(there[0]) / fmean(there[1]) - 1 if all(there) else None
     return found
 

@@ -481,7 +481,7 @@ def costs(analysis: Analysis) -> Table:
             *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
             *(
                 numbers.signed(None if share is None else 100 * share, 1)
-                for share in (c.more_parameters, c.more_flops)
+                for share in (c.more_parameters, c.more_flops, c.more_memory)
             ),
             _budget(c),
         )
@@ -494,7 +494,7 @@ def costs(analysis: Analysis) -> Table:
         f"{'tokens per second' if counted else 'speed'} (per cent) in "
         f"training, reading and writing (from ratios), with {level} intervals over "
         f"{'seed pairs' if analysis.study.is_paired else 'runs'}; of parameters and training FLOPs "
-        "as counted."
+        "as counted, and of the memory that training holds."
         f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         (
@@ -506,6 +506,7 @@ def costs(analysis: Analysis) -> Table:
             "writing, %",
             "parameters, %",
             "training FLOPs, %",
+            "memory, %",
             "budget",
         ),
         rows,
