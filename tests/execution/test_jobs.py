@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -487,6 +488,30 @@ def test_an_attempt_that_lost_its_lease_writes_nothing(study: Study, tmp_path: P
     assert first and second and second.holds() and not first.holds()
     batch.revoke(0)
     assert not second.holds() and batch.take(0) is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is full")
+@pytest.mark.parametrize("full", ["0.jsonl", "0.lease"])
+def test_a_job_that_cannot_tell_anything_says_so_in_one_line(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], full: str
+) -> None:
+    """On its standard error, the only file that is left."""
+    backend = Scripted(lambda batch, number: "running")
+    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        work(backend, study, tmp_path / "r", 4)
+    scratch = backend.batches[0].path
+    if full == "0.jsonl":
+        (scratch / full).symlink_to("/dev/full")
+    else:
+        (scratch / full).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(signal, "signal", lambda *_: None)
+        patch.setattr(logging.getLogger("paribus"), "handlers", [])
+        assert jobs_of.main(str(scratch), 0) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"cannot write {scratch / full}: ") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
