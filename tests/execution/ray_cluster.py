@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 from paribus.engine.execution.backends import find_backend
 from paribus.errors import ParibusError
 
-ADDRESS, PORT, DASHBOARD = "127.0.0.2", "6391", "8271"
+ADDRESS = "127.0.0.2"
 SECONDS = 120.0
 
 
@@ -24,10 +25,14 @@ SECONDS = 120.0
 def ray_cluster(folder: Path) -> Iterator[str]:
     """Yield the address of a cluster's dashboard; skip the test where there is no Ray."""
     pytest.importorskip("ray.job_submission")
+    port, dashboard, *others = _free_ports(4)
+    at = f"http://{ADDRESS}:{dashboard}"
     start = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
     asked = ["start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "2"]
-    asked += ["--node-ip-address", ADDRESS, "--port", PORT]
-    asked += ["--dashboard-host", ADDRESS, "--dashboard-port", DASHBOARD]
+    asked += ["--node-ip-address", ADDRESS, "--port", port]
+    asked += ["--dashboard-host", ADDRESS, "--dashboard-port", dashboard]
+    for name, other in zip(("dashboard-agent-listen", "ray-client-server"), others, strict=True):
+        asked += [f"--{name}-port", other]
     asked += ["--object-store-memory", "100000000"]
     log = folder / "log"
     with log.open("wb") as file:
@@ -38,7 +43,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        backend = find_backend("ray", {"address": f"http://{ADDRESS}:{DASHBOARD}"})
+        backend = find_backend("ray", {"address": at})
         began = time.monotonic()
         while True:
             try:
@@ -48,10 +53,20 @@ def ray_cluster(folder: Path) -> Iterator[str]:
                 if process.poll() is not None or time.monotonic() - began > SECONDS:
                     pytest.skip(f"Ray does not start here: {log.read_text()[-200:]}")
                 time.sleep(1.0)
-        yield f"http://{ADDRESS}:{DASHBOARD}"
+        yield at
     finally:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_ports(count: int) -> list[str]:
+    """Return ports that nobody listens at: several clusters of this machine know nothing of each
+    other."""
+    with contextlib.ExitStack() as open_ones:
+        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((ADDRESS, 0))
+        return [str(one.getsockname()[1]) for one in sockets]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -412,6 +413,50 @@ def test_cancel_interrupts_the_command_that_holds_a_folder(tmp_path: Path) -> No
         cancel(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("slurm", r"unknown key 'tiem'.*--backend slurm"),
+        ("queue", "'queue', which does not ship"),
+        ("local", "'local', which has none"),
+    ],
+)
+def test_whose_jobs_cannot_be_asked_of_is_said_as_it_is(
+    study: Study, tmp_path: Path, kind: str, words: str
+) -> None:
+    """Options of another version of paribus are no backend that does not ship."""
+    backend = Scripted(lambda batch, number: "running")
+    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        work(backend, study, tmp_path / "r", 4)
+    about = tmp_path / ".r.jobs" / "about.json"
+    there, options = json.loads(about.read_text()), {"tiem": 3} if kind == "slurm" else {}
+    about.write_text(json.dumps(there | {"kind": kind, "options": options}))
+    for ask in (cancel, job_rows):
+        with pytest.raises(ParibusError, match=words) as told:
+            ask(tmp_path / "r")
+        assert ("does not ship" in str(told.value)) == (kind == "queue")
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("slurm", {"partition": ""}),
+        ("slurm", {"time": " "}),
+        ("slurm", {"options": {"constraint": ""}}),
+        ("ray", {"address": ""}),
+    ],
+)
+def test_an_empty_option_is_refused(name: str, options: dict[str, Any]) -> None:
+    key = next(iter(options))
+    with pytest.raises(
+        ParibusError, match=f"--backend-option of '{name}': {key}.*is empty"
+    ) as told:
+        find_backend(name, options)
+    assert "\n" not in str(told.value)
+
+
 def test_a_strangers_folder_names_no_jobs_and_no_code(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +490,30 @@ def test_an_attempt_that_lost_its_lease_writes_nothing(study: Study, tmp_path: P
     assert not second.holds() and batch.take(0) is None
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is full")
+@pytest.mark.parametrize("full", ["0.jsonl", "0.lease"])
+def test_a_job_that_cannot_tell_anything_says_so_in_one_line(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], full: str
+) -> None:
+    """On its standard error, the only file that is left."""
+    backend = Scripted(lambda batch, number: "running")
+    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        work(backend, study, tmp_path / "r", 4)
+    scratch = backend.batches[0].path
+    if full == "0.jsonl":
+        (scratch / full).symlink_to("/dev/full")
+    else:
+        (scratch / full).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(signal, "signal", lambda *_: None)
+        patch.setattr(logging.getLogger("paribus"), "handlers", [])
+        assert jobs_of.main(str(scratch), 0) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"cannot write {scratch / full}: ") and said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("time", "minutes"),
     [(30, 30), ("30", 30), ("90:30", 91), ("12:00:00", 720), ("2-00:00:00", 2880), ("1-6", 1800)],
@@ -468,7 +537,7 @@ def test_a_job_has_longer_than_its_warning_comes_before_its_end() -> None:
         ("slurm", {"gpus": 4, "nodes": 2}, 16, "takes 8 GPUs of a machine, and gpus = 4"),
         ("slurm", {"nodes": 2}, 3, "nodes = 2 share a.*devices_per_trial is 3"),
         ("slurm", {"nodes": 2}, 1, "devices_per_trial is 1"),
-        ("ray", {"gpus": 8}, 16, "takes 16 GPUs of one machine, and gpus = 8"),
+        ("ray", {"gpus": 8}, 16, "takes 16 GPUs of one.* gpus = 8.*--backend slurm.*nodes"),
     ],
 )
 def test_devices_that_a_job_has_not_are_refused_before_it_is_queued(

@@ -15,8 +15,9 @@ import pytest
 
 import paribus
 from paribus.engine.execution.shrink import shrunk
-from paribus.engine.execution.workers.messages import Refused
-from paribus.engine.execution.workers.ranks import _failure, torchrun
+from paribus.engine.execution.workers.lifetime import Leaving
+from paribus.engine.execution.workers.messages import Across, Hello, Refused, decode
+from paribus.engine.execution.workers.ranks import RANKS_PER_CORE, _failure, relay, torchrun
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
@@ -117,6 +118,25 @@ def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
         "--max-restarts" in torchrun(2)
         and torchrun(2)[torchrun(2).index("--max-restarts") + 1] == "0"
     )
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_more_ranks_than_a_cpu_is_good_for_are_refused_before_any_begins(
+    nodes: int, tmp_path: Path
+) -> None:
+    """By the worker that would start them, on this machine or within a job."""
+    most = nodes * RANKS_PER_CORE * (os.cpu_count() or 1)
+    across = Across(nodes, ("false",), str(tmp_path)) if nodes > 1 else None
+    told: list[str] = []
+    for size in (most + nodes, 1024):
+        dump = study(resources__devices_per_trial=size).model_dump(mode="json")
+        hello = Hello(dump, ".", str(tmp_path / "r"), "cpu", 0, 0, False, None, across)
+        assert relay(hello, told.append, Leaving()) == 2
+    for size, line in zip((most // nodes + 1, 1024 // nodes), told, strict=True):
+        said = decode(line)
+        assert isinstance(said, Refused) and "\n" not in said.words
+        assert f"takes {size} processes" in said.words and f"at most {most}" in said.words
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

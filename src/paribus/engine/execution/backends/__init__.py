@@ -16,6 +16,7 @@ from paribus.engine.execution.backends.protocol import (
     backend,
     called,
     find_backend,
+    shipped,
 )
 from paribus.study.choices import Options
 
@@ -31,4 +32,5 @@ __all__ = [
     "backend",
     "called",
     "find_backend",
+    "shipped",
 ]

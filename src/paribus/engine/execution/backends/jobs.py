@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paribus.engine.execution.backends.protocol import Backend, Hear, Retrying, WorkerProcess
 from paribus.errors import ParibusError
@@ -38,6 +38,17 @@ class JobOptions(Retrying):
     """By default as many as `jobs` leaves to each."""
     workers: Count | None = None
     """Worker processes in a job; by default one for each GPU or core that it asks for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_no_empty_text(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what a scheduler would have words of its own for, or take for something else."""
+        for key, value in given.items():
+            parts = value.items() if isinstance(value, dict) else ()
+            for name, one in ((key, value), *((f"{key}.{part}", of) for part, of in parts)):
+                if isinstance(one, str) and not one.strip():
+                    raise ValueError(f"{name} = {one!r} is empty; state a value, or leave it out")
+        return given
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,12 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     return made
 
 
+def shipped(kind: str, options: Mapping[str, Any]) -> Backend | None:
+    """Return the backend of that name, which is no code of the user's; None where there is none."""
+    is_there = kind in declared(PACKAGE, BackendClass)
+    return find_backend(kind, options) if is_there else None
+
+
 def _configured(file: Path, where: str) -> dict[str, Any]:
     """Return what a file of the user's own says of a backend: its kind and options."""
     if held := _results_folder(file.resolve()):

@@ -30,7 +30,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
+from paribus.files import add_line, write_bytes
 from paribus.results.lease import Lease
 from paribus.study.tuning_study import FOLDER as TUNING
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
@@ -145,8 +145,7 @@ class Batch:
 
     def tell(self, number: int, about: dict[str, Any]) -> None:
         """Add a line to what happened in a job; whoever reads it opens it anew."""
-        with (self.path / f"{number}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(about) + "\n")
+        add_line(self.path / f"{number}.jsonl", json.dumps(about))
 
     def told(self, number: int, start: int) -> tuple[list[dict[str, Any]], int]:
         """Return the whole lines from that byte on, and where they end."""

@@ -202,6 +202,14 @@ def _require_software(study: Study, wanted: dict[str, Any]) -> None:
 
 def main(folder: str, number: int) -> int:
     """Be job `number` of a submission; returns the exit code."""
+    try:
+        return _be(Batch(Path(folder)), number)
+    except ParibusError as error:  # of the folder by which it would tell: its disk is full
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _be(batch: Batch, number: int) -> int:
     is_stopped: list[int] = []
     can_stop = [True]
 
@@ -210,7 +218,6 @@ def main(folder: str, number: int) -> int:
         if len(is_stopped) == 1 and can_stop[0]:
             raise Stopped
 
-    batch = Batch(Path(folder))
     for one in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(one, stop)
     lease = batch.take(number)

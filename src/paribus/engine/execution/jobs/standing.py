@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paribus.engine.execution.backends import Backend, find_backend
+from paribus.engine.execution.backends import Backend, shipped
 from paribus.engine.execution.backends.jobs import JobBackend, JobState
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, tail
 from paribus.engine.execution.workers.messages import Finished, Resumed, Trained, decode
@@ -103,12 +103,17 @@ def _backend_of(about: dict[str, Any], chosen: Backend | None = None) -> JobBack
     if chosen is None and ":" in kind:  # code is named on the command line, never by a folder
         raise ParibusError(f"its jobs are of your own backend: name it with --backend {kind}")
     try:
-        found = chosen or find_backend(kind, about["options"])
-    except ParibusError:
-        found = None
+        found = chosen or shipped(kind, about["options"])
+    except ParibusError as error:
+        raise ParibusError(
+            f"options of its jobs' backend, as they were noted, do not hold ({error}); cancel them "
+            f"with `paribus cancel` and --backend {kind}"
+        ) from None
     if not isinstance(found, JobBackend):
         raise ParibusError(
-            f"its jobs are of backend '{kind}', which does not ship: name yours with --backend"
+            f"its jobs are of backend '{kind}', "
+            f"{'which does not ship' if found is None else 'which has none'}: name yours with "
+            "--backend"
         )
     return found
 

@@ -38,10 +38,13 @@ from paribus.engine.execution.workers.messages import (
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
+    import torch
+
     from paribus.engine.execution.workers.worker import WorkerContext
     from paribus.engine.training.ranks import Ranks
 
 LEAVE_SECONDS = 60.0  # for the step under way and a checkpoint
+RANKS_PER_CORE = 4  # of a CPU: more cannot be meant, and fill its memory
 # What torchrun says of the first rank that died.
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
@@ -62,6 +65,11 @@ def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> i
     `tell_line` writes a line to whoever started the worker.
     """
     size, across = devices_of(hello.study) or 1, hello.across
+    try:
+        _device_of(hello, 0)
+    except ParibusError as error:
+        tell_line(encode(Refused(str(error))))
+        return 2
     shared = across.folder if across else None
     with tempfile.TemporaryDirectory(prefix="paribus-ranks-", dir=shared) as name:
         folder = Path(name)
@@ -231,25 +239,12 @@ def _note(folder: Path, rank: int, error: BaseException, tell: Callable[[object]
 
 def _work(folder: Path, tell: Callable[[object], None]) -> None:
     from paribus.engine.execution.workers.worker import WorkerContext, tasks_of
-    from paribus.engine.machine.environment import choose_device, count_devices
     from paribus.engine.machine.memory import free_unused
     from paribus.engine.training.ranks import Ranks, local_rank
     from paribus.engine.training.ranks import leave as part
 
     hello = decode((folder / "hello").read_text(encoding="utf-8"))
-    size = (devices_of(hello.study) or 1) // (hello.across.nodes if hello.across else 1)
-    device = choose_device(hello.device, hello.number * size + local_rank())
-    if device.type == "mps":
-        raise ParibusError(
-            "resources.devices_per_trial is of GPUs and CPUs, and this machine has MPS; state "
-            "--device cpu, or leave it out"
-        )
-    if device.type == "cuda" and count_devices(device) < size:
-        raise ParibusError(
-            f"resources.devices_per_trial takes {size} GPUs of a machine, and {platform.node()} "
-            f"has {count_devices(device)}; state no more than it has, or more `nodes` of --backend "
-            "slurm"
-        )
+    device = _device_of(hello, local_rank())
     leaving = _RankLeaving()
     context = WorkerContext(hello, tell, leaving, device=device)
     ranks = Ranks.meet(device)
@@ -267,6 +262,33 @@ def _work(folder: Path, tell: Callable[[object], None]) -> None:
         if ranks.decided(leaving.asked)[0]:
             break
     part()
+
+
+def _device_of(hello: Hello, local_rank: int) -> torch.device:
+    """Return the device of a rank on this machine. Raises ParibusError where it has too few."""
+    from paribus.engine.machine.environment import choose_device, count_devices
+
+    nodes = hello.across.nodes if hello.across else 1
+    size = (devices_of(hello.study) or 1) // nodes
+    device = choose_device(hello.device, hello.number * size + local_rank)
+    if device.type == "mps":
+        raise ParibusError(
+            "resources.devices_per_trial is of GPUs and CPUs, and this machine has MPS; state "
+            "--device cpu, or leave it out"
+        )
+    if device.type == "cuda":
+        what, most = "GPUs", count_devices(device)
+        has = f"{most}"
+    else:
+        cores = os.cpu_count() or 1
+        what, most = "processes", RANKS_PER_CORE * cores
+        has = f"{cores} cores, each for {RANKS_PER_CORE} at most"
+    if size > most:
+        raise ParibusError(
+            f"resources.devices_per_trial takes {size} {what} of a machine, and {platform.node()} "
+            f"has {has}; state at most {most * nodes}, or more `nodes` of --backend slurm"
+        )
+    return device
 
 
 def do_together(context: WorkerContext, ranks: Ranks, task: Any) -> object:
