@@ -230,6 +230,41 @@ def test_a_curve_takes_16_bytes_a_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "n", "pieces", "is_curve"),
+    [
+        *((name, 4, 1, True) for name in ("epochs", "n_iter", "training_iteration", "Updates")),
+        *((name, 4, 1, True) for name in ("tokens_seen", "total_timesteps", "totalSteps")),
+        *(("timestamp", n, 1, n > 7) for n in (5, 9)),  # runs have one each
+        *(("x", 6, pieces, pieces > 1) for pieces in (1, 2)),
+        *((name, 6, 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
+    ],
+)
+def test_columns_of_many_names_are_of_a_curve(
+    name: str, n: int, pieces: int, is_curve: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.csv"
+    rows = "".join(f"{at},{3 - at / 7:.4f}\n" for at in range(n)) * pieces
+    file.write_text(f"{name},loss\n{rows}")
+    reading = read(file, columns=Columns(("loss",)))
+    assert bool(reading.refused) == is_curve
+
+
+def test_rows_without_a_score_hide_no_curve(tmp_path: Path) -> None:
+    """As Lightning writes metrics.csv: a row of training, one of validation, of the same step."""
+    file = tmp_path / "metrics.csv"
+    rows = [f"{at},,{4 - at / 7}\n{at},{3 - at / 7},\n" for at in range(0, 40, 10)]
+    file.write_text("step,val_loss,train_loss\n" + "".join(rows))
+    ((_, why),) = read(file, columns=Columns(("val_loss",))).refused
+    assert "--step step" in why
+
+
+def test_seeds_tell_rows_apart_whatever_their_steps(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text("seed,_step,loss\n1,100,3\n2,200,3.1\n3,300,2.9\n")
+    assert len(read(file, columns=Columns(("loss",))).runs) == 3
+
+
+@pytest.mark.parametrize(
     ("steps", "is_curve"),
     [
         ([100, 200, 300, 400], True),

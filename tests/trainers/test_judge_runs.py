@@ -827,6 +827,10 @@ STATES: dict[str, tuple[tuple[str, float, str], tuple[str, ...]]] = {
     "failed before a score": (("FAILED", 0, ""), ("has no loss",)),
     "crashed at the end": (("crashed", 1000, "3.27"), ()),
     "diverged": (("failed", 300, "NaN"), ()),
+    "pruned": (("PRUNED", 300, "3.27"), ("is pruned at step 300",)),
+    "ended by a scheduler": (("CANCELLED by 1000", 300, "3.27"), ("cancelled by 1000",)),
+    "stopped as was meant": (("stopped", 1000, "3.27"), ()),
+    "a state of the union": (("NY", 1000, "3.27"), ()),
     "finished": (("finished", 200, "3.27"), ()),
 }
 
@@ -854,6 +858,23 @@ def test_runs_that_have_not_finished_do_not_count(case: str, crashed: str, tmp_p
     assert said.analysis.excluded == ({"new": 1} if lost else {})
     told = [one.text for one in said[0].cautions if "last step logged" in one.text]
     assert bool(told) == (case in ("finished",) or (case == "diverged" and not lost))
+
+
+@pytest.mark.parametrize(
+    ("column", "end"), [("run_state", "crashed"), ("finished", "False"), ("exit_code", "137")]
+)
+def test_columns_of_other_names_say_that_a_run_has_not_finished(
+    column: str, end: str, tmp_path: Path
+) -> None:
+    well = {"run_state": "ok", "finished": "True", "exit_code": "0"}[column]
+    rows = [
+        f"{arm},{seed},{3 - seed / 999},{well if (arm, seed) != ('new', 4) else end}"
+        for arm, seed in product(("base", "new"), range(5))
+    ]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join([f"arm,seed,loss,{column}", *rows]) + "\n")
+    with pytest.raises(ParibusError, match="1 of 10 runs had not finished"):
+        paribus.judge(str(file), score="loss", baseline="base")
 
 
 def test_a_far_run_and_copies_come_first(tmp_path: Path) -> None:
@@ -1003,7 +1024,13 @@ def test_a_seed_above_all_runs_is_not_theirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["neg_loss", "negative_loss", "perplexity_improvement", "val_acc_err", "acc_stderr"]
+    "name",
+    [
+        *("neg_loss", "negative_loss", "perplexity_improvement", "val_acc_err", "acc_stderr"),
+        *("steps_to_accuracy", "inaccuracy", "accuracy_gap", "acc_variance", "access_time"),
+        *("false_accept_rate", "memory_per_accuracy", "loss_reduction", "error_free_rate"),
+        *("lossless_ratio", "score", "throughput"),
+    ],
 )
 def test_a_word_that_turns_another_is_asked_about(name: str) -> None:
     with pytest.raises(ParibusError, match="say --better"):

@@ -547,10 +547,10 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found["excluded"] = _excluded(analysis, contrast)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
-        if is_judged:
-            found["one_seed"] = []
         if analysis.runs.notes or analysis.runs.refused or analysis.runs.copies:
             found["runs"] = []  # what is odd about them comes first
+        if is_judged:
+            found["one_seed"] = []
         found["no_partner"] = _no_partner(analysis, contrast)
         found["exploratory"] = _exploratory(analysis.runs)
         found["pairs_assumed"] = _assumed(analysis.study)

@@ -34,6 +34,7 @@ from paribus.readers.port import (
     Columns,
     Curve,
     Run,
+    SkippedError,
     Source,
     Value,
     mean,
@@ -51,25 +52,72 @@ BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 * 2**20
 
 
-# How columns of steps are called, `trainer/global_step` among them.
-STEP = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration|epoch)", re.IGNORECASE)
+# How columns are called whose values go up along a run: a word of the name, `trainer/global_step`.
+ALONG = {"batch", "batches", "epoch", "epochs", "episode", "episodes", "examples", "iter"}
+ALONG |= {"iteration", "iterations", "iters", "round", "rounds", "runtime", "samples", "seconds"}
+ALONG |= {"step", "steps", "t", "time", "timestamp", "timestep", "timesteps", "tokens", "update"}
+ALONG |= {"updates", "walltime"}
+OF_TIME = {"runtime", "seconds", "t", "time", "timestamp", "walltime"}  # of runs in their order too
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
 LEAST_CLIMB = 3  # rows
-# As wandb and MLflow say of a run, in a column called so, that it has not finished.
-STATE = re.compile(r"state|status", re.IGNORECASE)
-UNFINISHED = {"aborted", "canceled", "cancelled", "crashed", "error", "failed", "interrupted"}
-UNFINISHED |= {"killed", "paused", "pending", "preempted", "preempting", "running", "scheduled"}
-UNFINISHED |= {"stopped", "timeout"}
+LEAST_CLIMB_OF_ANY = 5  # of a column of any name, which begins anew
+LEAST_CLIMB_OF_TIME = 8
+# What tells runs apart, and goes up from row to row in many a table.
+IDENTIFIES = re.compile(
+    r"(?:.*[^a-z])?(?:seeds?|rng|random_state|replicate|rep|trial|run|fold|split|id|idx|index|no|nr)"
+    r"|unnamed: 0|#|",
+    re.IGNORECASE,
+)
+# As wandb, MLflow, Optuna and schedulers say of a run, in a column called so, that it has not come
+# to its end. A run that was stopped may have been meant to.
+STATE = re.compile(r"(?:.*[^a-z])?(?:state|status)", re.IGNORECASE)
+UNFINISHED = re.compile(
+    r"(?<![a-z])(?:abort(?:ed)?|active|cancell?ed|crash(?:ed)?|dead|diverged|error|fail(?:ed|ure)?"
+    r"|in.progress|incomplete|interrupted|killed|node.fail|oom|out.of.memory|paused|pending"
+    r"|preempt(?:ed|ing)|pruned|running|scheduled|started|timeout|unfinished|waiting)(?![a-z])",
+    re.IGNORECASE,
+)
+ENDED = {"finished": False, "completed": False, "done": False, "crashed": True, "failed": True}
+TRUE, FALSE = {"true", "1", "yes"}, {"false", "0", "no"}
 
 
-def is_climbing(steps: Sequence[Any]) -> bool:
-    """Return whether numbers go up strictly, in one piece or in several of the same beginning."""
-    if len(steps) < LEAST_CLIMB or not all(isinstance(step, int | float) for step in steps):
+def _is_unfinished(name: str, value: Value) -> bool:
+    """Return whether a column of a name says by a value that its run has not come to its end."""
+    said = str(int(value) if isinstance(value, float) and value.is_integer() else value).casefold()
+    if STATE.fullmatch(name):
+        return bool(UNFINISHED.search(said))
+    if (bad := ENDED.get(name.casefold())) is not None:
+        return said in (TRUE if bad else FALSE)
+    return name.casefold() == "exit_code" and said not in ("", "0")
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a name, `training_iteration` and `totalSteps` alike."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return set(re.split(r"[^a-z]+", apart.casefold()))
+
+
+def _is_climbing(steps: Sequence[Any], least: int = LEAST_CLIMB, pieces: int = 1) -> bool:
+    """Return whether numbers go up strictly, in so many pieces or more, of the same beginning and
+    at least so long."""
+    if len(steps) < least or not all(isinstance(step, int | float) for step in steps):
         return False
     starts = [0, *(at for at in range(1, len(steps)) if steps[at] <= steps[at - 1]), len(steps)]
-    return all(
-        end - start >= LEAST_CLIMB and steps[start] == steps[0] for start, end in pairwise(starts)
+    return len(starts) > pieces and all(
+        end - start >= least and steps[start] == steps[0] for start, end in pairwise(starts)
     )
+
+
+def _is_of_a_curve(name: str, steps: Sequence[Any]) -> bool:
+    """Return whether the values of a column, row by row, are those of steps along a curve."""
+    if IDENTIFIES.fullmatch(name):
+        return False
+    words = _words(name) & ALONG
+    if words & OF_TIME:
+        return _is_climbing(steps, LEAST_CLIMB_OF_TIME)
+    if words:
+        return _is_climbing(steps) or _is_even(steps)
+    return _is_climbing(steps, LEAST_CLIMB_OF_ANY, pieces=2)
 
 
 def _is_even(steps: Sequence[Any]) -> bool:
@@ -271,24 +319,30 @@ class _Gathered:
     def _add_its_end(self, run: Run) -> None:
         """Add from columns that are called so whether the run is unfinished, and its last step."""
         for name, value in list(run.facts.items()):
-            if STATE.fullmatch(name) and str(value).casefold() in UNFINISHED:
-                run.facts[NOT_FINISHED] = str(value).casefold()
+            if _is_unfinished(name, value):
+                by_state = STATE.fullmatch(name)
+                run.facts[NOT_FINISHED] = str(value).casefold() if by_state else "not finished"
             if STEPS.fullmatch(name) and isinstance(value, float):
                 run.facts.setdefault("steps", value)
 
     def _require_no_steps(self) -> None:
-        """Raise ParibusError where a column called as steps are goes up from row to row, once or
-        again and again from one beginning: the rows are no runs."""
+        """Raise ParibusError where a column goes up from row to row, once or again and again from
+        one beginning, as steps do: the rows are no runs."""
         by_arm: dict[Value, list[Run]] = {}
         for run in self.found.values():
-            by_arm.setdefault(run.facts.get("arm", ""), []).append(run)
+            if run.scores:  # of a row of something else the score is empty
+                by_arm.setdefault(run.facts.get("arm", ""), []).append(run)
         for mine in by_arm.values():
-            for name in filter(STEP.fullmatch, mine[0].facts):
+            seeds = [run.facts.get("seed") for run in mine]
+            if None not in seeds and len(set(seeds)) == len(seeds):
+                continue  # which tell every row apart
+            for name in mine[0].facts:
                 steps = [run.facts.get(name) for run in mine]
-                if is_climbing(steps) or is_climbing(steps[::-1]) or _is_even(steps):
+                if _is_of_a_curve(name, steps) or _is_of_a_curve(name, steps[::-1]):
                     raise ParibusError(
                         f"{self.where} has a row for each '{name}', as of a curve: name it as the "
-                        f"column of steps (--step {name}); if each row is a run, rename it"
+                        f"column of steps (--step {name}); if each row is a run, name the column "
+                        "of seeds (--seed), or rename it"
                     )
 
     def _require_one_run(self, steps: np.ndarray) -> None:
@@ -448,7 +502,10 @@ def _batches(source: Source) -> Iterator[pa.RecordBatch]:
         elif name.endswith((".jsonl", ".ndjson")) or source.head.lstrip().startswith(b"{"):
             yield from _json_lines(source)
         elif name.endswith(".json") and source.head.lstrip().startswith(b"["):
-            yield from _in_batches(source, enumerate(source.json(), start=1), "row")
+            rows = source.json()
+            if not any(isinstance(row, dict) for row in rows):
+                raise SkippedError("a JSON list, and no table: its rows are no objects")
+            yield from _in_batches(source, enumerate(rows, start=1), "row")
         else:
             yield from _csv(source)
     except UnicodeDecodeError:

@@ -42,16 +42,20 @@ from paribus.trainers.runs import (
 
 LOG = logging.getLogger("paribus")
 BASELINE = "baseline"
-# Words that turn what another word of a name says, or make an error of it: then it is asked.
+# Words that turn what another word of a name says, or make another quantity of it; ask then.
 TURNED = re.compile(
-    r"(?i)(?:^|[^a-z])(?:neg(?:ative|ated)?|inv(?:erse)?|improve(?:d|ment)?|gain|change|delta|diff|err"
-    r"|stderr|std|se)(?![a-z])"
+    r"(?<![a-z])(?:neg(?:ative|ated)?|inv(?:erse)?|improve(?:d|ment)?|gain|change|delta|diff|err"
+    r"|stderr|std|se|to|time|gap|reduc(?:ed|tion)|saved|free|var|variance|resistance|degradation"
+    r"|violation|spread|range)(?![a-z])"
 )
+_PART = r"(?<![a-z])(?:val|valid|validation|train|training|eval|test|dev)?"
 LOWER = re.compile(
-    r"loss|bpb|bpc|perplexity|ppl|error|nll|(^|_)wer($|_)|cross_?entropy|drop(?!out)|regret|forgetting",
-    re.I,
+    _PART + r"(?:loss(?:es)?|bpb|bpc|perplexity|ppl|errors?|nll|wer|cross_?entropy|drop|regret"
+    r"|forgetting)(?![a-z])"
 )
-HIGHER = re.compile(r"acc|f1|bleu|rouge|reward|exact_match|pass@|(?<!s)core", re.I)
+HIGHER = re.compile(
+    _PART + r"(?:acc|accuracy|accuracies|f1|bleu|rouge|rewards?|exact_match|pass@|core)(?![a-z])"
+)
 ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
 Better = Literal["lower", "higher"]
@@ -487,8 +491,10 @@ def direction(score: str, better: Better | None) -> Better:
     if score.endswith(TO_TARGET):
         return "lower"
     # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
-    low, high = (max((m.end() for m in of.finditer(score)), default=0) for of in (LOWER, HIGHER))
-    if low != high and not TURNED.search(score):
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
+    name = re.split(r"(?<![a-z])per(?![a-z])", name)[0]  # of loss_per_token the loss is meant
+    low, high = (max((m.end() for m in of.finditer(name)), default=0) for of in (LOWER, HIGHER))
+    if low != high and not TURNED.search(name):
         return "lower" if low > high else "higher"
     raise ParibusError(
         f"whether less or more of '{score}' is better is not known; say --better lower or higher, "

@@ -128,6 +128,7 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        self.notes += _stopped_early({trial: found[trial] for trial in trials})
         self.notes += _in_other_units(study, {trial: found[trial] for trial in trials})
         self.notes += _several_at_a_step(study, {trial: found[trial] for trial in trials})
         self.notes += _empty_at_the_end(study, {trial: found[trial] for trial in trials})
@@ -135,7 +136,6 @@ class Runs:
         self.notes += _of_several_programs({trial: found[trial] for trial in trials})
         self.notes += _of_other_lengths(study, {trial: found[trial] for trial in trials})
         self.notes += _of_cut_logs({trial: found[trial] for trial in trials})
-        self.notes += _stopped_early({trial: found[trial] for trial in trials})
         _require_curves(study, [found[trial] for trial in trials])
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
@@ -552,7 +552,8 @@ def without_crashed(
         more = f" and {len(odd) - SEEDS_TOLD} more" if len(odd) > SEEDS_TOLD else ""
         raise ParibusError(
             f"{len(odd)} of {plural(len(every), 'run')} had not finished: {named}{more}; leave "
-            "them out with --crashed exclude, or wait for them (of one that diverged, NaN says so)"
+            "them out with --crashed exclude, or wait for them; of one that diverged, NaN says so; "
+            "if they had, drop the column that says otherwise"
         )
     return {arm: list(runs) for arm, runs in by_arm.items()}
 

@@ -197,9 +197,13 @@ def _steps(keys: tuple[str, ...]) -> Check:
         if own.score is None or other.score is None:
             return "not proven", "not recorded of trials without a score"
         metric = own.trial.get("deciding", "")
-        names = [one.trial.get("labels", {}).get(metric, [""])[0] for one in (own, other)]
-        if names[0] != names[1] and all(names):
-            return "not proven", f"'{names[0]}' was read against '{names[1]}'"
+        read = [one.trial.get("labels", {}).get(metric, [""]) for one in (own, other)]
+        if read[0][0] != read[1][0] and all(of[0] for of in read):
+            return "not proven", f"'{read[0][0]}' was read against '{read[1][0]}'"
+        counts, *every = max(read, key=len)
+        if len(every) > 1:
+            names = " and ".join(f"'{name}'" for name in every)
+            return "not proven", f"the pattern reads {names}, of which '{counts}' counts"
         last = [one.trial.get("last_steps", {}) for one in (own, other)]
         of = metric if any(metric in steps for steps in last) else TRAIN_LOSS
         ours, theirs = (steps.get(of) for steps in last)
