@@ -118,6 +118,7 @@ class Waiting(PipedProcess):
 '''
 
 
+@pytest.mark.slow
 def test_an_own_backend_and_another_order_give_the_same_bytes(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +173,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return paribus.run(paribus.load_study(folder / "study.toml"), folder / "r", workers=1)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_an_interrupted_study_ends_with_the_same_bytes(
     whole: Results, tmp_path: Path, how: signal.Signals
 ) -> None:

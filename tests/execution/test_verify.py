@@ -431,6 +431,7 @@ def test_another_text_is_told(trained: Trained, copy: Path, tmp_path: Path) -> N
     assert all("the text here is not the one it was trained on" in line for line in found)
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_text_is_counted_again(
     trained: Trained, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

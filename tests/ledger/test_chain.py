@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from paribus.errors import ParibusError
 from paribus.ledger import Chain, entry_digest, merged
 
-# What another process does: adds entries one by one, each under the lock.
+# What another process does: adds entries one by one, each under the lock. Half-way it waits for one
+# that is named to be there too, which a lock that is held to the end would never let happen.
 WRITES = """
 import sys
 import time
 from pathlib import Path
 from paribus.ledger import Chain
-name, path, n = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+name, path, n, other = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 print("ready", flush=True)
 while not path.with_name("begin").exists():
     time.sleep(0.001)
@@ -33,12 +34,16 @@ for number in range(n):
     with Chain(path).adding() as ledger:
         ledger.append({"by": name, "number": number, "time": "2026-01-01", "words": "x" * 3000})
     print(number, flush=True)
+    if other and number == n // 2:
+        path.with_name(name).touch()
+        while not path.with_name(other).exists():
+            time.sleep(0.001)
     time.sleep(0.002)
 """
 
 
-def writer(name: str, path: Path, n: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITES, name, str(path), str(n)]
+def writer(name: str, path: Path, n: int, other: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITES, name, str(path), str(n), other]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -62,7 +67,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    both = [writer(name, path, 40) for name in ("one", "two")]
+    both = [writer("one", path, 40, "two"), writer("two", path, 40, "one")]
     for process in both:
         assert process.stdout is not None
         process.stdout.readline()  # it is ready
@@ -77,7 +82,7 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     for name in ("one", "two"):
         mine = [entry["number"] for entry in chain.entries() if entry["by"] == name]
         assert mine == list(range(40))
-    # They took turns: neither waited for the other to end.
+    # Neither waited for the other to end.
     order = [entry["by"] for entry in chain.entries()]
     assert order != sorted(order) and order != sorted(order, reverse=True)
 

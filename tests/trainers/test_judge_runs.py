@@ -143,7 +143,10 @@ def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
     data["seed"] = [*map(str, data["seed"]), word, word]
     data["variant"] += ["base", "new"]
     data["loss"] += [3.2, 3.15]
-    with pytest.raises(ParibusError, match=f"seed '{word}' and is no run"):
+    with pytest.raises(ParibusError, match=f"called '{word}' and is no run"):
+        judge(data)
+    data["Unnamed: 0"] = data.pop("seed")  # the index of a frame
+    with pytest.raises(ParibusError, match=f"called '{word}' and is no run"):
         judge(data)
 
 

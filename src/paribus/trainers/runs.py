@@ -49,6 +49,7 @@ OF_A_RUN = re.compile(r"checkpoint-\d+|seed[ _=-]?\d+", re.IGNORECASE)  # folder
 # What stands in the place of a seed where a row sums up others.
 OF_SEVERAL = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
 OF_SEVERAL |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
+NAMES_OF_ROWS = ("", "Unnamed: 0", "index", "Name", "name", "run")  # columns, as pandas writes
 # Facts that say what a score is of, where logs have them.
 EVALUATED = ("unit", "workload", "eval_set", "dataset", "n_shot")
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which one ran
@@ -376,11 +377,13 @@ def labelled_runs(runs: Iterable[Run], section: RunsSection) -> dict[str, list[R
     """
     found: dict[str, list[Run]] = {}
     for run in runs:
-        if (seed := seed_of(run, section)).casefold() in OF_SEVERAL:
-            raise ParibusError(
-                f"{run.source or 'a row'} has the seed '{seed}' and is no run, but says something "
-                "of several; leave such rows out"
-            )
+        named = [str(run.facts.get(name, "")) for name in NAMES_OF_ROWS]
+        for said in (seed_of(run, section), *named):
+            if said.casefold() in OF_SEVERAL:
+                raise ParibusError(
+                    f"{run.source or 'a row'} is called '{said}' and is no run, but says something "
+                    "of several; leave such rows out"
+                )
         found.setdefault(arm_of(run, section), []).append(run)
     alike: dict[str, str] = {}
     for label in found:
