@@ -126,6 +126,16 @@ def work(backend: Scripted, study: Study, results: Path, n: int | None = None) -
     return heard
 
 
+def left_alone(study: Study, results: Path, phase: str, **options: Any) -> Scripted:
+    """Return the backend of a command that died once it had submitted jobs, now in `phase`."""
+    backend = Scripted(lambda batch, number: phase, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "states", lambda names: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            work(backend, study, results, 4)
+    return backend
+
+
 def test_three_hundred_trials_are_a_few_jobs(study: Study, tmp_path: Path) -> None:
     """With what tries the arms before, and times them after, at most 20; a trial is in one."""
     backend = Scripted(well)
@@ -211,12 +221,8 @@ def test_trials_that_come_together_otherwise_are_no_job_any_more(
     study: Study, tmp_path: Path
 ) -> None:
     """A queued job would train them one by one, and now they are asked for side by side."""
-    backend = Scripted(lambda batch, number: "queued", jobs=1)
-    states = backend.states
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
-    backend.states, backend.script = states, well  # type: ignore[method-assign]
+    backend = left_alone(study, tmp_path / "r", "queued", jobs=1)
+    backend.script = well
     folder, pair = ResultsFolder(tmp_path / "r"), tuple(study.trials[:2])
     with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
         crew.work([Train(pair[0][0], pair)], str)
@@ -230,16 +236,12 @@ def test_what_ended_while_nobody_looked_is_submitted_anew(
     study: Study, tmp_path: Path, how: str
 ) -> None:
     """The user has mended what was refused, and asks again."""
-    backend = Scripted(lambda batch, number: "running", jobs=1)
-    states = backend.states
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    backend = left_alone(study, tmp_path / "r", "running", jobs=1)
     if how == "refused":
         backend.batches[0].end(0, {"how": "refused", "words": "numpy"})
     ended = JobState("1", "ended", "COMPLETED", is_cancelled=how == "cancelled")
     backend.says = dict.fromkeys(backend.says, ended)
-    backend.states, backend.script = states, well  # type: ignore[method-assign]
+    backend.script = well
     work(backend, study, tmp_path / "r", 4)
     assert len(backend.batches) == 2
 
@@ -375,10 +377,7 @@ def test_other_software_on_a_node_is_refused(
 
 def test_jobs_of_another_backend_keep_a_run_out(study: Study, tmp_path: Path) -> None:
     """And so does one that may be writing; after `cancel` there is none."""
-    backend = Scripted(lambda batch, number: "running")
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    backend = left_alone(study, tmp_path / "r", "running")
     folder = ResultsFolder(tmp_path / "r")
     with pytest.raises(ParibusError, match=r"jobs of backend 'scripted'.*paribus cancel"):
         entered(folder, "local").__enter__()
@@ -425,10 +424,7 @@ def test_whose_jobs_cannot_be_asked_of_is_said_as_it_is(
     study: Study, tmp_path: Path, kind: str, words: str
 ) -> None:
     """Options of another version of paribus are no backend that does not ship."""
-    backend = Scripted(lambda batch, number: "running")
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    left_alone(study, tmp_path / "r", "running")
     about = tmp_path / ".r.jobs" / "about.json"
     there, options = json.loads(about.read_text()), {"tiem": 3} if kind == "slurm" else {}
     about.write_text(json.dumps(there | {"kind": kind, "options": options}))
@@ -461,10 +457,7 @@ def test_a_strangers_folder_names_no_jobs_and_no_code(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scratch folder may come with a results folder of somebody else's: it is data."""
-    backend = Scripted(lambda batch, number: "running")
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    backend = left_alone(study, tmp_path / "r", "running")
     about = tmp_path / ".r.jobs" / "about.json"
     there = json.loads(about.read_text())
     about.write_text(json.dumps(there | {"kind": "evil.py:Backend"}))
@@ -479,10 +472,7 @@ def test_a_strangers_folder_names_no_jobs_and_no_code(
 
 def test_an_attempt_that_lost_its_lease_writes_nothing(study: Study, tmp_path: Path) -> None:
     """Of a job that was requeued, the attempt before: wherever it still runs."""
-    backend = Scripted(lambda batch, number: "running")
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    backend = left_alone(study, tmp_path / "r", "running")
     batch = backend.batches[0]
     first, second = batch.take(0), batch.take(0)
     assert first and second and second.holds() and not first.holds()
@@ -496,10 +486,7 @@ def test_a_job_that_cannot_tell_anything_says_so_in_one_line(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], full: str
 ) -> None:
     """On its standard error, the only file that is left."""
-    backend = Scripted(lambda batch, number: "running")
-    backend.states = lambda names: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        work(backend, study, tmp_path / "r", 4)
+    backend = left_alone(study, tmp_path / "r", "running")
     scratch = backend.batches[0].path
     if full == "0.jsonl":
         (scratch / full).symlink_to("/dev/full")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
@@ -92,38 +93,41 @@ AS_TRAINED = "as trained"  # a kind of throughput
 SampledBy = OneLook | Stages | None
 # Tokens per second by (kind, arm, seed).
 Speeds = dict[tuple[str, str, int], float]
+# Bytes that training holds by (arm, seed).
+Memory = dict[tuple[str, int], float]
 
 
-def _sizes(table: Table, arm: str, reference: str) -> dict[str, float | None]:
+def _sizes(table: Table, memory: Memory, arm: str, reference: str) -> dict[str, float | None]:
     """Return by what share an arm has more parameters, training FLOPs and memory of training than
     its reference."""
-    found: dict[str, float | None] = {}
     of, trials = records_of(table.results.study), table.results.trials
-    rows = table.results.throughput.to_pylist()
-    memory = {(row["arm"], row["seed"]): row["bytes"] for row in rows if row["bytes"]}
-    sizes: dict[str, dict[tuple[str, int], float | None]] = {
-        "more_parameters": {key: of.parameters(trial) for key, trial in trials.items()},
-        "more_flops": {key: of.flops(trial) for key, trial in trials.items()},
-        "more_memory": memory,
+    sizes: dict[str, Callable[[tuple[str, int]], float | None]] = {
+        "more_parameters": lambda key: of.parameters(trials[key]),
+        "more_flops": lambda key: of.flops(trials[key]),
+        "more_memory": memory.get,
     }
-    for name, by_trial in sizes.items():
-        there = [
-            [n for (one, _), n in by_trial.items() if one == each and n]
+    found: dict[str, float | None] = {}
+    for name, size in sizes.items():
+        ours, theirs = (
+            [n for key in trials if key[0] == each and (n := size(key))]
             for each in (arm, reference)
-        ]
-        found[name] = fmean(there[0]) / fmean(there[1]) - 1 if all(there) else None
+        )
+        found[name] = fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
     return found
 
 
 def costs(table: Table) -> list[Costs]:
     """Return what every contrast costs."""
-    speeds = _speeds(table)
+    in_turn = table.results.throughput.to_pylist()
+    speeds = _speeds(table, in_turn)
+    memory = {(row["arm"], row["seed"]): row["bytes"] for row in in_turn if row["bytes"]}
     return [
-        _costs(table, speeds, arm, reference) for arm, reference in table.results.study.contrasts
+        _costs(table, speeds, memory, arm, reference)
+        for arm, reference in table.results.study.contrasts
     ]
 
 
-def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
+def _costs(table: Table, speeds: Speeds, memory: Memory, arm: str, reference: str) -> Costs:
     study = table.results.study
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
     sampled = table.sampling(arm)
@@ -176,7 +180,7 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
         prefill=lost("prefill"),
         decoding=lost("decoding"),
         in_bytes=in_bytes,
-        **_sizes(table, arm, reference),
+        **_sizes(table, memory, arm, reference),
     )
 
 
@@ -227,7 +231,7 @@ def _judged(
     return Cost(mean, interval, bounds, state)
 
 
-def _speeds(table: Table) -> Speeds:
+def _speeds(table: Table, rows: Sequence[Mapping[str, Any]]) -> Speeds:
     """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
     trials = table.results.trials
     as_trained = {
@@ -236,7 +240,6 @@ def _speeds(table: Table) -> Speeds:
         if trial in trials
     }
     in_turn = {
-        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"]
-        for row in table.results.throughput.to_pylist()
+        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"] for row in rows
     }
     return as_trained | in_turn

@@ -706,13 +706,10 @@ def _of_runs(runs: RunsRecord) -> list[str]:
         found.append(_left_out(runs, "could not be read", runs.refused))
     found += runs.notes
     if runs.copies:
-        told = f"{numbers.plural(runs.copies, 'run')} counted once, as another has equal values"
-        copy = " and ".join(runs.copy_of)
-        found.append(
-            f"{told}: {copy}."
-            if runs.copies == 1 and copy
-            else f"{told}" + (f", such as {copy}." if copy else ".")
-        )
+        such = ": " if runs.copies == 1 else ", such as "
+        copy = such + " and ".join(runs.copy_of) if runs.copy_of else ""
+        n = numbers.plural(runs.copies, "run")
+        found.append(f"{n} counted once, as another has equal values{copy}.")
     if runs.skipped:
         found.append(_left_out(runs, "are of no known form", runs.skipped))
     return found

@@ -285,9 +285,10 @@ def exploratory(
     if not scores:
         raise ParibusError("no score is named; say which decides, such as --score loss")
     if not reading.runs:
-        why = next((f"; {why}" for _, why in reading.refused), "")
-        why = why or next((f"; {path}: {why}" for path, why in reading.skipped), "")
-        raise ParibusError(f"no run was found in {plural(reading.files, 'file')}{why}")
+        why = [why for _, why in reading.refused]
+        why += [f"{path}: {of}" for path, of in reading.skipped]
+        told = "; ".join([f"no run was found in {plural(reading.files, 'file')}", *why[:1]])
+        raise ParibusError(told)
     section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
     if test in ("paired_t", "gate") and not pair:
         raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")

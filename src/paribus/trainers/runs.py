@@ -521,40 +521,34 @@ def without_crashed(
     it had come as far as the others, or has NaN for a score: it diverged.
     """
     every = [run for runs in by_arm.values() for run in runs]
-    ends = [
-        float(run.facts["steps"])
-        for run in every
-        if NOT_FINISHED not in run.facts and "steps" in run.facts
-    ]
-    last = max(ends, default=math.inf)
-    early: dict[int, float] = {}
-    for run in every:
-        value = score_of(run, name, section.at_step)
-        has_none = name not in run.scores
+    whole = [run.facts for run in every if NOT_FINISHED not in run.facts]
+    last = max((float(of["steps"]) for of in whole if "steps" in of), default=math.inf)
+
+    def is_finite(run: Run) -> bool:
+        return math.isfinite(score_of(run, name, section.at_step))
+
+    def is_early(run: Run) -> bool:
+        if NOT_FINISHED not in run.facts or name not in run.scores:
+            return NOT_FINISHED in run.facts
         is_stated = section.at_step is not None and bool(run.curves.get(name))
-        is_whole = is_stated or float(run.facts.get("steps", -math.inf)) >= last
-        if NOT_FINISHED in run.facts and (has_none or (math.isfinite(value) and not is_whole)):
-            early[id(run)] = value
+        came_to = float(run.facts.get("steps", -math.inf))
+        return is_finite(run) and not is_stated and came_to < last
+
     if section.crashed == "exclude":
         return {
-            arm: [
-                run
-                for run in runs
-                if id(run) not in early and math.isfinite(score_of(run, name, section.at_step))
-            ]
+            arm: [run for run in runs if not is_early(run) and is_finite(run)]
             for arm, runs in by_arm.items()
         }
-    if early:
-        odd = [run for run in every if id(run) in early]
+    if early := [run for run in every if is_early(run)]:
         named = ", ".join(
             f"{run.facts.get('Name') or run.source or 'a row'} is {run.facts[NOT_FINISHED]}"
             + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
             + ("" if name in run.scores else f" and has no {name}")
-            for run in odd[:SEEDS_TOLD]
+            for run in early[:SEEDS_TOLD]
         )
-        more = f" and {len(odd) - SEEDS_TOLD} more" if len(odd) > SEEDS_TOLD else ""
+        more = f" and {len(early) - SEEDS_TOLD} more" if len(early) > SEEDS_TOLD else ""
         raise ParibusError(
-            f"{len(odd)} of {plural(len(every), 'run')} had not finished: {named}{more}; leave "
+            f"{len(early)} of {plural(len(every), 'run')} had not finished: {named}{more}; leave "
             "them out with --crashed exclude, or wait for them; of one that diverged, NaN says so; "
             "if they had, drop the column that says otherwise"
         )
