@@ -319,6 +319,23 @@ def test_what_a_job_refuses_ends_the_run(study: Study, tmp_path: Path) -> None:
         work(Scripted(script), study, tmp_path / "r", 4)
 
 
+def test_a_held_job_is_told_once(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Scripted(lambda batch, number: "queued", jobs=1)
+    states = backend.states
+
+    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        if backend.n_asked > 4:
+            well(backend.batches[0], 0)
+        held = "PENDING: launch failed requeued held"
+        return {key: JobState("16", "queued", held, is_held=True) for key in states(names)}
+
+    backend.states = ask  # type: ignore[method-assign]
+    work(backend, study, tmp_path / "r", 2)
+    assert caplog.text.count("job 16 is held") == 1 and "launch failed" in caplog.text
+
+
 def test_a_scheduler_that_is_restarted_ends_nothing(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,6 +405,19 @@ def test_jobs_of_another_backend_keep_a_run_out(study: Study, tmp_path: Path) ->
         pass
     with pytest.raises(ParibusError, match="nothing runs in"):
         cancel(folder.path)
+
+
+def test_cancel_names_no_submission_whose_jobs_have_ended(study: Study, tmp_path: Path) -> None:
+    backend = left_alone(study, tmp_path / "r", "running")
+    (batch,) = backend.batches
+    for key in backend.says:
+        backend.says[key] = JobState("1", "ended", "FAILED")
+    with pytest.raises(ParibusError, match="nothing runs in"):
+        cancel(tmp_path / "r", backend)
+    assert backend.cancelled == [] and not batch.is_closed
+    backend.says.clear()  # the scheduler has not listed it yet
+    (said,) = cancel(tmp_path / "r", backend)
+    assert batch.order.name in said and backend.cancelled == [batch.order.name]
 
 
 HOLDER = """

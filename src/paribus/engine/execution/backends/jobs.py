@@ -21,7 +21,7 @@ from paribus.engine.execution.backends.protocol import Backend, Hear, Retrying, 
 from paribus.errors import ParibusError
 
 Count = Annotated[int, Field(ge=1)]
-Phase = Literal["queued", "running", "preempted", "ended"]
+Phase = Literal["queued", "running", "requeued", "ended"]
 JOBS = 16
 
 
@@ -61,6 +61,7 @@ class JobState:
         words: the scheduler's own: its name of the state, and the reason.
         node: where it runs.
         is_cancelled: whether a person ended it.
+        is_held: whether it waits until somebody lets it go on.
     """
 
     id: str
@@ -68,6 +69,7 @@ class JobState:
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
+    is_held: bool = False
 
 
 class JobBackend(Backend):

@@ -215,13 +215,14 @@ class Slurm(JobBackend):
             phase: Phase = "ended"
             phase = "running" if state in RUNNING else "queued" if state in QUEUED else phase
             if phase == "queued" and reason == "BeginTime":
-                phase = "preempted"  # it has run before, and SLURM lets it wait a little
+                phase = "requeued"  # preempted or out of time, and SLURM lets it wait a little
             found[name, place] = JobState(
                 f"{array}_{number}" if is_array else own,
                 phase,
                 words,
                 node,
                 is_cancelled=state == "CANCELLED",
+                is_held=phase == "queued" and "held" in reason.lower(),
             )
         return found
 

@@ -117,6 +117,7 @@ class _Followed:
     read: int = 0
     begun: dict[str, int] = field(default_factory=dict)
     moved: bool = False
+    was_held: bool = False
     is_over: bool = False
     is_old: bool = False  # an earlier call has submitted it, and it was not seen to be alive yet
     id: str = ""
@@ -416,6 +417,11 @@ class JobCrew:
         if state is not None and state.phase != "ended":
             unknown_since.pop(job.key, None)
             job.is_old = False
+            if state.is_held and not job.was_held:
+                logging.getLogger("paribus").warning(
+                    "job %s is held (%s): it begins when it is released", job.id, state.words
+                )
+            job.was_held = state.is_held
             return
         since = unknown_since.setdefault(job.key, time.monotonic())
         if time.monotonic() - since < (UNKNOWN_SECONDS if state is None else ASK_SECONDS):

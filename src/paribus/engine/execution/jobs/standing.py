@@ -20,6 +20,7 @@ from paribus.errors import ParibusError
 from paribus.results.lease import holder
 
 LOG_LINES = 2
+OVER = ("done", "failed", "cancelled", "ended")  # states of a job that runs no more
 WAIT_SECONDS = 30.0  # for a run of this machine to leave
 
 
@@ -28,7 +29,7 @@ class JobRow:
     """One job, as tables show it.
 
     Attributes:
-        state: queued, running, preempted, done, failed, cancelled or unknown.
+        state: queued, running, requeued, done, failed, cancelled or unknown.
         reason: the scheduler's words.
         doing: what it does: trials that it has, and the step of those under way.
         log: its last lines, the last one first.
@@ -72,7 +73,7 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
     about = jobs.about()
     if about is not None:
         chosen = backend if backend is not None and backend.name == about["kind"] else None
-        if names := end_jobs(_backend_of(about, chosen), jobs):
+        if names := _end_those_that_run(_backend_of(about, chosen), jobs):
             ended.append(f"jobs of backend '{about['kind']}' were cancelled: {', '.join(names)}")
     run = holder(results) if results.is_dir() else None
     if run is not None and not run["is_here"] and not ended:
@@ -132,7 +133,7 @@ def _row(backend: JobBackend, batch: Batch, number: int, state: JobState | None)
     elif state is None:
         phase = "unknown" if not batch.is_closed else "ended"
     elif state.phase == "ended":
-        phase = "preempted" if how is not None else "failed"
+        phase = "requeued" if how is not None else "failed"
     else:
         phase = state.phase
     return JobRow(name, phase, words, node, _doing(batch, number), tuple(log))
@@ -163,6 +164,23 @@ def _label(line: str) -> str:
     trials = getattr(task, "trials", None) or [(task.arm, task.seed)]
     more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
     return f"{trials[0][0]}/seed-{trials[0][1]}{more}"
+
+
+def _end_those_that_run(backend: JobBackend, jobs: JobsFolder) -> list[str]:
+    """End every job of a run where one has not ended; returns the submissions that had such."""
+    live = jobs.live()
+    states = backend.states([batch.order.name for batch in live]) if live else {}
+    names = [
+        batch.order.name
+        for batch in live
+        if any(
+            _row(backend, batch, number, states.get((batch.order.name, number))).state not in OVER
+            for number in range(len(batch.order.jobs))
+        )
+    ]
+    if names:
+        end_jobs(backend, jobs)
+    return names
 
 
 def end_jobs(backend: JobBackend, jobs: JobsFolder) -> list[str]:
