@@ -3,10 +3,10 @@
     python benchmarks/nanogpt_curve.py RESULTS OUT.json --nanogpt PATH [--arm baseline]
 
 An unmodified nanoGPT, with its own initial values and PyTorch's AdamW, is trained on every seed's
-batches in their order, at the arm's learning rate, and evaluated on the held-out text that the
-study was. What differs from the trial of the same seed is the draw of the initial values alone, so
-the differences should be as those between seeds. OUT.json keeps every seed as soon as it is
-trained; the script goes on from there. For a constant learning rate, float32, two cores.
+batches in their order, at the learning rates that the trial's records have, in its precision, and
+evaluated on the validation text that the study was. What differs from the trial of the same seed is
+the draw of the initial values alone, so the differences should be as those between seeds. OUT.json
+keeps every seed as soon as it is trained; the script goes on from there. For AdamW, on a CPU.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ SMOOTHED = 10  # steps that a point of the curve is the mean of
 POINTS = 10  # of the curve, that are printed
 
 
-def train(nanogpt: Path, setting: Setting, dataset: Dataset, seed: int) -> dict[str, Any]:
-    """Return the training loss of every step, and the held-out loss at the end."""
+def train(
+    nanogpt: Path, setting: Setting, dataset: Dataset, seed: int, rates: list[float]
+) -> dict[str, Any]:
+    """Return the training loss of every step, and the held-out loss at the end.
+
+    `rates` has the learning rate of each step.
+    """
     sys.path.insert(0, str(nanogpt))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
@@ -53,16 +58,22 @@ def train(nanogpt: Path, setting: Setting, dataset: Dataset, seed: int) -> dict[
         adamw.weight_decay, adamw.learning_rate, adamw.betas, "cpu"
     )
     losses = []
-    for t in range(setting.iterations):
+    half = torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16")
+    for t, rate in enumerate(rates):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
         windows = batch(dataset.train, seed, t, training.batch_size, length, dataset.windows)
         tokens = torch.from_numpy(windows)
-        _, loss = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+        with half:
+            _, loss = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip or math.inf)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-    return {"train_loss": losses, "validation_loss": held_out_loss(model, dataset, length)}
+    with half:
+        held_out = held_out_loss(model, dataset, length)
+    return {"train_loss": losses, "validation_loss": held_out}
 
 
 @torch.no_grad()
@@ -128,18 +139,18 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="where nanoGPT's losses are kept, as JSON")
     parser.add_argument("--nanogpt", type=Path, required=True, help="an unmodified checkout")
     parser.add_argument("--arm", default="baseline", help="that nanoGPT's model is")
+    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the study")
     given = parser.parse_args()
     if not (given.nanogpt / "model.py").is_file():
         parser.error(f"{given.nanogpt} has no model.py: name a nanoGPT checkout")
     results = load_results(given.results)
     setting = results.study.setting(given.arm)
-    if setting.training.schedule.kind != "constant" or setting.training.schedule.warmup:
-        parser.error("the study has a schedule, and nanoGPT is trained at a constant rate here")
     dataset = load_dataset(setting.data, results.study.folder)
     trained = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
-    for seed in results.study.seeds:
+    for seed in given.seeds or results.study.seeds:
         if str(seed) not in trained:
-            trained[str(seed)] = train(given.nanogpt.resolve(), setting, dataset, seed)
+            rates = results.trial_steps[given.arm, seed]["learning_rate"].to_pylist()
+            trained[str(seed)] = train(given.nanogpt.resolve(), setting, dataset, seed, rates)
             given.out.write_text(json.dumps(trained), encoding="utf-8")
     compare(results, given.arm, {int(seed): one for seed, one in trained.items()})
 

@@ -185,6 +185,9 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
         assert process.poll() == 0
     finally:
         process.kill()
+        for node in _said("sinfo", "-h", "-N", "-o", "%N", "-t", "drain").split():
+            undone = ["scontrol", "update", f"nodename={node}", "state=resume"]
+            subprocess.run(undone, check=False)
     local = paribus.run(paribus.load_study(file), tmp_path / "local", workers=2, device="cpu")
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 

@@ -61,11 +61,6 @@ class Dataset:
         return self.tokenizer.vocab_size
 
     @property
-    def holds_out_the_same(self) -> bool:
-        """True where the validation tokens are those of `digests`; own code could change them."""
-        return part_digest(self.validation) == self.digests["validation"]
-
-    @property
     def bytes_per_token(self) -> float:
         """Expected UTF-8 bytes of a training token, the ends of documents among these."""
         return sum(of.share * of.n_bytes / of.n_tokens for of in self.sources.values())
