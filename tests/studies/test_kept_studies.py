@@ -21,7 +21,8 @@ from .elsewhere import Processors, processors
 from .scripts import HOME, script, study_of
 
 ALL = sorted(file.parent for file in HOME.glob("*/kept.json"))
-KEPT = [kept for kept in ALL if is_kept(kept)]  # the others are without their records
+GALLERY = sorted(file.parent for file in HOME.glob("gallery/*/kept.json"))
+KEPT = [kept for kept in ALL + GALLERY if is_kept(kept)]  # the others are without their records
 QUICK = ("embedding-norm", "embedding-norm-untied-step-long")  # read in every run of the tests
 MOST_MIB = 10.0  # of those kept before there was a limit of 1.5 MB
 
@@ -68,5 +69,7 @@ def test_a_kept_study_agrees_on_every_processor(kept: Path, elsewhere: Processor
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
 def test_a_kept_study_is_the_one_in_its_file(kept: Path) -> None:
     ran = ResultsFolder(kept).read_study()
-    asked = load_study(study_of(kept.name), {PRECISION: ran.training.precision})
+    asked = load_study(
+        study_of(kept.relative_to(HOME).as_posix()), {PRECISION: ran.training.precision}
+    )
     assert substance(ran.model_dump(mode="json")) == substance(asked.model_dump(mode="json"))
