@@ -23,6 +23,7 @@ from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobSt
 from paribus.engine.execution.backends.slurm import SlurmOptions
 from paribus.engine.execution.jobs import crew as crews
 from paribus.engine.execution.jobs import job as jobs_of
+from paribus.engine.execution.jobs import standing
 from paribus.engine.execution.jobs.crew import JobCrew
 from paribus.engine.execution.jobs.entry import entered
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder
@@ -317,6 +318,79 @@ def test_what_a_job_refuses_ends_the_run(study: Study, tmp_path: Path) -> None:
 
     with pytest.raises(ParibusError, match=r"numpy is 2\.0 on node7"):
         work(Scripted(script), study, tmp_path / "r", 4)
+
+
+def test_jobs_that_wait_with_other_options_are_submitted_anew(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = left_alone(study, tmp_path / "r", "queued", jobs=1)
+    other = Scripted(well, jobs=2)
+    other.says, other.batches = backend.says, backend.batches
+    work(other, study, tmp_path / "r", 4)
+    first, second = other.batches
+    assert other.cancelled == [first.order.name] and first.take(0) is None
+    assert len(second.order.jobs) == 2 and "jobs = 1" in caplog.text
+
+
+def test_jobs_that_run_go_on_with_their_own_options(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = left_alone(study, tmp_path / "r", "running", jobs=1)
+    other = Scripted(well, jobs=2)
+    other.says, other.batches = backend.says, backend.batches
+    (batch,) = other.batches
+    states = other.states
+
+    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        found = states(names)
+        if other.n_asked > 2:
+            well(batch, 0)
+        return found
+
+    other.states = ask  # type: ignore[method-assign]
+    work(other, study, tmp_path / "r", 4)
+    assert other.cancelled == [] and other.batches == [batch]
+    assert "jobs = 1 go on" in caplog.text
+
+
+def test_why_jobs_wait_is_told_once(
+    study: Study,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crews, "WAIT_SECONDS", 0.0)
+    backend = Scripted(lambda batch, number: "queued", jobs=2)
+    states = backend.states
+
+    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        if backend.n_asked > 4:
+            for number in (0, 1):
+                well(backend.batches[0], number)
+        words = "PENDING: PartitionConfig"
+        return {key: JobState("9", "queued", words) for key in states(names)}
+
+    backend.states = ask  # type: ignore[method-assign]
+    work(backend, study, tmp_path / "r", 2)
+    assert caplog.text.count("2 jobs wait (PENDING: PartitionConfig)") == 1
+
+
+def test_a_job_that_failed_and_was_ended_after_it_has_failed(
+    study: Study,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`status` says so before any job has registered the study."""
+    backend = left_alone(study, tmp_path / "r", "running", jobs=1)
+    backend.batches[0].end(0, {"how": "refused", "words": "a worker died with signal 9"})
+    backend.says = {k: JobState("9", "ended", "CANCELLED", is_cancelled=True) for k in backend.says}
+    monkeypatch.setattr(standing, "_backend_of", lambda about: backend)
+    (row,) = job_rows(tmp_path / "r")
+    assert (row.state, row.reason) == ("failed", "a worker died with signal 9")
+    assert not ResultsFolder(tmp_path / "r").exists
+    assert main(["status", str(tmp_path / "r")]) == 0
+    assert "died with signal 9" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_held_job_is_told_once(

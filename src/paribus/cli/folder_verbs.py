@@ -44,8 +44,15 @@ def status(folder: Folder, *, json: Json = False) -> None:
     from paribus.cli import as_json, printed
     from paribus.results import ResultsFolder, load_results
 
-    results = load_results(folder)
     found = running_jobs(folder)
+    if found and not ResultsFolder(folder).exists:  # the job that registers it waits
+        if json:
+            rows = [asdict(row) for row in found]
+            as_json.give("status", {"finished": [], "unfinished": [], "jobs": rows})
+        else:
+            show(*printed.jobs(found))
+        return
+    results = load_results(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
         labels = {name: [one.label for one in trials] for name, trials in groups.items()}

@@ -53,6 +53,7 @@ from paribus.trainers.command.sources import COPIES, remove_copies
 
 LOOK_SECONDS = 0.5  # between two looks at what jobs have told
 ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
+WAIT_SECONDS = 10.0  # that a job may wait before that is told
 UNKNOWN_SECONDS = 30.0  # a scheduler may not know yet what it was just given
 SILENT_SECONDS = 600.0
 LEAVE_SECONDS = 15.0  # for jobs that are done to leave by themselves
@@ -127,6 +128,29 @@ class _Followed:
         return self.batch.order.name, self.number
 
 
+class _Waits:
+    """Says once why jobs wait, in the scheduler's words, when they do for WAIT_SECONDS."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def tell(self, states: Iterable[JobState | None]) -> None:
+        """Take what the scheduler says of every job now."""
+        waiting = Counter(
+            state.words
+            for state in states
+            if state and state.phase in ("queued", "requeued") and not state.is_held
+        )
+        now = time.monotonic()
+        self._since = {words: self._since.get(words, now) for words in waiting}
+        for words, n in waiting.items():
+            if words not in self._told and now - self._since[words] >= WAIT_SECONDS:
+                self._told.add(words)
+                jobs = "1 job waits" if n == 1 else f"{n} jobs wait"
+                logging.getLogger("paribus").warning("%s (%s)", jobs, words)
+
+
 class JobCrew:
     """Jobs of one run; as a context manager, it ends them where the run fails.
 
@@ -145,7 +169,8 @@ class JobCrew:
         self._study, self._folder, self._settings = study, folder, settings
         self._lease, self._jobs = lease, JobsFolder.of(folder.path)
         fence(self._jobs.path, lease.holds)
-        self._token = self._jobs.open(backend.name, backend.options.model_dump(mode="json"))
+        self._options = backend.options.model_dump(mode="json")
+        self._token = self._jobs.open(backend.name, self._options)
         registered = registered_retries(folder)
         self.retries = backend.retries if registered is None else registered
         self._software = software(study)
@@ -249,6 +274,7 @@ class JobCrew:
         followed = self._known(kind, lines, settings)
         deaths: Counter[str] = Counter()
         unknown_since: dict[tuple[str, int], float] = {}
+        waits = _Waits()
 
         def listen() -> None:
             for job in followed:
@@ -270,6 +296,7 @@ class JobCrew:
                 for job in followed:
                     if not job.is_over:
                         self._look(job, states, unknown_since, deaths, done_at_end)
+                waits.tell(states.get(job.key) for job in followed if not job.is_over)
                 listen()
             if states is not None or kind == "start":
                 for line in [line for line in waiting if is_done(line)]:
@@ -290,7 +317,7 @@ class JobCrew:
         here = str(self._folder.path.absolute())
         mine = [b for b in self._jobs.live() if (b.order.kind, b.order.results) == (kind, here)]
         for batch in mine:
-            if not self._is_same(batch, kind, lines, settings):
+            if not self._is_same(batch, kind, lines, settings) or self._waits_otherwise(batch):
                 batch.close()
                 batch.revoke_all()
                 self._backend.cancel([batch.order.name])
@@ -316,6 +343,21 @@ class JobCrew:
             return batch.order.settings["key"] == self._key(settings)
         tasks = [line for part in batch.order.jobs for line in part]
         return all(line in lines or self._is_done(decode(line)) for line in tasks)
+
+    def _waits_otherwise(self, batch: Batch) -> bool:
+        """Tell if a submission has other options than are given now, and none of it has begun."""
+        given, now = batch.order.settings.get("options"), self._options
+        if given is None or given == now:
+            return False
+        parts = (f"{k} = {given.get(k)}" for k in now if given.get(k) != now[k])
+        options, log = ", ".join(parts), logging.getLogger("paribus").warning
+        states = self._scheduler.states([batch.order.name], waits=True) or {}
+        begun = any(batch.told(number, 0)[0] for number in range(len(batch.order.jobs)))
+        if begun or not states or any(state.phase != "queued" for state in states.values()):
+            log("jobs that were submitted with %s go on with it", options)
+            return False
+        log("jobs that waited with %s are submitted anew", options)
+        return True
 
     def _key(self, settings: dict[str, Any]) -> str:
         """Return what tells one order of its kind from another."""
@@ -351,7 +393,7 @@ class JobCrew:
             jobs=parts,
             settings=self._settings
             | {"retries": self.retries, "workers": self._workers}
-            | {"across": self._backend.launcher()}
+            | {"across": self._backend.launcher(), "options": self._options}
             | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
             | settings
             | {"key": self._key(settings)},

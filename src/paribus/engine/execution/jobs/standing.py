@@ -124,12 +124,12 @@ def _row(backend: JobBackend, batch: Batch, number: int, state: JobState | None)
     log = list(tail(backend.log(batch.scheduler, number)))[:LOG_LINES]
     name = state.id if state else f"{batch.order.name} {number}"
     words, node = (state.words, state.node) if state else ("", "")
-    if state is not None and state.is_cancelled:
-        phase = "cancelled"
-    elif how is not None and how["how"] == "done":
+    if how is not None and how["how"] == "done":
         phase = "done"
     elif how is not None and how["how"] == "refused":
         phase, words = "failed", str(how["words"])
+    elif state is not None and state.is_cancelled:
+        phase = "cancelled"
     elif state is None:
         phase = "unknown" if not batch.is_closed else "ended"
     elif state.phase == "ended":
