@@ -41,10 +41,12 @@ import pyarrow.parquet as pq
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
+from paribus.metric import Metric
 from paribus.results.formats import read_json, table_bytes, write_json
 from paribus.results.read import Results, load_results
 from paribus.results.store import KEPT, PACKED_RECORDS, TUNING_FOLDER, ResultsFolder, root_digest
 from paribus.results.trial_folder import MEASUREMENTS, WEIGHTS, kind_of
+from paribus.study import Study
 from paribus.untrusted_io import MIB, files_below, is_regular, open_regular, read_bytes
 
 MOST_BYTES = 4096 * MIB  # of an archive, and of all that is in it
@@ -76,6 +78,9 @@ def is_kept(path: str | os.PathLike[str]) -> bool:
     return is_regular(Path(path) / PACKED_RECORDS)
 
 
+Thin = Callable[[pa.Table, Results, frozenset[str]], pa.Table]
+
+
 @dataclass(frozen=True)
 class Thinning:
     """A step that makes a kept study smaller.
@@ -83,38 +88,37 @@ class Thinning:
     Attributes:
         file: the record of every trial that it is about.
         says: what is left, as kept.json states it.
-        thin: the smaller table, by the trial's results.
+        thin: the smaller table, by the trial's results and the keys of what the study compares.
         home: the folder it is about: `trials`, `test` or the tuning's.
     """
 
     file: str
     says: str
-    thin: Callable[[pa.Table, Results], pa.Table]
+    thin: Thin
     home: str = "trials"
 
 
-def _rows(every: int) -> Callable[[pa.Table, Results], pa.Table]:
+def _rows(every: int) -> Thin:
     """Return a change: every so many rows are kept, and the last, which endpoints are read from."""
-    return lambda table, _: table.take(sorted({*range(0, len(table), every), len(table) - 1}))
+    return lambda table, *_: table.take(sorted({*range(0, len(table), every), len(table) - 1}))
 
 
-def _columns(*names: str) -> Callable[[pa.Table, Results], pa.Table]:
+def _columns(*names: str) -> Thin:
     """Return a change: these columns are kept, and those that the study compares."""
 
-    def thin(table: pa.Table, results: Results) -> pa.Table:
-        wanted = {*names, *(results.metrics[name].key for name in results.study.metrics)}
+    def thin(table: pa.Table, _: Results, compared: frozenset[str]) -> pa.Table:
+        wanted = {*names, *compared}
         return table.select([name for name in table.column_names if name in wanted])
 
     return thin
 
 
-def _compared_parts(table: pa.Table, results: Results) -> pa.Table:
-    wanted = {results.metrics[name].key for name in results.study.metrics}
+def _compared_parts(table: pa.Table, _: Results, compared: frozenset[str]) -> pa.Table:
     rows = zip(table["measure"].to_pylist(), table["part"].to_pylist(), strict=True)
-    return table.filter(pa.array([p == "all" or f"{m}/{p}" in wanted for m, p in rows]))
+    return table.filter(pa.array([p == "all" or f"{m}/{p}" in compared for m, p in rows]))
 
 
-def _added_up(table: pa.Table, results: Results) -> pa.Table:
+def _added_up(table: pa.Table, results: Results, _: frozenset[str]) -> pa.Table:
     """Return one row of sums, where the verdict is of the blocks of another text."""
     if results.judged is results:
         return table
@@ -137,6 +141,18 @@ THINNING = (
         "items.parquet",
         "whether each question was answered right",
         _columns("task", "shots", "item", "correct"),
+        TUNING_FOLDER,
+    ),
+    Thinning(
+        "probes.parquet",
+        "the first measured step, and the last",
+        _rows(MOST_BYTES),
+        TUNING_FOLDER,
+    ),
+    Thinning(
+        "evaluation.parquet",
+        "the whole text, and parts that are compared",
+        _compared_parts,
         TUNING_FOLDER,
     ),
     Thinning("evaluation.parquet", "the whole text, and parts that are compared", _compared_parts),
@@ -254,7 +270,7 @@ def _records(results: Results) -> dict[Path, _Home]:
     homes = {}
     for one in (*results.tuning_rounds, results):
         there = ResultsFolder(one.path).kept_record
-        left_out = [WEIGHTS] if one is results else _left_out(one)
+        left_out = [WEIGHTS] if one is results else _left_out(one, results.study)
         homes[one.path] = _Home(one, {}, left_out, dict(there.thinned), dict(there.sha256))
     for name in PACKED:
         for file in files_below(results.path / name) if (results.path / name).is_dir() else ():
@@ -270,12 +286,13 @@ def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None
         if (home.results is results) != (step.home != TUNING_FOLDER):
             continue
         top = "trials" if step.home == TUNING_FOLDER else step.home
+        compared = frozenset(metric.key for metric in _compared(home.results, results.study))
         for file, content in home.files.items():
             name = file.relative_to(home.results.path)
             if name.parts[0] != top or name.name != step.file:
                 continue
             table = pq.read_table(pa.BufferReader(content))
-            smaller = step.thin(table, home.results) if len(table) else table
+            smaller = step.thin(table, home.results, compared) if len(table) else table
             if smaller.shape == table.shape:
                 continue
             home.files[file] = table_bytes(smaller)
@@ -360,13 +377,21 @@ def _require_read_back(kept: Path, root: str) -> None:
         _ = found.judged.trial_blocks, found.trial_answers
 
 
-def _left_out(tuning: Results) -> list[str]:
-    """Return what a round of tuning is kept without: measurements too, unless one chose the values.
-
-    Each value that was compared is in evaluation.json and in steps.parquet.
+def _left_out(tuning: Results, study: Study) -> list[str]:
+    """Return what a round of tuning is kept without: measurements too, unless something is compared
+    by them. Each other value is in evaluation.json and in steps.parquet.
     """
-    compared = {tuning.metrics[name].record for name in tuning.study.metrics}
-    return [WEIGHTS] if compared & {"probes", "parts"} else [WEIGHTS, MEASUREMENTS]
+    compared = _compared(tuning, study)
+    needs = {"probes", "parts"} & {metric.record for metric in compared}
+    if needs or any(map(study.inference.of_new_items, compared)):
+        return [WEIGHTS]
+    return [WEIGHTS, MEASUREMENTS]
+
+
+def _compared(results: Results, study: Study) -> list[Metric]:
+    """Return what a study compares, or chose its values by, as far as these trials have it."""
+    names = dict.fromkeys((*results.study.metrics, *study.metrics))
+    return [results.metrics[name] for name in names if name in results.metrics]
 
 
 def _compiled(file: Path) -> bool:
