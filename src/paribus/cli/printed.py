@@ -652,6 +652,7 @@ def calibration(c: Calibration) -> Parts:
 
 # Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
 FLOPS_PER_SECOND = 41_000 * 6 * 1.57e6
+MOST_MINUTES = 30 * 24 * 60.0  # above which cores are no place for a study
 
 
 def minutes(study: Study) -> float | None:
@@ -675,8 +676,9 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
         head = ("study", "what it asks", "takes", "network")
         yield _table(group, head, rows, "study", "what it asks", "network")
     yield (
-        "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
-        "example needs a GPU. Network: whether its text is downloaded, once."
+        "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. What "
+        "needs GPUs is planned for them: `paribus plan STUDY --device h100`; no other example does. "
+        "Network: whether its text is downloaded, once."
     )
     yield "Begin with: paribus run quickstart"
 
@@ -684,6 +686,8 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
 def _in_minutes(found: float | None) -> str:
     if found is None:
         return ""
+    if found > MOST_MINUTES:
+        return "GPUs"
     return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
 
 
