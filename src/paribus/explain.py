@@ -74,7 +74,7 @@ def _is_member(place: Any) -> bool:
 
 def _rule(problem: Any) -> str:
     said = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return TYPES.get(problem["type"], said)
+    return TYPES.get(problem["type"]) or str(said)
 
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:

@@ -84,7 +84,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[model]\nn_layer = 'eight'", "model.n_layer = 'eight' must be a whole number"),
         (
             "[training.optimizer]\noptions.x = {a = 1}",
-            "options.x = {'a': 1} must be true or false, a whole number, a number, a text or a list",
+            "s.x = {'a': 1} must be true or false, a whole number, a number, a text or a list",
         ),
         ("[model]\nn_head = 7", "d_model = 128 is not divisible by n_head = 7"),
         ("[model]\nd_model = 0", "model.d_model = 0 must be greater than 0"),

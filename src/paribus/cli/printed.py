@@ -777,11 +777,7 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
         "utilisation, as stated": f"{paper.utilisation:.0%}",
         "GPU-hours per trial": _amount(base.device_hours),
         "GPU-hours in all": _amount(paper.device_hours),
-        f"from beginning to end, {numbers.plural(paper.count, 'device')}": (
-            numbers.duration(paper.hours * 3600)
-            if paper.hours < 24
-            else f"{paper.hours / 24:,.1f} days"
-        )
+        f"from beginning to end, {numbers.plural(paper.count, 'device')}": _elapsed(paper.hours)
         + idle,
     }
     if paper.cost is not None:
@@ -815,6 +811,14 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
 def _amount(value: float) -> str:
     """`1,234`, and below a hundred three digits: `20.3`, `0.0031`."""
     return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
+
+
+def _elapsed(hours: float) -> str:
+    """`49.8 days`, `3 h 05 min`, `0.0059 s`."""
+    if hours >= 24:
+        return f"{hours / 24:,.1f} days"
+    seconds = hours * 3600
+    return numbers.duration(seconds) if seconds >= 1 else f"{_amount(seconds)} s"
 
 
 def _paper_memory(paper: OnPaper) -> Table:
