@@ -70,7 +70,7 @@ step sharded "$python" benchmarks/sharded.py --device cuda --apart --json "$fold
 step checkpointed "$python" benchmarks/sharded.py --device cuda --apart --checkpointing \
     --json "$folder/checkpointed.json"
 if [ "${about%% *}" -ge 2 ]; then
-    step "two devices" "$python" -m paribus run studies/embedding-norm-1b.toml --shrink \
+    step "two devices" "$python" -m paribus run embedding-norm-1b --shrink \
         --device cuda --results "$folder/shrunk"
 else
     echo "| two devices | 0 | there is one GPU |" >> "$table"

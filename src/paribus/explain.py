@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from paribus.errors import nearest
 
+MEMBERS = frozenset({"bool", "int", "float", "str"})  # of a union, as pydantic calls them
 MOST_TOLD = 3  # problems that are told; the others are counted
 TYPES = {
     "int_type": "a whole number",
@@ -17,6 +18,7 @@ TYPES = {
     "bool_type": "true or false",
     "string_type": "a text",
     "tuple_type": "a list",
+    "list_type": "a list",
     "dict_type": "a table",
     "model_type": "a table",
     "too_short": "a list or table that is not empty",
@@ -40,11 +42,39 @@ def explain(
         if one["type"] != "too_short"
         or not any(o is not one and o["loc"][: len(one["loc"])] == one["loc"] for o in found)
     ]
+    problems = _joined(problems)
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     told = list(dict.fromkeys(_explain_one(one, model, also) for one in problems))
     more = f" (and {len(told) - MOST_TOLD} more)" if len(told) > MOST_TOLD else ""
     return "; ".join(told[:MOST_TOLD]) + more
+
+
+def _joined(problems: list[Any]) -> list[Any]:
+    """Return `problems`, with those of a value that may be of several types as one."""
+    unions: dict[Any, list[Any]] = {}
+    for one in problems:
+        if one["loc"] and _is_member(one["loc"][-1]):
+            unions.setdefault(one["loc"][:-1], []).append(one)
+    joined: dict[int, Any] = {id(one): one for one in problems}
+    for at, (first, *others) in unions.items():
+        if others:
+            *rules, last = dict.fromkeys(map(_rule, (first, *others)))
+            words = f"{', '.join(rules)} or {last}" if rules else last
+            joined[id(first)] = {**first, "loc": at, "type": "union", "msg": words}
+            for one in others:
+                del joined[id(one)]
+    return list(joined.values())
+
+
+def _is_member(place: Any) -> bool:
+    """Return whether that is what pydantic calls a type of a union."""
+    return place in MEMBERS or str(place).startswith("list[")
+
+
+def _rule(problem: Any) -> str:
+    said = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return TYPES.get(problem["type"]) or str(said)
 
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
@@ -74,8 +104,7 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
         meant = [one for one in ("kind", "name", "rule") if one in _keys_at(model, location)]
         way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
         return f"{key} = {value!r} must be {TYPES[kind]}{way_out}"
-    rule = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return f"{key} = {value!r} must be {rule}"
+    return f"{key} = {value!r} must be {_rule(problem)}"
 
 
 def _keys_at(model: Any, path: list[str]) -> list[str]:

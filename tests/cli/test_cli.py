@@ -20,9 +20,11 @@ import pytest
 
 from paribus.cli import VERBS, main, options
 from paribus.cli.options import Where
+from paribus.engine.data.corpora import all_corpora
 from paribus.engine.execution.timing.estimate import Estimate, estimate
 from paribus.engine.execution.workers import processes
 from paribus.engine.execution.workers.processes import worker_environment
+from paribus.engine.format import DOWNLOADED
 from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
 from paribus.study import shipped_studies
@@ -399,12 +401,15 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
     listed = verb("studies", cwd=tmp_path)
     assert listed.returncode == 0
     assert max(map(len, listed.stdout.splitlines())) <= 80
-    names = [line.split()[0] for line in listed.stdout.splitlines() if " min " in line]
+    rows = [line.split() for line in listed.stdout.splitlines() if "  " in line.strip()]
+    names = [row[0] for row in rows if "min" in row or "GPUs" in row[1:]]
     assert names[0] == "quickstart" and set(names) == set(shipped_studies())
     given = json.loads(verb("studies", "--json", cwd=tmp_path).stdout)
     assert given["schema_version"] == 1
     assert list(given["studies"]) == names
     assert given["studies"]["quickstart"]["network"] is False
+    assert given["studies"]["embedding-norm-1b"]["network"] is True
+    assert set(DOWNLOADED) < set(all_corpora())
     # Each file lies in the folder of a group.
     assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
 

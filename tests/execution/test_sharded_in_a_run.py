@@ -21,7 +21,6 @@ from paribus.engine.execution.workers.ranks import RANKS_PER_CORE, _failure, rel
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
-STUDIES = Path(__file__).parents[2] / "studies"
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")
 TABLE: dict[str, Any] = {
     "name": "over-two",
@@ -44,7 +43,7 @@ def test_the_ladder_shrinks_to_the_same_questions(
 ) -> None:
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
     for name in LADDER:
-        large = load_study(STUDIES / f"{name}.toml")
+        large = load_study(name)
         small = shrunk(large)
         assert small.arms == large.arms and small.seeds == large.seeds
         assert small.endpoints == large.endpoints and small.hypotheses == large.hypotheses
@@ -95,7 +94,7 @@ def test_the_ladder_is_what_its_names_say() -> None:
 
     sizes = [125_226_240, 355_871_744, 1_315_723_264]
     for name, parameters in zip(LADDER, sizes, strict=True):
-        plan = plan_on_paper(load_study(STUDIES / f"{name}.toml"), "h100", count=64)
+        plan = plan_on_paper(load_study(name), "h100", count=64)
         base = plan.arms["baseline"]
         assert base.parameters == parameters and plan.trials == 6 * 5 and plan.fits
         wanted = 50e9 if name.endswith("1b") else 20 * parameters
@@ -300,7 +299,7 @@ def test_the_commissioned_study_runs_shrunk(
 ) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    small = shrunk(load_study(STUDIES / "embedding-norm-1b.toml", {"seeds": [1]}))
+    small = shrunk(load_study("embedding-norm-1b", {"seeds": [1]}))
     done = paribus.run(small, tmp_path / "r", workers=1, device="cpu", progress=False)
     assert len(done.finished) == 6
     assert all(c.state != "broken" for c in done.controls)

@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from paribus.cli import printed
+from paribus.cli.options import Planned, show
 from paribus.engine.data import load_dataset
+from paribus.engine.machine import on_paper
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.memory import most_held
 from paribus.engine.machine.on_paper import (
@@ -179,14 +183,90 @@ def test_sizes_are_those_of_the_model_that_is_built(
         ({"card": "h10"}, "did you mean 'h100'"),
         ({"count": 4}, "fewer than resources.devices_per_trial = 8"),
         ({"count": 0}, "at least 1"),
+        ({"study": {"resources.devices_per_trial": 7}}, "cannot be shared alike"),
+        ({"study": {"training.micro_batch": 48}}, "does not divide"),
         ({"utilisation": 0.0}, "0.4"),
         ({"price": -1.0}, "price"),
     ],
 )
 def test_bad_input_is_one_line(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ParibusError, match=words) as caught:
-        plan_on_paper(study(), **{"card": "h100", **given})
+        plan_on_paper(study(given.pop("study", None)), **{"card": "h100", **given})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "seeds", "used"), [(12, 5, 8), (80, 5, 80), (88, 5, 80), (8, 1, 8), (64, 1, 16)]
+)
+def test_devices_that_no_trial_takes_are_told(
+    count: int, seeds: int, used: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two arms, over eight devices a trial."""
+    of = study({"seeds": list(range(seeds))})
+    plan = plan_on_paper(of, "h100", count=count)
+    assert plan.used == plan.record["used"] == used
+    show(*printed.on_paper(of, [], plan, "large"))
+    assert (f"{used} of {count} devices used" in capsys.readouterr().out) == (used < count)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_read"),
+    [
+        ({"data.path": "x.txt"}, True),
+        ({"data.path": "gone.txt"}, False),
+        ({"data.corpus": "pydoc", "data.path": None}, True),
+        ({"data.corpus": "fineweb-edu", "data.path": None, "data.revision": "0" * 40}, False),
+        ({"data.corpus": "own.py:texts", "data.path": None}, False),
+        ({"data.path": "x.txt", "data.validation_path": "y.txt"}, True),
+        (
+            {"data.path": "x.txt", "data.mixture": {"corpus": 0.5, "other": 0.5}}
+            | {"data.sources": {"other": {"path": "y.txt"}}},
+            True,
+        ),
+    ],
+    ids=str,
+)
+def test_characters_are_those_of_a_text_at_hand(
+    data: dict[str, Any], is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y.txt").write_text("JACKDAWS love my big sphinx of quartz. " * 2000)
+    (tmp_path / "own.py").write_text("def texts(data, folder):\n    raise AssertionError\n")
+    of = small(tmp_path, {"data.tokenizer": "character", **data})
+    plan = plan_on_paper(of, "h100")
+    assert plan.assumed is not is_read
+    if is_read:
+        built = load_dataset(of.data, of.folder).vocab_size
+        assert plan.vocabulary == built
+        for arm, paper in plan.arms.items():
+            assert paper.parameters == count_parameters(of.setting(arm), built, tmp_path)
+    else:
+        assert plan.vocabulary == VOCABULARY
+
+
+def test_a_long_text_is_not_read_for_its_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = small(tmp_path, {"data.tokenizer": "character"})
+    monkeypatch.setattr(on_paper, "MOST_READ", (tmp_path / "x.txt").stat().st_size - 1)
+    assert plan_on_paper(of, "h100").assumed
+
+
+@pytest.mark.parametrize(
+    ("planned", "given"),
+    [
+        (Planned(device="h100"), {"workers": 3}),
+        (Planned(device="h100"), {"stack": 5}),
+        (Planned(device="h100", backend="slurm"), {}),
+        (Planned(device="h100", backend_option=["foo=1"]), {}),
+    ],
+)
+def test_what_is_measured_is_not_asked_on_paper(planned: Planned, given: dict[str, int]) -> None:
+    with pytest.raises(ParibusError, match=r"h100 is planned on paper, which takes no --\S+;"):
+        planned.require_used(**given)
+    replace(planned, device="auto").require_used(**given)
+    Planned(device="h100", count=3, price=2.0).require_used(workers=None, stack=None)
 
 
 def test_own_parts_have_no_size_on_paper() -> None:
@@ -206,8 +286,8 @@ def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone() -> None:
 def test_the_command_asks_no_engine(tmp_path: Path) -> None:
     """A billion parameters are planned without PyTorch, in the time that a command takes."""
     (tmp_path / "large.toml").write_text(
-        'name = "large"\nseeds = [1, 2, 3]\n[data]\ncorpus = "text"\npath = "x.txt"\n'
-        'tokenizer = "gone.json"\n[training]\niterations = 100\n[arms.baseline]\n'
+        'name = "large"\nseeds = [1, 2, 3]\n[data]\ncorpus = "pydoc"\n'
+        "[training]\niterations = 100\n[arms.baseline]\n"
         '[arms.b]\nset."model.embedding.norm" = "layernorm"\n'
     )
     code = (
@@ -219,4 +299,4 @@ def test_the_command_asks_no_engine(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ
     )
     assert done.returncode == 0, done.stderr
-    assert '"vocabulary": 50257' in done.stdout
+    assert '"assumed": false' in done.stdout

@@ -82,6 +82,10 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
         ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),
         ("[model]\nn_layer = 'eight'", "model.n_layer = 'eight' must be a whole number"),
+        (
+            "[training.optimizer]\noptions.x = {a = 1}",
+            "s.x = {'a': 1} must be true or false, a whole number, a number, a text or a list",
+        ),
         ("[model]\nn_head = 7", "d_model = 128 is not divisible by n_head = 7"),
         ("[model]\nd_model = 0", "model.d_model = 0 must be greater than 0"),
         ("[model.embedding]\nnrm = 'x'", "unknown key 'model.embedding.nrm': did you mean 'norm'?"),

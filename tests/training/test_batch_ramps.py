@@ -16,10 +16,9 @@ import paribus
 from paribus.cli import main
 from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
-from paribus.engine.setting import Ramp, Setting, curve_steps
+from paribus.engine.setting import Ramp, Setting, curve_steps, rows_of
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
-from paribus.engine.training.sharded import rows_of
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 

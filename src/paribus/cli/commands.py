@@ -118,7 +118,7 @@ def plan(
     trust: Trust = False,
 ) -> None:
     """Say the smallest change a study will see, and what it costs."""
-    where.require_used()
+    where.require_used(workers=workers, stack=stack)
     loaded = _load(study, set_, trust, None if where.on_paper else where)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import as_json, printed

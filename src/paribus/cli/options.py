@@ -6,7 +6,7 @@ Nothing heavy is imported up here: asking for help reads this file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
@@ -153,8 +153,22 @@ class Planned(Where):
         """Whether the device is planned for, and not measured."""
         return self.device not in get_args(Device)
 
-    def require_used(self) -> None:
-        """Raise ParibusError for an option of paper where a device is measured."""
+    def require_used(self, **measured: Any) -> None:
+        """Raise ParibusError for an option of paper where a device is measured, and on paper for
+        one of measuring: those of every verb, and what else the verb was given."""
+        if self.on_paper:
+            given = {of.name: getattr(self, of.name) for of in fields(Where) if of.name != "device"}
+            unused = {of.name: of.default for of in fields(Where)}
+            stated = [
+                f"--{name.replace('_', '-')}"
+                for name, value in (given | measured).items()
+                if value != unused.get(name)
+            ]
+            if stated:
+                raise ParibusError(
+                    f"--device {self.device} is planned on paper, which takes no "
+                    f"{' or '.join(stated)}; leave it out, or name a device that is here"
+                )
         for name in ("count", "price", "utilisation"):
             if getattr(self, name) is not None and not self.on_paper:
                 raise ParibusError(

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.execution.timing.bench import Bench
     from paribus.engine.execution.timing.estimate import Estimate
-    from paribus.engine.machine.on_paper import Memory, OnPaper
+    from paribus.engine.machine.on_paper import OnPaper
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
@@ -652,6 +652,7 @@ def calibration(c: Calibration) -> Parts:
 
 # Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
 FLOPS_PER_SECOND = 41_000 * 6 * 1.57e6
+MOST_MINUTES = 30 * 24 * 60.0  # above which cores are no place for a study
 
 
 def minutes(study: Study) -> float | None:
@@ -676,7 +677,8 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
         yield _table(group, head, rows, "study", "what it asks", "network")
     yield (
         "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
-        "example needs a GPU. Network: whether its text is downloaded, once."
+        "example needs a GPU but those that say so: `paribus plan STUDY --device h100`. Network: "
+        "whether its text is downloaded, once."
     )
     yield "Begin with: paribus run quickstart"
 
@@ -684,6 +686,8 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
 def _in_minutes(found: float | None) -> str:
     if found is None:
         return ""
+    if found > MOST_MINUTES:
+        return "GPUs"
     return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
 
 
@@ -757,8 +761,11 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
     yield from smallest_change(study, rows, metrics, named)
     base = paper.arms[study.baseline]
     each = numbers.plural(paper.devices_per_trial, "device")
+    largest = max(arm.parameters for arm in paper.arms.values())
+    more = f" (at most {largest:,})" if largest > base.parameters else ""
+    idle = f" ({paper.used} of {paper.count} devices used)" if paper.used < paper.count else ""
     told = {
-        "parameters": f"{base.parameters:,}",
+        "parameters, baseline": f"{base.parameters:,}{more}",
         "vocabulary": f"{paper.vocabulary:,}"
         + (" (assumed, GPT-2's: its text or tokenizer tells)" if paper.assumed else ""),
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
@@ -768,17 +775,18 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
         "FLOPs in all": f"{paper.flops:.4g}",
         "peak of a device": f"{paper.peak_flops / 1e12:,.4g} TFLOP/s",
         "utilisation, as stated": f"{paper.utilisation:.0%}",
-        "GPU-hours per trial": f"{base.device_hours:,.1f}",
-        "GPU-hours in all": f"{paper.device_hours:,.0f}",
-        f"from beginning to end, {paper.count} devices": f"{paper.hours / 24:,.1f} days",
+        "GPU-hours per trial": _amount(base.device_hours),
+        "GPU-hours in all": _amount(paper.device_hours),
+        f"from beginning to end, {numbers.plural(paper.count, 'device')}": _elapsed(paper.hours)
+        + idle,
     }
     if paper.cost is not None:
-        told[f"cost, at {paper.price:g} an hour"] = f"{paper.cost:,.0f}"
+        told[f"cost, at {paper.price:g} an hour"] = _amount(paper.cost)
     trials = f"{paper.trials} trials"
     if paper.tuning_trials:
         trials += f", {paper.tuning_trials} that tune before them"
     yield _values(f"{trials}, on {paper.card.title}, {each} a trial", told)
-    yield _paper_memory(paper, paper.fullest)
+    yield _paper_memory(paper)
     if not paper.fits:
         more = "more resources.devices_per_trial, a smaller training.micro_batch"
         more += "" if paper.checkpointing else ", resources.checkpoint_activations"
@@ -793,21 +801,32 @@ def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -
         "weights that are kept": paper.weights_bytes,
         "in all": paper.disk_bytes,
     }
-    yield _values("disk", {name: f"{size / GIB:,.1f} GiB" for name, size in disk.items()})
+    yield _values("disk", {name: f"{_amount(size / GIB)} GiB" for name, size in disk.items()})
     yield dim(
         "Counted, not measured: evaluation, tasks and failures come on top, and the utilisation is "
         "an assumption until somebody has measured it (docs/how-to/large.md)."
     )
 
 
-def _paper_memory(paper: OnPaper, memory: Memory) -> Table:
+def _amount(value: float) -> str:
+    """`1,234`, and below a hundred three digits: `20.3`, `0.0031`."""
+    return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
+
+
+def _elapsed(hours: float) -> str:
+    """`49.8 days`, `3 h 05 min`, `0.0059 s`."""
+    if hours >= 24:
+        return f"{hours / 24:,.1f} days"
+    seconds = hours * 3600
+    return numbers.duration(seconds) if seconds >= 1 else f"{_amount(seconds)} s"
+
+
+def _paper_memory(paper: OnPaper) -> Table:
     """Return what the fullest device of a trial holds at most, part by part."""
-    told = {
-        name: f"{size / GIB:,.2f} GiB"
-        for name, size in (memory.parts | {"all": memory.total}).items()
-    }
+    parts = paper.fullest.parts | {"all": paper.fullest.total}
+    told = {name: f"{_amount(size / GIB)} GiB" for name, size in parts.items()}
     how = ", activations computed again" if paper.checkpointing else ""
-    return _values(f"memory of a device, at most{how}", told)
+    return _values(f"memory of a device, at most: arm {paper.fullest_arm}{how}", told)
 
 
 def study(study: Study, estimated: Estimate | TrialCost, *, every: bool = False) -> Parts:

@@ -26,6 +26,7 @@ GROUPS = {
     "optimizer": "Ideas: the optimizer",
     "text": "Ideas: text and tokens",
     "commissioned": "The commissioned question: what normalising embeddings does",
+    "large": "The same of large models: planned on paper, for GPUs",
 }
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from paribus.engine.setting import Setting
+from paribus.engine.format import DOWNLOADED
+from paribus.engine.setting import Data, Setting, rows_of
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.study import Study, tuning_study
@@ -56,6 +58,9 @@ UTILISATION = 0.4
 A100 and H100 (PaLM's MFU, Chowdhery et al. 2022, appendix B; 46% of theirs)."""
 ASSUMED_VOCABULARY = 50_257
 """GPT-2's (Radford et al. 2019), where the tokenizer is not there yet."""
+
+MOST_READ = 2**27
+"""Bytes of files that are read for their characters: some seconds, compressed ones more."""
 
 STREAM = 4  # bytes of a number of the residual stream, which is float32 whatever products are in
 WEIGHT = 4  # of a weight, its gradient and each number that an optimizer keeps
@@ -315,7 +320,8 @@ class OnPaper:
 
     Attributes:
         card: what it would run on.
-        count: so many of them.
+        count: so many of them, of which so many are `used`: the others are too few for a trial, or
+            there are no more trials.
         devices_per_trial: of these.
         trials: that decide, and tuning_trials before them.
         vocabulary: of the tokenizer; `assumed` where that is not there.
@@ -333,6 +339,7 @@ class OnPaper:
 
     card: Card
     count: int
+    used: int
     devices_per_trial: int
     checkpointing: bool
     trials: int
@@ -362,9 +369,14 @@ class OnPaper:
         return self.text_bytes + self.checkpoint_bytes + self.weights_bytes
 
     @property
+    def fullest_arm(self) -> str:
+        """The arm that takes most memory; the first of several."""
+        return max(self.arms, key=lambda arm: self.arms[arm].memory.total)
+
+    @property
     def fullest(self) -> Memory:
-        """Of the arm that takes most."""
-        return max((of.memory for of in self.arms.values()), key=lambda memory: memory.total)
+        """Of that arm."""
+        return self.arms[self.fullest_arm].memory
 
     @property
     def fits(self) -> bool:
@@ -416,6 +428,9 @@ def plan_on_paper(
             "or fewer devices for a trial"
         )
     settings: dict[str, Setting] = {arm: study.setting(arm) for arm in study.arms}
+    if study.resources.devices_per_trial is not None:
+        for one in settings.values():
+            rows_of(one, each)
     known = {arm: (vocabulary or vocabulary_of(study))(one) for arm, one in settings.items()}
     arms = {
         arm: _arm(study, one, known[arm] or ASSUMED_VOCABULARY, found, each, utilisation)
@@ -424,13 +439,14 @@ def plan_on_paper(
     trials = [arms[arm] for arm, _ in study.trials]
     tuned = _tuned(study, arms)
     hours = sum(of.device_hours for of in trials) + sum(hours for hours, _, _ in tuned)
-    at_once = min(count // each, len(trials))
+    at_once = min(count // each, max(len(trials), len(tuned)))
     state = max(WEIGHT * (of.parameters + _slots(settings[a], of)) for a, of in arms.items())
     longest = max(of.tokens for of in arms.values())
     peak = found.flops[_precision(settings[study.baseline])]
     return OnPaper(
         card=found,
         count=count,
+        used=at_once * each,
         devices_per_trial=each,
         checkpointing=study.resources.checkpoint_activations,
         trials=len(trials),
@@ -511,18 +527,47 @@ def _elapsed(hours: list[float], places: int, devices: int) -> float:
 
 def vocabulary_of(study: Study) -> Callable[[Setting], int | None]:
     """Return what reads the vocabulary of a setting's tokenizer, where that is there: of
-    characters, only the text tells."""
+    characters, the text is read as a run reads it, where it is at hand and short."""
+    from paribus.engine.data.split import Texts
     from paribus.engine.data.tokenizer import tokenizer_of
 
     known: dict[str, int | None] = {}
 
+    def found(data: Data) -> int | None:
+        file = data.tokenizer_file
+        if data.tokenizer != "character":
+            is_there = file is None or (study.folder / file).exists()
+            return tokenizer_of(data, "", False, study.folder).vocab_size if is_there else None
+        of = [data, *map(data.of_source, data.other_sources)]
+        of += [
+            data.model_copy(update={"path": path})
+            for path in (data.validation_path, data.test_path)
+            if path is not None
+        ]
+        if sum(_bytes_to_read(one, study.folder) for one in of) > MOST_READ:
+            return None
+        return Texts.read(data, study.folder).tokenizer.vocab_size
+
     def read(setting: Setting) -> int | None:
-        data = setting.data
-        if data.tokenizer not in known:
-            known[data.tokenizer] = None
-            file = data.tokenizer_file
-            if data.tokenizer != "character" and (file is None or (study.folder / file).exists()):
-                known[data.tokenizer] = tokenizer_of(data, "", False, study.folder).vocab_size
-        return known[data.tokenizer]
+        key = setting.data.model_dump_json()
+        if key not in known:
+            known[key] = found(setting.data)
+        return known[key]
 
     return read
+
+
+def _bytes_to_read(data: Data, folder: Path) -> float:
+    """Return the size of the files that the corpus of `data` is read from; endless where one is
+    missing, where they would be downloaded, and of a user's own corpus, which may do either."""
+    from paribus.engine.data.corpora import find_corpus
+
+    if ":" in data.corpus:
+        return math.inf
+    corpus = find_corpus(data, folder)
+    try:
+        files = corpus.files(data, folder) if corpus.files else []
+        size = sum(file.stat().st_size for file in files)
+    except (ParibusError, OSError):
+        return math.inf
+    return math.inf if data.corpus in DOWNLOADED and not files else size

@@ -12,6 +12,7 @@ from paribus.engine.setting.setting import (
     LossScale,
     Setting,
     Training,
+    rows_of,
 )
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "Training",
     "curve_steps",
     "is_open",
+    "rows_of",
     "with_precision",
 ]

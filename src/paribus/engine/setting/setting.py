@@ -16,6 +16,7 @@ from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
 from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, why_too_large
 from paribus.engine.setting.data import Data
+from paribus.errors import ParibusError
 from paribus.study.base import Grown, Part, TrialSetting
 from paribus.study.bounds import MOST_STEPS, Steps
 
@@ -405,3 +406,28 @@ class Setting(TrialSetting):
         if not isinstance(self.training.batch_size, Ramp):
             return t
         return self.windows_before(t + 1) / self.training.largest_batch - 1
+
+
+def rows_of(setting: Setting, size: int) -> int:
+    """Return how many sequences of a batch each of `size` ranks has.
+
+    Raises ParibusError where they cannot have equally many, in whole micro-batches.
+    """
+    batch, micro = setting.training.batch_size, setting.training.micro_batch
+    if not isinstance(batch, int):
+        raise ParibusError(
+            "a training.batch_size that grows is of trials on one device; leave "
+            "resources.devices_per_trial out, or state one number"
+        )
+    if batch % size:
+        raise ParibusError(
+            f"training.batch_size = {batch} cannot be shared alike by resources.devices_per_trial "
+            f"= {size}; make one a multiple of the other"
+        )
+    each = batch // size
+    if micro and each % min(micro, each):
+        raise ParibusError(
+            f"training.micro_batch = {micro} does not divide the {each} sequences that each of "
+            f"{size} devices has of a batch; state a smaller one that does"
+        )
+    return each

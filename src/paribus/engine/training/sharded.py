@@ -31,7 +31,7 @@ from paribus.engine.model import Dropout, build_model, initial_parameters, param
 from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import capture
 from paribus.engine.rows import Shards
-from paribus.engine.setting import Setting
+from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training.averages import find_average
 from paribus.engine.training.groups import (
     DECAY,
@@ -453,31 +453,6 @@ def forget_gathered(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
-
-
-def rows_of(setting: Setting, size: int) -> int:
-    """Return how many sequences of a batch each of `size` ranks has.
-
-    Raises ParibusError where they cannot have equally many, in whole micro-batches.
-    """
-    batch, micro = setting.training.batch_size, setting.training.micro_batch
-    if not isinstance(batch, int):
-        raise ParibusError(
-            "a training.batch_size that grows is of trials on one device; leave "
-            "resources.devices_per_trial out, or state one number"
-        )
-    if batch % size:
-        raise ParibusError(
-            f"training.batch_size = {batch} cannot be shared alike by resources.devices_per_trial "
-            f"= {size}; make one a multiple of the other"
-        )
-    each = batch // size
-    if micro and each % min(micro, each):
-        raise ParibusError(
-            f"training.micro_batch = {micro} does not divide the {each} sequences that each of "
-            f"{size} devices has of a batch; state a smaller one that does"
-        )
-    return each
 
 
 def require_shardable(groups: Sequence[ParameterGroup]) -> None:

@@ -76,25 +76,29 @@ def pydoc(data: Data, folder: Path) -> list[str]:
     return [topics[name] for name in sorted(topics)]
 
 
+def _shakespeare_file() -> Path:
+    own = os.environ.get("PARIBUS_DATA")
+    return (Path(own) if own else cache_folder()) / SHAKESPEARE_FILE
+
+
 @corpus(
     "shakespeare",
+    # None before it is downloaded: its digest is stated here.
+    files=lambda data, folder: [file for file in [_shakespeare_file()] if is_regular(file)],
     about="1,115,394 characters of plays, downloaded once from the repository of char-rnn",
     licence="public domain",
 )
 def shakespeare(data: Data, folder: Path) -> list[str]:
     """Return the text of char-rnn and nanoGPT, from PARIBUS_DATA, the cache or the network."""
-    own = os.environ.get("PARIBUS_DATA")
-    if own:
-        file = Path(own) / SHAKESPEARE_FILE
+    file = _shakespeare_file()
+    if own := os.environ.get("PARIBUS_DATA"):
         if not is_regular(file):
             raise ParibusError(
                 f"PARIBUS_DATA = '{own}' has no {SHAKESPEARE_FILE.as_posix()}; put the text "
                 "there, or unset PARIBUS_DATA to download it"
             )
-    else:
-        file = cache_folder() / SHAKESPEARE_FILE
-        if not file.exists():
-            _download(file)
+    elif not file.exists():
+        _download(file)
     return [_checked(read_bytes(file, MOST_BYTES), str(file)).decode("utf-8")]
 
 

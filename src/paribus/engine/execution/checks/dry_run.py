@@ -38,7 +38,7 @@ from paribus.engine.model import (
 from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import is_there
 from paribus.engine.probes import study_probes
-from paribus.engine.setting import Setting
+from paribus.engine.setting import Setting, rows_of
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
@@ -128,7 +128,7 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
         is_there(probe, model, setting)
     size = study.resources.devices_per_trial
     if size is not None:
-        from paribus.engine.training.sharded import require_shardable, rows_of
+        from paribus.engine.training.sharded import require_shardable
 
         rows_of(setting, size)
         require_shardable(groups)
@@ -157,8 +157,6 @@ def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list
     tame = min(setting.training.optimizer.learning_rate, TAME_RATE)
     optimizer = setting.training.optimizer.model_copy(update={"learning_rate": tame})
     training = setting.training.model_copy(update=small | {"optimizer": optimizer})
-    from paribus.engine.training.sharded import rows_of
-
     rows_of(setting, ranks.size)  # refuses a batch that ranks cannot share alike
     tiny = setting.model_copy(update={"training": training})
     try:

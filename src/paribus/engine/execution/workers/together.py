@@ -20,9 +20,9 @@ from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit, StepCost
 from paribus.engine.machine.memory import device_memory, host_memory
 from paribus.engine.machine.speed import model_size, timed
+from paribus.engine.setting import rows_of
 from paribus.engine.training import Trainer
 from paribus.engine.training.ranks import Ranks
-from paribus.engine.training.sharded import rows_of
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
