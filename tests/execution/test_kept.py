@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -414,17 +415,26 @@ def test_a_trial_is_trained_again_to_the_same_bytes(
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
 
 
+@pytest.mark.parametrize("compares", ["the loss", "a probe", "documents"])
 def test_of_a_tuned_study_the_choice_can_be_made_again(
-    small_study: Callable[..., Study], tmp_path: Path
+    small_study: Callable[..., Study], tmp_path: Path, compares: str
 ) -> None:
-    study = small_study(**tables([1e-4, 1e-3, 1e-2]))
+    """What the choice adds to an error takes measurements of tuning where these are compared."""
+    more: dict[str, Any] = {}
+    if compares == "a probe":
+        primary = {"metric": "validation_loss", "primary": True}
+        more = {"endpoints": [primary, {"metric": "embedding_norm"}]}
+    elif compares == "documents":
+        more = {"inference": {"target": "new items", "windows": "independent"}}
+    study = small_study(**tables([1e-4, 1e-3, 1e-2]), **more)
     results = tuned_and_trained(study, tmp_path / "r")
     main(["decide", str(results.path)])
     kept = keep(results.path, tmp_path / "kept")
     inside = archive_of(kept)
+    n_tuned = sum(len(one.finished) for one in results.tuning_rounds)
     for name in ("probes.parquet", "blocks.parquet", "evaluation.parquet"):
         there = [path for path in inside if path.endswith(name)]
-        assert len(there) == len(results.finished)  # those of tuning are asked by nobody
+        assert len(there) == len(results.finished) + (n_tuned if more else 0)
     found = paribus.verify(kept)
     odd = ("missing", "probes", "tuning.json", "seal")
     assert not [line for line in found.findings if any(word in line for word in odd)]

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from paribus.results.keeping import read_analysis
+
 from .scripts import HOME
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
@@ -27,6 +29,14 @@ EFFECTS = {
         "embedding-norm-scale-long",
     ),
     ("untied", "1,500"): ("embedding-norm-untied-long",) * 3,
+}
+
+
+FACTORIAL = {  # of which cell, as its arms are called
+    ("tied", "warmup"): "-warm",
+    ("tied", "no warmup"): "",
+    ("untied", "warmup"): "-untied-warm",
+    ("untied", "no warmup"): "-untied",
 }
 
 
@@ -67,3 +77,14 @@ def test_effects_are_those_of_the_verdicts(row: tuple[str, str]) -> None:
         numbers = [says["mean"], says["interval"]["low"], says["interval"]["high"]]
         told = [float(x) for x in re.findall(r"[-+][0-9.]+", cell)]
         assert told == pytest.approx(numbers, abs=0.000501), (study, arm)
+
+
+@pytest.mark.parametrize("row", FACTORIAL, ids="-".join)
+def test_the_factorial_is_told_as_it_was_decided(row: tuple[str, str]) -> None:
+    found = read_analysis(HOME / "embedding-factorial")["contrasts"]
+    decided = {one["arm"]: one["decided"] for one in found if one["metric"] == "validation_loss"}
+    arms = ("layernorm", "rmsnorm", "factor", "steps")
+    for cell, arm in zip(cells()[row][2:], arms, strict=True):
+        one = decided[arm + FACTORIAL[row]]
+        low, high = one["interval"]["low"], one["interval"]["high"]
+        assert cell == f"{one['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"

@@ -56,7 +56,8 @@ def _wait_for(folder: Path, console: Console) -> None:
     if _is_to_come(folder):
         where = escape(str(folder))
         console.print(f"waiting for a study in {where}; Ctrl-C ends this", soft_wrap=True)
-        console.print(*printed_jobs(running_jobs(folder)), sep="\n")
+        for part in printed_jobs(running_jobs(folder)):
+            console.print(part)
     while _is_to_come(folder):
         time.sleep(SECONDS / 4)
 

@@ -41,7 +41,7 @@ import pyarrow.parquet as pq
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.metric import Metric
+from paribus.metric import QUESTIONS, Metric
 from paribus.results.formats import read_json, table_bytes, write_json
 from paribus.results.read import Results, load_results
 from paribus.results.store import KEPT, PACKED_RECORDS, TUNING_FOLDER, ResultsFolder, root_digest
@@ -382,8 +382,8 @@ def _left_out(tuning: Results, study: Study) -> list[str]:
     by them. Each other value is in evaluation.json and in steps.parquet.
     """
     compared = _compared(tuning, study)
-    needs = {"probes", "parts"} & {metric.record for metric in compared}
-    if needs or any(map(study.inference.of_new_items, compared)):
+    of_blocks = [m for m in compared if m.items != QUESTIONS and study.inference.of_new_items(m)]
+    if of_blocks or {"probes", "parts"} & {metric.record for metric in compared}:
         return [WEIGHTS]
     return [WEIGHTS, MEASUREMENTS]
 
