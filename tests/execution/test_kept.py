@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -415,17 +414,13 @@ def test_a_trial_is_trained_again_to_the_same_bytes(
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
 
 
-@pytest.mark.parametrize("compares", ["the loss", "a probe", "documents"])
+@pytest.mark.parametrize("compares", ["the loss", "windows"])
 def test_of_a_tuned_study_the_choice_can_be_made_again(
     small_study: Callable[..., Study], tmp_path: Path, compares: str
 ) -> None:
-    """What the choice adds to an error takes measurements of tuning where these are compared."""
-    more: dict[str, Any] = {}
-    if compares == "a probe":
-        primary = {"metric": "validation_loss", "primary": True}
-        more = {"endpoints": [primary, {"metric": "embedding_norm"}]}
-    elif compares == "documents":
-        more = {"inference": {"target": "new items", "windows": "independent"}}
+    """Where windows are compared, what the choice adds takes those of tuning trials too."""
+    of_windows = {"target": "new items", "windows": "independent"}
+    more = {"inference": of_windows} if compares == "windows" else {}
     study = small_study(**tables([1e-4, 1e-3, 1e-2]), **more)
     results = tuned_and_trained(study, tmp_path / "r")
     main(["decide", str(results.path)])
