@@ -137,6 +137,20 @@ def left_alone(study: Study, results: Path, phase: str, **options: Any) -> Scrip
     return backend
 
 
+def says_and_then_does_well(backend: Scripted, n_asked: int, state: JobState) -> None:
+    """Let the scheduler say that of every job; asked more often, the first submission is done."""
+    states = backend.states
+
+    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        if backend.n_asked > n_asked:
+            batch = backend.batches[0]
+            for number in range(len(batch.order.jobs)):
+                well(batch, number)
+        return dict.fromkeys(states(names), state)
+
+    backend.states = ask  # type: ignore[method-assign]
+
+
 def test_three_hundred_trials_are_a_few_jobs(study: Study, tmp_path: Path) -> None:
     """With what tries the arms before, and times them after, at most 20; a trial is in one."""
     backend = Scripted(well)
@@ -339,15 +353,7 @@ def test_jobs_that_run_go_on_with_their_own_options(
     other = Scripted(well, jobs=2)
     other.says, other.batches = backend.says, backend.batches
     (batch,) = other.batches
-    states = other.states
-
-    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
-        found = states(names)
-        if other.n_asked > 2:
-            well(batch, 0)
-        return found
-
-    other.states = ask  # type: ignore[method-assign]
+    says_and_then_does_well(other, 1, JobState("1_0", "running", "running"))
     work(other, study, tmp_path / "r", 4)
     assert other.cancelled == [] and other.batches == [batch]
     assert "jobs = 1 go on" in caplog.text
@@ -361,16 +367,7 @@ def test_why_jobs_wait_is_told_once(
 ) -> None:
     monkeypatch.setattr(crews, "WAIT_SECONDS", 0.0)
     backend = Scripted(lambda batch, number: "queued", jobs=2)
-    states = backend.states
-
-    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
-        if backend.n_asked > 4:
-            for number in (0, 1):
-                well(backend.batches[0], number)
-        words = "PENDING: PartitionConfig"
-        return {key: JobState("9", "queued", words) for key in states(names)}
-
-    backend.states = ask  # type: ignore[method-assign]
+    says_and_then_does_well(backend, 4, JobState("9", "queued", "PENDING: PartitionConfig"))
     work(backend, study, tmp_path / "r", 2)
     assert caplog.text.count("2 jobs wait (PENDING: PartitionConfig)") == 1
 
@@ -397,15 +394,8 @@ def test_a_held_job_is_told_once(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Scripted(lambda batch, number: "queued", jobs=1)
-    states = backend.states
-
-    def ask(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
-        if backend.n_asked > 4:
-            well(backend.batches[0], 0)
-        held = "PENDING: launch failed requeued held"
-        return {key: JobState("16", "queued", held, is_held=True) for key in states(names)}
-
-    backend.states = ask  # type: ignore[method-assign]
+    held = JobState("16", "queued", "PENDING: launch failed requeued held", is_held=True)
+    says_and_then_does_well(backend, 4, held)
     work(backend, study, tmp_path / "r", 2)
     assert caplog.text.count("job 16 is held") == 1 and "launch failed" in caplog.text
 

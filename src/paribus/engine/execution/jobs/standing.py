@@ -51,14 +51,8 @@ def job_rows(results: Path) -> list[JobRow]:
     about = jobs.about()
     if about is None:
         return []
-    backend = _backend_of(about)
-    batches = jobs.batches()
-    states = backend.states([batch.order.name for batch in batches]) if batches else {}
-    return [
-        _row(backend, batch, number, states.get((batch.order.name, number)))
-        for batch in batches
-        for number in range(len(batch.order.jobs))
-    ]
+    found = _rows(_backend_of(about), jobs.batches())
+    return [row for rows in found.values() for row in rows]
 
 
 def cancel(results: Path, backend: Backend | None = None) -> list[str]:
@@ -119,6 +113,19 @@ def _backend_of(about: dict[str, Any], chosen: Backend | None = None) -> JobBack
     return found
 
 
+def _rows(backend: JobBackend, batches: list[Batch]) -> dict[str, list[JobRow]]:
+    """Return the jobs of every submission by its name, the scheduler asked once."""
+    names = [batch.order.name for batch in batches]
+    states = backend.states(names) if names else {}
+    return {
+        name: [
+            _row(backend, batch, number, states.get((name, number)))
+            for number in range(len(batch.order.jobs))
+        ]
+        for name, batch in zip(names, batches, strict=True)
+    }
+
+
 def _row(backend: JobBackend, batch: Batch, number: int, state: JobState | None) -> JobRow:
     how = batch.end(number)
     log = list(tail(backend.log(batch.scheduler, number)))[:LOG_LINES]
@@ -168,16 +175,8 @@ def _label(line: str) -> str:
 
 def _end_those_that_run(backend: JobBackend, jobs: JobsFolder) -> list[str]:
     """End every job of a run where one has not ended; returns the submissions that had such."""
-    live = jobs.live()
-    states = backend.states([batch.order.name for batch in live]) if live else {}
-    names = [
-        batch.order.name
-        for batch in live
-        if any(
-            _row(backend, batch, number, states.get((batch.order.name, number))).state not in OVER
-            for number in range(len(batch.order.jobs))
-        )
-    ]
+    found = _rows(backend, jobs.live())
+    names = [name for name, rows in found.items() if any(row.state not in OVER for row in rows)]
     if names:
         end_jobs(backend, jobs)
     return names
