@@ -58,7 +58,8 @@ BYTES_PER_FILE = 64
 # And whatever its size, what is unpacked in a tenth of a second.
 ALWAYS_BYTES = 64 * MIB
 ALWAYS_FILES = 1024
-MOST_PARTS = 64  # of a path: records have six, and the folders of own code are the user's
+PARTS = 6  # of the path of a record
+MOST_PARTS = 64  # and of any: the folders of own code are the user's
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MOST_KEPT = 1_500_000  # bytes of a kept study, all files together
@@ -427,8 +428,10 @@ def unpack_records(
         stream = _Bounded(unpacked, min(MOST_BYTES, ALWAYS_BYTES + MOST_RATIO * size))
         try:
             with tarfile.open(fileobj=stream, mode="r|") as members:  # type: ignore[call-overload]
-                for number, member in enumerate(members):
-                    if number > ALWAYS_FILES + size // BYTES_PER_FILE:
+                places = 0  # every folder on the way to a file may be a new one
+                for member in members:
+                    places += member.name.count("/") + 1
+                    if places > PARTS * (ALWAYS_FILES + size // BYTES_PER_FILE):
                         raise _DamagedError(f"more files in it than its {size:,} bytes can be of")
                     target = folder / _require_record(member, homes)
                     target.parent.mkdir(parents=True, exist_ok=True)
