@@ -476,6 +476,7 @@ def test_mistakes_get_one_line_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_shell_is_the_same(tmp_path: Path) -> None:
     for arguments in (["run", "quickstrt"], ["rn"]):
         done, here = paribus(*arguments, cwd=tmp_path), verb(*arguments, cwd=tmp_path)

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["run", "register"])
+@pytest.mark.parametrize("name", ["run", pytest.param("register", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

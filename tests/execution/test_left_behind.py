@@ -157,7 +157,9 @@ def test_nothing_outlives_a_whole_run(
     assert not sleepers()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_nothing_outlives_a_run_that_is_ended(
     number: signal.Signals,
     small_study: Callable[..., Study],

@@ -201,6 +201,7 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
             assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_data_of_each_arm(results: Results, tmp_path: Path) -> None:
     """Trials that are there stay; the others are trained on their own text, to the same bytes."""
     shutil.copytree(results.path, tmp_path / "again")

@@ -1,6 +1,6 @@
 """kill -9 at random moments, then the same command again: as if nothing had happened.
 
-Three kills in the ordinary suite; `PARIBUS_KILLS=300 pytest -m torture tests/torture/test_kills.py`
+Three kills are marked slow; `PARIBUS_KILLS=300 pytest -m torture tests/torture/test_kills.py`
 for the counts of README.md here.
 """
 
@@ -36,6 +36,7 @@ def survive(reference: Undisturbed, at: Path, verb: str, kills: int, counts: Cou
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
+@pytest.mark.slow
 def test_a_few_kills(tmp_path: Path) -> None:
     """Two replicas side by side, killed twice; a kill of an export. In fresh processes: a fork of
     one that has run other tests may wait for a thread that it does not have."""
