@@ -20,7 +20,7 @@ from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
-from paribus.analysis.schema import Analysis, Summary
+from paribus.analysis.schema import Analysis, Contrast, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned, tuned_by_seed, why_not_these_values
@@ -124,6 +124,19 @@ def analyse_table(
         along=tuple(along(table)),
         excluded=Counter(arm for arm, _ in table.failed),
     )
+
+
+def unregistered_contrast(results: Results, arm: str, reference: str, metric: str) -> Contrast:
+    """Compare two arms that the study did not register as a contrast, as it tests its own.
+
+    The contrast is in no family, and its p is not adjusted. Raises ParibusError where `metric` is
+    no endpoint, or a record is missing or was changed.
+    """
+    table = Table.of(results)
+    endpoint = next((one for one in table.results.study.endpoints if one.metric == metric), None)
+    if endpoint is None:
+        raise ParibusError(f"{results.study.name}: {metric} is no endpoint, so nothing tests it")
+    return contrast_of(table, arm, reference, endpoint, tried_before(table))[0]
 
 
 def _late_seeds(folder: ResultsFolder) -> tuple[int, ...]:

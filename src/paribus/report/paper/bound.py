@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis import Contrast, Interacting
+from paribus.analysis import Contrast, Interacting, unregistered_contrast
 from paribus.digests import digest, flatten
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -165,11 +165,15 @@ class Bound:
         arm: str,
         metric: str | None = None,
         *,
+        against: str | None = None,
         digits: int | None = None,
         interval: bool = True,
     ) -> str:
-        """Return `-0.004 [-0.014, +0.007]`: the arm minus its reference, at the same seed."""
-        contrast = self._contrast(study, arm, metric)
+        """Return `-0.004 [-0.014, +0.007]`: the arm minus its reference, at the same seed.
+
+        Or minus `against`, another arm: a contrast that was not registered, with the same errors.
+        """
+        contrast = self._contrast(study, arm, metric, against)
         return self._change(f"{study}: {arm}", contrast, digits, interval=interval)
 
     def _change(
@@ -193,10 +197,21 @@ class Bound:
         return f"{numbers.ratio(says.mean, digits)} {between}"
 
     @_bound
-    def p(self, study: str, arm: str, metric: str | None = None, *, adjusted: bool = True) -> str:
-        """Return `p = 0.013`: by Holm's method in its family, or not `adjusted`."""
-        contrast = self._contrast(study, arm, metric)
-        p = contrast.tested_p if adjusted else contrast.p
+    def p(
+        self,
+        study: str,
+        arm: str,
+        metric: str | None = None,
+        *,
+        against: str | None = None,
+        adjusted: bool = True,
+    ) -> str:
+        """Return `p = 0.013`: by Holm's method in its family, or not `adjusted`.
+
+        Of a contrast that was not registered, which is in no family, it is never adjusted.
+        """
+        contrast = self._contrast(study, arm, metric, against)
+        p = contrast.tested_p if adjusted and against is None else contrast.p
         return "not tested" if p is None else f"p {numbers.p_equals(p)}"
 
     @_bound
@@ -477,12 +492,19 @@ class Bound:
             for arm, _ in self.material(study).study.contrasts
         ]
 
-    def _contrast(self, study: str, arm: str, metric: str | None) -> Contrast:
+    def _contrast(
+        self, study: str, arm: str, metric: str | None, against: str | None = None
+    ) -> Contrast:
         one, arm, name = (
             self.material(study),
             self._arm(study, arm),
             self._metric(study, metric).name,
         )
+        if against is not None:
+            other = self._arm(study, against)
+            if other == arm:
+                raise ParibusError(f"{study}: {arm} is compared with itself; name another arm")
+            return unregistered_contrast(one.results, arm, other, name)
         if one.study.reference(arm) is None:
             raise ParibusError(f"{study}: {arm} is compared with no other arm")
         found = [c for c in one.analysis.contrasts if (c.arm, c.metric) == (arm, name)]
