@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from paribus import numbers
 from paribus.analysis import analyse
@@ -20,6 +22,7 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.report.paper import check, set_paper, write_draft
 from paribus.report.paper.authored import changed, literals, read_source, render
+from paribus.report.paper.bound import escaped
 from paribus.results import Results, load_results
 
 from ..conftest import studies_in
@@ -101,6 +104,25 @@ def test_a_change_is_the_analysis_s(paper: Callable[..., Wrote], one: Results) -
     )
 
 
+def test_any_two_arms_are_compared(paper: Callable[..., Wrote], one: Results) -> None:
+    """As the paired t of SciPy has it; of the registered contrast it says the same."""
+    rows = one.scores.to_pylist()
+    ours, theirs = (
+        [row["validation_loss"] for row in rows if row["arm"] == arm]
+        for arm in ("rmsnorm", "layernorm")
+    )
+    found = stats.ttest_rel(ours, theirs)
+    low, high = found.confidence_interval(0.95)
+    told = numbers.delta(float(np.mean(np.subtract(ours, theirs))), low, high, 4)
+    call = '("one", "rmsnorm", against="layernorm")'
+    assert paper(f"{{{{ change{call} }}}}").gives() == escaped(told)
+    assert paper(f"{{{{ p{call} }}}}").gives() == f"p {numbers.p_equals(found.pvalue)}"
+    plain, same = ('{{ change("one", "rmsnorm"%s) }}' % of for of in ("", ', against="baseline"'))
+    assert paper(plain).gives() == paper(same).gives()
+    with pytest.raises(ParibusError, match="compared with itself"):
+        paper('{{ change("one", "rmsnorm", against="rmsnorm") }}').gives()
+
+
 def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results) -> None:
     analysis = analyse(one)
     contrast, summary = (
@@ -114,6 +136,7 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         'value("one", "layernorm", sd=True)': numbers.mean_sd(summary.mean, summary.sd, 4),
         'p("one", "layernorm")': f"p {numbers.p_equals(contrast.tested_p)}",
         'p("one", "layernorm", adjusted=False)': f"p {numbers.p_equals(contrast.p)}",
+        'value("one", "layernorm", seed=3)': numbers.fixed(summary.values[3], 4),
         'outcome("one", "layernorm")': verdict.outcome,
         'margin("one")': "±0.02",
         'seeds("one")': "5",

@@ -129,14 +129,15 @@ def analyse_table(
 def unregistered_contrast(results: Results, arm: str, reference: str, metric: str) -> Contrast:
     """Compare two arms that the study did not register as a contrast, as it tests its own.
 
-    The contrast is in no family, and its p is not adjusted. Raises ParibusError where `metric` is
-    no endpoint, or a record is missing or was changed.
+    Each is a family by itself, so that its p is not adjusted. Raises ParibusError where `metric`
+    is no endpoint, or a record is missing or was changed.
     """
     table = Table.of(results)
     endpoint = next((one for one in table.results.study.endpoints if one.metric == metric), None)
     if endpoint is None:
         raise ParibusError(f"{results.study.name}: {metric} is no endpoint, so nothing tests it")
-    return contrast_of(table, arm, reference, endpoint, tried_before(table))[0]
+    contrast = contrast_of(table, arm, reference, endpoint, tried_before(table))[0]
+    return adjusted([contrast], table.results.study.inference.alpha)[0]
 
 
 def _late_seeds(folder: ResultsFolder) -> tuple[int, ...]:

@@ -208,10 +208,10 @@ class Bound:
     ) -> str:
         """Return `p = 0.013`: by Holm's method in its family, or not `adjusted`.
 
-        Of a contrast that was not registered, which is in no family, it is never adjusted.
+        One `against` another arm than the reference is a family by itself.
         """
         contrast = self._contrast(study, arm, metric, against)
-        p = contrast.tested_p if adjusted and against is None else contrast.p
+        p = contrast.tested_p if adjusted else contrast.p
         return "not tested" if p is None else f"p {numbers.p_equals(p)}"
 
     @_bound
@@ -255,13 +255,18 @@ class Bound:
         arm: str,
         metric: str | None = None,
         *,
+        seed: int | None = None,
         digits: int | None = None,
         sd: bool = False,
     ) -> str:
-        """Return `1.8730`, the mean over seeds; with `sd`, `1.8730 (0.0174)`."""
+        """Return `1.8730`, the mean over seeds or what a `seed` has; with `sd`, `1.8730 (0.0174)`."""
         one = self.material(study)
         declared = self._metric(study, metric)
         summary = one.analysis.summary(self._arm(study, arm), declared.name)
+        if seed is not None:
+            by_seed = {str(of): value for of, value in summary.values.items()}
+            where = f"{study}: {arm} has no {declared.label} at seed"
+            return declared.mean_text(by_seed[_known(str(seed), by_seed, where)], None, digits)
         return declared.mean_text(summary.mean, summary.sd if sd else None, digits)
 
     @_bound
