@@ -259,7 +259,7 @@ class Bound:
         digits: int | None = None,
         sd: bool = False,
     ) -> str:
-        """Return `1.8730`, the mean over seeds or what a `seed` has; with `sd`, `1.8730 (0.0174)`."""
+        """Return `1.8730`, the mean over seeds or of one `seed`; with `sd`, `1.8730 (0.0174)`."""
         one = self.material(study)
         declared = self._metric(study, metric)
         summary = one.analysis.summary(self._arm(study, arm), declared.name)
