@@ -300,8 +300,11 @@ class Bound:
         return f"{one.parameters[self._arm(study, arm or one.study.baseline)]:,}"
 
     @_bound
-    def setting(self, study: str, key: str, arm: str | None = None) -> str:
-        """Return a key of an arm's setting, such as training.iterations, as it was run."""
+    def setting(
+        self, study: str, key: str, arm: str | None = None, *, digits: int | None = None
+    ) -> str:
+        """Return a key of an arm's setting, such as training.iterations, as it was run; of a
+        fraction, so many significant digits."""
         one = self.material(study)
         arm = self._arm(study, arm or one.study.baseline)
         flat = flatten(one.study.setting(arm).model_dump(mode="json"))
@@ -310,7 +313,9 @@ class Bound:
             raise ParibusError(f"{study}: {key} was tuned anew for each seed; name no single value")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return str(value)
-        return f"{value:,}" if isinstance(value, int) else numbers.compact(value)
+        if isinstance(value, int):
+            return f"{value:,}"
+        return numbers.compact(float(f"{value:.{digits}g}") if digits else value)
 
     @_bound
     def fact(self, study: str, name: str) -> str:

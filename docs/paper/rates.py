@@ -1,0 +1,88 @@
+"""The figure of learning rates: validation loss against the rate, by cell, as the tuning found it.
+
+    python docs/paper/rates.py studies/embedding-factorial
+
+writes rates.svg beside this file: the mean over the tuning seeds at every rate, and their range.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+from effects import ARMS, OUTPUTS, WARMUPS, analysis_of
+
+from paribus.files import write_bytes
+from paribus.report.figures.style import ARM_COLOURS
+
+RATE = "training.optimizer.learning_rate"
+SHOWN = {"none": "untreated"} | {arm: name for arm, name in ARMS.items() if arm != "center"}
+
+
+def rows(study: Path) -> list[dict[str, Any]]:
+    """Return a row for each arm and rate."""
+    tuned = analysis_of(study)["tuned"]
+    told = []
+    for point in tuned["points"]:
+        arm, *cell = point["arm"].split("-")
+        if arm not in SHOWN:
+            continue
+        output, warmup = (word in cell for word in ("untied", "warm"))
+        values = list(point["values"].values())
+        told.append(
+            {
+                "arm": SHOWN[arm],
+                "panel": f"{'untied' if output else 'tied'}, {'warmup' if warmup else 'no warmup'}",
+                "rate": tuned["candidates"][point["candidate"] - 1][RATE],
+                "loss": point["mean"],
+                "low": min(values),
+                "high": max(values),
+            }
+        )
+    return told
+
+
+def picture(data: list[dict[str, Any]]) -> alt.ConcatChart:
+    """Return a panel for each cell, with one axis."""
+    names = list(SHOWN.values())
+    colours = alt.Scale(domain=names, range=["#222222", *ARM_COLOURS[: len(names) - 1]])
+    rates = sorted({row["rate"] for row in data})
+    y = alt.Scale(domain=[2.2, 2.6], clamp=True)
+    panels = []
+    for number, panel in enumerate(f"{o}, {w}" for o in OUTPUTS.values() for w in WARMUPS.values()):
+        here = [row for row in data if row["panel"] == panel]
+        base = alt.Chart(alt.Data(values=here)).encode(
+            alt.X(
+                "rate:Q",
+                scale=alt.Scale(type="log", domain=[rates[0] / 1.15, rates[-1] * 1.15]),
+                axis=alt.Axis(values=rates[::2], format="~e", labelOverlap=False, grid=False),
+                title="learning rate" if number == 3 else None,
+            ),
+            alt.Color("arm:N", scale=colours, title=None, sort=names),
+        )
+        axis = alt.Axis(labels=number == 0, ticks=number == 0, tickCount=5)
+        title = "validation loss (nats/token)" if number == 0 else None
+        lines = base.mark_line(strokeWidth=1.5, point=alt.OverlayMarkDef(size=28)).encode(
+            alt.Y("loss:Q", scale=y, axis=axis, title=title),
+            alt.Shape("arm:N", scale=alt.Scale(domain=names), title=None, sort=names),
+        )
+        ranges = base.mark_rule(opacity=0.45).encode(
+            alt.Y("low:Q", scale=y, axis=axis, title=title), alt.Y2("high:Q")
+        )
+        panels.append((ranges + lines).properties(width=150, height=190, title=panel))
+    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
+    return made.configure_legend(orient="top").configure_title(fontSize=12)
+
+
+def main() -> None:
+    """Write the picture."""
+    data = [row for study in map(Path, sys.argv[1:]) for row in rows(study)]
+    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
+    write_bytes(Path(__file__).with_name("rates.svg"), svg.encode())
+
+
+if __name__ == "__main__":
+    main()
