@@ -58,7 +58,7 @@ def picture(data: list[dict[str, Any]]) -> alt.ConcatChart:
             alt.X(
                 "rate:Q",
                 scale=alt.Scale(type="log", domain=[rates[0] / 1.15, rates[-1] * 1.15]),
-                axis=alt.Axis(values=rates[::2], format="~e", labelOverlap=False, grid=False),
+                axis=alt.Axis(values=rates[1::2], format="~e", labelOverlap=False, grid=False),
                 title="learning rate" if number == 3 else None,
             ),
             alt.Color("arm:N", scale=colours, title=None, sort=names),
