@@ -63,6 +63,39 @@ def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: s
     assert (drawn == mixture.counts((t + 1) * size) - mixture.counts(t * size)).all()
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data())
+def test_each_phase_has_its_shares(draw: st.DataObject) -> None:
+    """To within one window of the phase, after every single one; what no phase names has none."""
+    total, names = draw.draw(st.integers(1, 3000)), "abc"
+    cut = draw.draw(st.lists(st.integers(1, 99), min_size=1, max_size=3, unique=True))
+    begins = [0.0, *(c / 100 for c in sorted(cut))]
+    share = st.integers(1, MIXTURE_PARTS - 1)
+    parts = [draw.draw(share) for _ in begins]
+    pairs = [(names[i % 3], names[(i + 1) % 3]) for i in range(len(begins))]
+    shares = [
+        {one: part / MIXTURE_PARTS, other: 1 - part / MIXTURE_PARTS}
+        for part, (one, other) in zip(parts, pairs, strict=True)
+    ]
+    windows = {name: Windows(100, 4) for name in names}
+    later = tuple(zip(begins[1:], shares[1:], strict=True))
+    mixture = Mixture(windows, shares[0], dict.fromkeys(names, 0), later)
+    drawn = np.concatenate([mixture.sources(t, 1, total) for t in range(total)])
+    edges = [round(begin * total) for begin in begins] + [total]
+    for begin, end, of in zip(edges, edges[1:], shares, strict=False):
+        for n in range(begin, end + 1):
+            counts = np.bincount(drawn[begin:n], minlength=3)
+            wanted = (n - begin) * np.array([of.get(name, 0.0) for name in names])
+            assert np.abs(counts - wanted).max() < 1 + 1e-9
+    size, n = draw.draw(st.integers(1, 64)), draw.draw(st.integers(0, total))
+    assert (mixture.counts(n, total) == np.bincount(drawn[:n], minlength=3)).all()
+    t = n // size
+    batch_sources = mixture.sources(t, size, total)
+    assert (batch_sources[: total - t * size] == drawn[t * size : (t + 1) * size]).all()
+    with pytest.raises(ValueError, match="by the run's length"):
+        mixture.counts(n)
+
+
 @pytest.mark.parametrize("order", ["sampled", "epoch", "curriculum"])
 @pytest.mark.parametrize("size", ["array", "shards"])
 def test_a_window_is_of_one_source_and_shares_are_kept(
@@ -157,6 +190,13 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
         ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "in whole parts of 10,000"),
         ({"sources": {"corpus": {"path": "t1"}}, "mixture": {}}, "the name that a mixture gives"),
         ({"mixture": {"corpus": 1.5, "upper": -0.5}}, "less than or equal to 1"),
+        ({"phases": [{"from": 0.5, "mixture": {"uper": 1.0}}]}, "names the source 'uper'"),
+        ({"phases": [{"from": 0.5, "mixture": {}}]}, "at least 1 item"),
+        ({"phases": [{"from": 1.0, "mixture": {"upper": 1.0}}]}, "less than 1"),
+        (
+            {"phases": [{"from": at, "mixture": {"upper": 1.0}} for at in (0.5, 0.2)]},
+            "phases begin at 0.5, 0.2; state them in the order of the run",
+        ),
         ({"order": "curriculum"}, "needs a key to sort by"),
         ({"curriculum": "document_length"}, "do not go together"),
     ],

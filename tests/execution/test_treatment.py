@@ -41,7 +41,12 @@ ENDPOINTS = [
 ARMS: dict[str, Any] = {
     "baseline": {},
     "bpe": {"set": {"data.tokenizer": "bpe.json"}},
-    "mixed": {"set": {"data.mixture": {"corpus": 0.7, "upper": 0.3}}},
+    "mixed": {
+        "set": {
+            "data.mixture": {"corpus": 0.9, "upper": 0.1},
+            "data.phases": [{"from": 0.5, "mixture": {"corpus": 0.5, "upper": 0.5}}],
+        }
+    },
     "curriculum": {"set": {"data.order": "curriculum", "data.curriculum": "document_length"}},
 }
 
@@ -328,4 +333,4 @@ def test_a_study_that_states_its_treatment_in_toml_is_the_same(make: Maker) -> N
     study = make()
     again = parse_study(study.model_dump(mode="json"), folder=study.folder)
     assert again.digest == study.digest
-    assert again.setting("mixed").data.mixture == {"corpus": 0.7, "upper": 0.3}
+    assert again.setting("mixed").data.shares == {"corpus": 0.7, "upper": 0.3}

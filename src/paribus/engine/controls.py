@@ -76,8 +76,8 @@ HELD_OUT = ("validation_text", "test")
 
 OTHER_TEXT = (
     *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
-    *("data.revision", "data.sources", "data.mixture", "data.order", "data.curriculum"),
-    *("data.deduplicate", "data.tokenizer"),
+    *("data.revision", "data.sources", "data.mixture", "data.phases", "data.order"),
+    *("data.curriculum", "data.deduplicate", "data.tokenizer"),
 )
 """Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens."""
 

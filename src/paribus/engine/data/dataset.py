@@ -149,7 +149,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         is_one_text=data.validation_path is None
         and data.deduplicate == "none"
         and data.order != "curriculum"
-        and not data.mixture,
+        and not data.is_mixed,
     )
 
 
@@ -202,11 +202,12 @@ def _training(
             hashes[name] = part_digest(tokens)
         found.append(tokens)
         each[name] = windows_of(tokens, tokenizer.end_of_document, data, hashes[name])
-    if not data.mixture:
+    if not data.is_mixed:
         return found[0], next(iter(each.values())), hashes
     edges = np.cumsum([0, *map(len, found)]).tolist()
     offsets = dict(zip(each, edges, strict=False))
-    return join(found), Mixture(each, data.shares, offsets), hashes
+    later = tuple((phase.begins, phase.mixture) for phase in data.phases)
+    return join(found), Mixture(each, data.mixture or {CORPUS: 1.0}, offsets, later), hashes
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:

@@ -190,11 +190,13 @@ class Mixture:
         windows: those of each text, by the name of its source.
         shares: the share of windows of each, adding up to 1.
         offsets: where each text begins in the training tokens.
+        later: shares that hold instead from a share of the run's windows on, in its order.
     """
 
     windows: Mapping[str, Windows]
     shares: Mapping[str, float]
     offsets: Mapping[str, int]
+    later: tuple[tuple[float, Mapping[str, float]], ...] = ()
 
     def __len__(self) -> int:
         """Count the windows there are to choose from."""
@@ -205,32 +207,51 @@ class Mixture:
 
         See `Windows.starts`.
         """
-        sources = self.sources(t, batch_size)
+        total = None if run is None else run * batch_size
+        sources = self.sources(t, batch_size, total)
         found = np.empty(batch_size, np.int64)
-        before, whole = (self.counts(n * batch_size) for n in (t, run or 0))
+        before, whole = (self.counts(n * batch_size, total) for n in (t, run or 0))
         for s, (name, own) in enumerate(self.windows.items()):
             here = np.flatnonzero(sources == s)
             items = before[s] + np.arange(len(here))
-            total = int(whole[s]) if run is not None else None
-            found[here] = own.chosen(seed, items, t, total, name) + self.offsets[name]
+            of_source = int(whole[s]) if run is not None else None
+            found[here] = own.chosen(seed, items, t, of_source, name) + self.offsets[name]
         return found
 
-    def sources(self, t: int, batch_size: int) -> np.ndarray:
-        """Return [B] the source of each window of batch `t`, as an index into `windows`."""
-        schedule = _schedule(self._parts)
-        return schedule[(t * batch_size + np.arange(batch_size)) % len(schedule)]
+    def sources(self, t: int, batch_size: int, total: int | None = None) -> np.ndarray:
+        """Return [B] the source of each window of batch `t`, as an index into `windows`.
 
-    def counts(self, n: int) -> np.ndarray:
-        """Return [S] how many of the first `n` windows are of each source."""
-        schedule = _schedule(self._parts)
-        periods, rest = divmod(n, len(schedule))
+        `total` is how many windows the whole run has: later shares begin by it.
+        """
+        items = t * batch_size + np.arange(batch_size)
+        found = np.empty(batch_size, np.int64)
+        for begin, schedule in self._phases(total):
+            here = items >= begin
+            found[here] = schedule[(items[here] - begin) % len(schedule)]
+        return found
+
+    def counts(self, n: int, total: int | None = None) -> np.ndarray:
+        """Return [S] how many of the first `n` windows, of `total`, are of each source."""
         size = len(self.windows)
-        each = np.bincount(schedule, minlength=size)
-        return periods * each + np.bincount(schedule[:rest], minlength=size)
+        found = np.zeros(size, np.int64)
+        phases = self._phases(total)
+        ends = [begin for begin, _ in phases[1:]] + [n]
+        for (begin, schedule), end in zip(phases, ends, strict=True):
+            periods, rest = divmod(max(min(end, n) - begin, 0), len(schedule))
+            found += periods * np.bincount(schedule, minlength=size)
+            found += np.bincount(schedule[:rest], minlength=size)
+        return found
 
-    @property
-    def _parts(self) -> tuple[int, ...]:
-        return tuple(round(self.shares[name] * MIXTURE_PARTS) for name in self.windows)
+    def _phases(self, total: int | None) -> list[tuple[int, np.ndarray]]:
+        """Return the window at which each phase begins, and its sources in turn."""
+        if self.later and total is None:
+            raise ValueError("later shares begin by the run's length: say how many batches it has")
+        found = [(0, self.shares)]
+        found += [(round(begin * (total or 0)), shares) for begin, shares in self.later]
+        return [(begin, _schedule(self._parts(shares))) for begin, shares in found]
+
+    def _parts(self, shares: Mapping[str, float]) -> tuple[int, ...]:
+        return tuple(round(shares.get(name, 0.0) * MIXTURE_PARTS) for name in self.windows)
 
 
 @cache

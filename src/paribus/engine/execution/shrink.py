@@ -116,6 +116,7 @@ def _data(data: Data, home: Path) -> dict[str, Any]:
         "revision": None,
         "sources": {},
         "mixture": {},
+        "phases": (),
         "tokenizer": data.tokenizer if data.tokenizer_file is None else str(home / "bpe.json"),
         "seq_len": WINDOW,
         "validation_path": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 from paribus.errors import nearest
@@ -37,10 +37,25 @@ class SourceText(Spec):
     """As `data.revision`."""
 
 
+Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
+"""Shares of training windows by source."""
+
+
+class Phase(Spec):
+    """Other shares, from a place in the run on."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    begins: Annotated[float, Field(gt=0, lt=1)] = Field(alias="from")
+    """The share of the run's windows that come before it."""
+    mixture: Annotated[Shares, Field(min_length=1)]
+    """As `data.mixture`."""
+
+
 class Data(Grown):
     """Which text is read, and how it becomes windows of tokens."""
 
-    later = ("test_reuse",)
+    later = ("test_reuse", "phases")
 
     corpus: str = "pydoc"
     """A name of `paribus.engine.data.corpora`, or the import path of the user's own."""
@@ -61,11 +76,12 @@ class Data(Grown):
     )
     """Texts that a mixture may name besides `corpus`. They are trained on alone: held-out text is
     of `corpus`."""
-    mixture: Annotated[
-        dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)
-    ] = Field(default_factory=dict)
+    mixture: Shares = Field(default_factory=dict)
     """The share of training windows that each source gives: `{ corpus = 0.7, web = 0.3 }`. Empty:
     all are of `corpus`."""
+    phases: Annotated[tuple[Phase, ...], Field(strict=False, max_length=MOST_SOURCES)] = ()
+    """Other mixtures later in the run: `[{ from = 0.8, mixture = { corpus = 0.3, web = 0.7 } }]`
+    has its last fifth in other shares."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
@@ -132,22 +148,14 @@ class Data(Grown):
             raise ValueError(
                 f"sources.{CORPUS} has the name that a mixture gives to data.corpus; take another"
             )
-        for name in self.mixture:
-            if name not in known:
-                raise ValueError(
-                    f"mixture names the source '{name}', which is not there: {nearest(name, known)}"
-                )
-        total = sum(self.mixture.values())
-        if self.mixture and abs(total - 1) > 1e-9:
+        for mixture in (self.mixture, *(phase.mixture for phase in self.phases)):
+            _require_shares(mixture, known)
+        begins = [phase.begins for phase in self.phases]
+        if begins != sorted(set(begins)):
             raise ValueError(
-                f"mixture {_shown(self.mixture)} adds up to {total:.6g}; shares must add up to 1"
+                f"phases begin at {', '.join(f'{one:g}' for one in begins)}; state them in the "
+                "order of the run, each `from` once"
             )
-        for name, share in self.mixture.items():
-            if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
-                raise ValueError(
-                    f"mixture gives '{name}' the share {share!r}; state shares in whole parts of "
-                    f"{MIXTURE_PARTS:,}, such as {round(share, 4) or 1 / MIXTURE_PARTS:g}"
-                )
         return self
 
     @model_validator(mode="after")
@@ -163,12 +171,26 @@ class Data(Grown):
     @property
     def other_sources(self) -> tuple[str, ...]:
         """The sources that the mixture names besides `corpus`, in the order of the study."""
-        return tuple(name for name in self.sources if name in self.mixture)
+        return tuple(name for name in self.sources if name in self.shares)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether training windows are of sources by shares."""
+        return bool(self.mixture or self.phases)
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of training windows of every source that gives any."""
-        return self.mixture or {CORPUS: 1.0}
+        """The share of training windows, over the whole run, of every source that gives any."""
+        first = self.mixture or {CORPUS: 1.0}
+        if not self.phases:
+            return first
+        ends = (*(phase.begins for phase in self.phases), 1.0)
+        each = (first, *(phase.mixture for phase in self.phases))
+        found: dict[str, float] = {}
+        for begin, end, shares in zip((0.0, *ends), ends, each, strict=False):
+            for name, share in shares.items():
+                found[name] = found.get(name, 0.0) + share * (end - begin)
+        return found
 
     def of_source(self, name: str) -> Data:
         """Return the same with the text of a source in the place of `corpus`."""
@@ -197,6 +219,26 @@ class Data(Grown):
     def text_column(self) -> str:
         """Return what `column` means."""
         return self.column or "text"
+
+
+def _require_shares(mixture: dict[str, float], known: set[str]) -> None:
+    """Raise ValueError for shares that are not of known sources, or not exact, or not of 1."""
+    for name in mixture:
+        if name not in known:
+            raise ValueError(
+                f"mixture names the source '{name}', which is not there: {nearest(name, known)}"
+            )
+    total = sum(mixture.values())
+    if mixture and abs(total - 1) > 1e-9:
+        raise ValueError(
+            f"mixture {_shown(mixture)} adds up to {total:.6g}; shares must add up to 1"
+        )
+    for name, share in mixture.items():
+        if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
+            raise ValueError(
+                f"mixture gives '{name}' the share {share!r}; state shares in whole parts of "
+                f"{MIXTURE_PARTS:,}, such as {round(share, 4) or 1 / MIXTURE_PARTS:g}"
+            )
 
 
 def _shown(mixture: dict[str, float]) -> str:
