@@ -29,6 +29,7 @@ ARMS = {
 }
 OUTPUTS = {"": "tied", "-untied": "untied"}
 WARMUPS = {"": "no warmup", "-warm": "warmup"}
+COLOURS = dict(zip(ARMS, ARM_COLOURS, strict=False))
 METRIC = "validation_loss"
 
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import altair as alt
 import vl_convert
-from effects import ARMS, OUTPUTS, WARMUPS, analysis_of
+from effects import ARMS, COLOURS, OUTPUTS, WARMUPS, analysis_of
 
 from paribus.files import write_bytes
-from paribus.report.figures.style import ARM_COLOURS
 
 RATE = "training.optimizer.learning_rate"
-SHOWN = {"none": "untreated"} | {arm: name for arm, name in ARMS.items() if arm != "center"}
+SHOWN = {"none": "plain"} | {arm: name for arm, name in ARMS.items() if arm != "center"}
 
 
 def rows(study: Path) -> list[dict[str, Any]]:
@@ -48,7 +47,7 @@ def rows(study: Path) -> list[dict[str, Any]]:
 def picture(data: list[dict[str, Any]]) -> alt.ConcatChart:
     """Return a panel for each cell, with one axis."""
     names = list(SHOWN.values())
-    colours = alt.Scale(domain=names, range=["#222222", *ARM_COLOURS[: len(names) - 1]])
+    colours = alt.Scale(domain=names, range=[COLOURS.get(arm, "#222222") for arm in SHOWN])
     rates = sorted({row["rate"] for row in data})
     y = alt.Scale(domain=[2.2, 2.6], clamp=True)
     panels = []

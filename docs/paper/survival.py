@@ -24,7 +24,7 @@ from paribus.report.figures.style import ARM_COLOURS
 from paribus.results import Results, readable
 
 ARMS = {
-    "none": "untreated",
+    "none": "plain",
     "layernorm": "LayerNorm",
     "rmsnorm": "RMSNorm",
     "factor": "a constant factor",

@@ -3,7 +3,8 @@
     python studies/gallery/tell.py
 
 writes both between the marks of docs/explanation/gallery.md, and gallery.svg beside it. A line is a
-treatment: its word and change with the interval of the verdict, and what it costs beside.
+treatment: its word and change with the interval of the verdict, what it costs beside, and how far
+it depends on the rate. Each opens the README.md of its study, which is written too.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any, NamedTuple
 import altair as alt
 import vl_convert
 
+import paribus
 from paribus import load_results
 from paribus.engine.machine.on_paper import WEIGHT, Sizes, sizes, slot_numbers
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.report.card import card, markdown
 from paribus.report.figures.style import ARM_COLOURS
 from paribus.results import Results, readable
 from paribus.results.formats import read_json
@@ -27,13 +30,20 @@ from paribus.results.keeping import read_analysis
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/explanation/gallery.md"
 BEGIN, END = "<!-- verdicts: written by tell.py -->\n", "<!-- end of verdicts -->"
-HEAD = "| against | arm | word | change of loss | tokens to equal loss | speed | memory |\n"
+HEAD = (
+    "| against | arm | word | change of loss | at equal settings | tokens to equal loss | speed | "
+    "memory |\n"
+)
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHER = "#777777"
 
 
 class Row(NamedTuple):
-    """A treatment: `sooner` is (mean, low, high) of how many times fewer tokens it needs."""
+    """A treatment.
+
+    `shared` is (least, largest) change at one rate and warmup for both arms, `sooner` (mean, low,
+    high) of how many times fewer tokens it needs.
+    """
 
     study: str
     reference: str
@@ -41,6 +51,7 @@ class Row(NamedTuple):
     word: str
     unit: str
     change: tuple[float, float, float]
+    shared: tuple[float, float] | None
     sooner: list[float] | None
     speed: float | None
     memory: float
@@ -58,7 +69,13 @@ def rows_of(study: Path) -> list[Row]:
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
     with readable(study) as folder:
-        bytes_of = memory(load_results(folder))
+        results = load_results(folder)
+        bytes_of = memory(results)
+        write_bytes(study / "README.md", readme(study, results).encode())
+    shared: dict[str, list[float]] = {}
+    for one in (analysis["tuned"] or {"shared": []})["shared"]:
+        if one["mean"] is not None and math.isfinite(one["mean"]):
+            shared.setdefault(one["arm"], []).append(one["mean"])
     rows = []
     for one in verdict["verdicts"]:
         arm, reference = one["arm"], one["reference"]
@@ -68,12 +85,24 @@ def rows_of(study: Path) -> list[Row]:
             Row(
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),
                 change=(one["effect"], one["low"], one["high"]),
+                shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
                 sooner=sooner,
                 speed=math.exp(-speeds[arm]) if speeds.get(arm) is not None else None,
                 memory=bytes_of[arm] / bytes_of[reference],
             )
         )
     return rows
+
+
+def readme(study: Path, results: Results) -> str:
+    """Return what opens with the folder of a kept study: its card, and how to have its page."""
+    analysis = paribus.analyse(results)
+    told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
+    name = study.relative_to(HERE.parents[1])
+    return (
+        f"{told}\n`paribus verify {name}` checks these records; `paribus unpack {name} DIR` and "
+        "`paribus report DIR` make the whole page.\n"
+    )
 
 
 def memory(results: Results) -> dict[str, float]:
@@ -93,15 +122,16 @@ def memory(results: Results) -> dict[str, float]:
 
 def table(rows: list[Row]) -> str:
     """Return the lines of Markdown."""
-    lines = [HEAD, "| --- | --- | --- | --- | --- | --- | --- |\n"]
+    lines = [HEAD, "| --- " * 8 + "|\n"]
     for one in rows:
         mean, low, high = one.change
         unit = "" if one.unit == "nats/token" else f" {one.unit}"
         sooner = "{:.2f} [{:.2f}, {:.2f}]".format(*one.sooner) if one.sooner else "-"
         speed = f"{one.speed:.2f}" if one.speed else "-"
+        shared = "{:+.2f} to {:+.2f}".format(*one.shared) if one.shared else "-"
         lines.append(
             f"| [{one.reference}](../../studies/gallery/{one.study}) | {one.arm} | {one.word} | "
-            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {sooner} | {speed} | "
+            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {shared} | {sooner} | {speed} | "
             f"{one.memory:.2f} |\n"
         )
     return "".join(lines)

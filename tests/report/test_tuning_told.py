@@ -13,12 +13,14 @@ import pytest
 import vl_convert
 from rich.console import Console
 
+from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.printed import chosen
 from paribus.decision import decide, shared_caveats
 from paribus.report import render
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
+from paribus.report.paper.bound import Bound
 from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
 from paribus.report.words import headline
@@ -53,6 +55,16 @@ def analysis(made: Results) -> Analysis:
 @pytest.fixture(scope="module")
 def drawn(analysis: Analysis) -> dict[str, Figure]:
     return {figure.name: figure for figure in tuning_figures(analysis)}
+
+
+def test_a_paper_names_the_best_that_was_tried(made: Results, analysis: Analysis) -> None:
+    means = {
+        point.arm: point.mean for point in analysis.tuned.points if point.chosen  # type: ignore
+    }
+    bound = Bound({"one": made.path}, digits=3)
+    assert bound.best_tried("one", "layernorm") == numbers.fixed(means["layernorm"], 4)
+    change = numbers.signed(means["layernorm"] - means["baseline"], 3)
+    assert bound.best_tried("one", "layernorm", against="baseline") == change
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:

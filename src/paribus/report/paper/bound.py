@@ -270,6 +270,21 @@ class Bound:
         return declared.mean_text(summary.mean, summary.sd if sd else None, digits)
 
     @_bound
+    def best_tried(
+        self, study: str, arm: str, *, against: str | None = None, digits: int | None = None
+    ) -> str:
+        """Return the score of the best value that tuning tried, the mean over tuning seeds; or by
+        how much it differs from that of another arm."""
+        tuned = self.material(study).analysis.tuned
+        if tuned is None:
+            raise ParibusError(f"{study}: nothing was tuned")
+        mean = tuned.best(self._arm(study, arm)).mean
+        if against is None:
+            return tuned.metric.mean_text(mean, None, digits)
+        change = mean - tuned.best(self._arm(study, against)).mean
+        return numbers.signed(tuned.metric.shown(change), self._digits(tuned.metric, digits))
+
+    @_bound
     def margin(self, study: str, metric: str | None = None) -> str:
         """Return `±0.02`, the registered margin of a primary endpoint."""
         one, name = self.material(study), self._metric(study, metric).name

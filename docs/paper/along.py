@@ -1,0 +1,94 @@
+"""The figure along training: how far each arm is from plain embeddings, by cell.
+
+    python docs/paper/along.py studies/embedding-factorial
+
+writes along.svg beside this file: the mean over seeds of the difference of validation loss, and its
+95% interval at every point by itself (paired t; the choice of the rates is taken as given).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import vl_convert
+from effects import ARMS, COLOURS, OUTPUTS, WARMUPS
+from scipy import stats
+
+from paribus import load_results
+from paribus.files import write_bytes
+from paribus.results import Results, readable
+
+SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor", "steps")}
+
+
+def rows(results: Results) -> list[dict[str, Any]]:
+    """Return a row for each arm and evaluated step."""
+    curves, seeds, told = results.trial_curves, results.study.seeds, []
+    for output, warmup in ((o, w) for o in OUTPUTS for w in WARMUPS):
+        for arm, called in SHOWN.items():
+            pairs = [
+                (curves[f"{arm}{output}{warmup}", seed], curves[f"none{output}{warmup}", seed])
+                for seed in seeds
+            ]
+            deltas = np.array([ours.loss - theirs.loss for ours, theirs in pairs])
+            half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(deltas)
+            told += [
+                {
+                    "arm": called,
+                    "panel": f"{OUTPUTS[output]}, {WARMUPS[warmup]}",
+                    "step": int(step),
+                    "mean": float(mean),
+                    "low": float(mean - of),
+                    "high": float(mean + of),
+                }
+                for step, mean, of in zip(pairs[0][0].step, deltas.mean(0), half, strict=True)
+                if step > 0
+            ]
+    return told
+
+
+def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+    """Return a panel for each cell, with one axis."""
+    names = list(SHOWN.values())
+    colours = alt.Scale(domain=names, range=[COLOURS[arm] for arm in SHOWN])
+    y = alt.Scale(domain=[-0.25, 0.4])
+    panels = []
+    for number, panel in enumerate(dict.fromkeys(row["panel"] for row in data)):
+        here = [row for row in data if row["panel"] == panel]
+        axis = alt.Axis(labels=number == 0, ticks=number == 0, tickCount=6)
+        title = "change of validation loss" if number == 0 else None
+        base = alt.Chart(alt.Data(values=here)).encode(
+            alt.X("step:Q", title="iteration", axis=alt.Axis(values=[100, 200, 300], grid=False)),
+            alt.Color("arm:N", scale=colours, title=None, sort=names),
+        )
+        band = base.mark_area(opacity=0.2).encode(
+            alt.Y("low:Q", scale=y, axis=axis, title=title), alt.Y2("high:Q")
+        )
+        line = base.mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=26)).encode(
+            alt.Y("mean:Q", scale=y, axis=axis, title=title),
+            alt.Shape("arm:N", scale=alt.Scale(domain=names), title=None, sort=names),
+        )
+        zero = (
+            alt.Chart(alt.Data(values=[{"y": 0}]))
+            .mark_rule(strokeDash=[3, 3])
+            .encode(alt.Y("y:Q", scale=y))
+        )
+        panels.append((zero + band + line).properties(width=150, height=150, title=panel))
+    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
+    return made.configure_legend(orient="top").configure_title(fontSize=12)
+
+
+def main() -> None:
+    """Write the picture."""
+    with readable(Path(sys.argv[1])) as folder:
+        data = rows(load_results(folder))
+    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
+    write_bytes(Path(__file__).with_name("along.svg"), svg.encode())
+
+
+if __name__ == "__main__":
+    main()
