@@ -59,7 +59,9 @@ def drawn(analysis: Analysis) -> dict[str, Figure]:
 
 def test_a_paper_names_the_best_that_was_tried(made: Results, analysis: Analysis) -> None:
     means = {
-        point.arm: point.mean for point in analysis.tuned.points if point.chosen  # type: ignore
+        point.arm: point.mean
+        for point in analysis.tuned.points
+        if point.chosen  # type: ignore
     }
     bound = Bound({"one": made.path}, digits=3)
     assert bound.best_tried("one", "layernorm") == numbers.fixed(means["layernorm"], 4)
