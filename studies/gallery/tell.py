@@ -36,6 +36,7 @@ HEAD = (
 )
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHER = "#777777"
+MARGIN = 0.02
 
 
 class Row(NamedTuple):
@@ -155,12 +156,26 @@ def picture(rows: list[Row]) -> str:
         alt.Color("word:N", scale=scale, title=None),
     )
     title = "change of test loss (nats/token), 95% interval; less is better"
-    bars = base.mark_rule(strokeWidth=2).encode(alt.X("low:Q", title=title), alt.X2("high:Q"))
+    ends = [end for one in rows for end in one.change]
+    x = alt.X(
+        "low:Q",
+        title=title,
+        scale=alt.Scale(domain=[min(*ends, -0.05), max(*ends, 0.05)], nice=True),
+        axis=alt.Axis(tickCount=6),
+    )
+    band = (
+        alt.Chart(alt.Data(values=[{"low": -MARGIN, "high": MARGIN}]))
+        .mark_rect(opacity=0.12, color="#666")
+        .encode(x, alt.X2("high:Q"))
+    )
+    bars = base.mark_rule(strokeWidth=2).encode(x, alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=60, opacity=1).encode(
         alt.X("mean:Q"), alt.Shape("word:N", scale=alt.Scale(domain=words), title=None)
     )
     zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="x:Q")
-    chart = (zero + bars + points).properties(width=430, height=24 * len(rows), background="white")
+    chart = (band + zero + bars + points).properties(
+        width=430, height=24 * len(rows), background="white"
+    )
     return vl_convert.vegalite_to_svg(chart.configure_legend(orient="top").to_dict())
 
 
