@@ -1,7 +1,7 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.along import Along, Ratio
-from paribus.analysis.analyse import analyse, analyse_table, unregistered_contrast
+from paribus.analysis.analyse import analyse, analyse_table, unregistered_contrasts
 from paribus.analysis.detectable import Detectable, detectable, sights
 from paribus.analysis.looks import (
     PlannedLooks,
@@ -77,7 +77,7 @@ __all__ = [
     "tried_in",
     "tuned",
     "tuning_record",
-    "unregistered_contrast",
+    "unregistered_contrasts",
     "why_not_these_looks",
     "with_all_looks",
 ]

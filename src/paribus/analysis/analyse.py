@@ -10,6 +10,7 @@ fewer than five pairs counts in its family, and has no adjusted p: it is only de
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -126,18 +127,24 @@ def analyse_table(
     )
 
 
-def unregistered_contrast(results: Results, arm: str, reference: str, metric: str) -> Contrast:
-    """Compare two arms that the study did not register as a contrast, as it tests its own.
+def unregistered_contrasts(results: Results) -> Callable[[str, str, str], Contrast]:
+    """Return a function of (arm, reference, metric): two arms, compared as the study tests its own.
 
-    Each is a family by itself, so that its p is not adjusted. Raises ParibusError where `metric`
-    is no endpoint, or a record is missing or was changed.
+    Each contrast is a family by itself, so that its p is not adjusted. Records are read once for
+    all. Raises ParibusError where one is missing or was changed; the function does where the metric
+    is no endpoint.
     """
     table = Table.of(results)
-    endpoint = next((one for one in table.results.study.endpoints if one.metric == metric), None)
-    if endpoint is None:
-        raise ParibusError(f"{results.study.name}: {metric} is no endpoint, so nothing tests it")
-    contrast = contrast_of(table, arm, reference, endpoint, tried_before(table))[0]
-    return adjusted([contrast], table.results.study.inference.alpha)[0]
+    study, tried = table.results.study, tried_before(table)
+
+    def compare(arm: str, reference: str, metric: str) -> Contrast:
+        endpoint = next((one for one in study.endpoints if one.metric == metric), None)
+        if endpoint is None:
+            raise ParibusError(f"{study.name}: {metric} is no endpoint, so nothing tests it")
+        contrast = contrast_of(table, arm, reference, endpoint, tried)[0]
+        return adjusted([contrast], study.inference.alpha)[0]
+
+    return compare
 
 
 def _late_seeds(folder: ResultsFolder) -> tuple[int, ...]:

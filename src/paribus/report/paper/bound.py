@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis import Contrast, Interacting, unregistered_contrast
+from paribus.analysis import Contrast, Interacting
 from paribus.digests import digest, flatten
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -529,7 +529,7 @@ class Bound:
             other = self._arm(study, against)
             if other == arm:
                 raise ParibusError(f"{study}: {arm} is compared with itself; name another arm")
-            return unregistered_contrast(one.results, arm, other, name)
+            return one.compare(arm, other, name)
         if one.study.reference(arm) is None:
             raise ParibusError(f"{study}: {arm} is compared with no other arm")
         found = [c for c in one.analysis.contrasts if (c.arm, c.metric) == (arm, name)]

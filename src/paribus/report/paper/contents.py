@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, analyse
+from paribus.analysis import Analysis, Contrast, analyse, unregistered_contrasts
 from paribus.decision import Verdict, decide, rule_of, titled
 from paribus.metric import Metric
 from paribus.numbers import plural
@@ -81,6 +81,11 @@ class Material:
     def study(self) -> Study:
         """The study, as the results folder has it."""
         return self.results.study
+
+    @cached_property
+    def compare(self) -> Callable[[str, str, str], Contrast]:
+        """Compare two arms that are no contrast of the study: (arm, reference, metric)."""
+        return unregistered_contrasts(self.results)
 
     @cached_property
     def called(self) -> dict[str, str]:
