@@ -14,12 +14,10 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import vl_convert
-from effects import ARMS, COLOURS, OUTPUTS, WARMUPS
+from effects import ARMS, CELLS, COLOURS, write
 from scipy import stats
 
 from paribus import load_results
-from paribus.files import write_bytes
 from paribus.results import Results, readable
 
 SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor", "steps")}
@@ -28,18 +26,15 @@ SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor
 def rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each arm and evaluated step."""
     curves, seeds, told = results.trial_curves, results.study.seeds, []
-    for output, warmup in ((o, w) for o in OUTPUTS for w in WARMUPS):
+    for cell, panel in CELLS.items():
         for arm, called in SHOWN.items():
-            pairs = [
-                (curves[f"{arm}{output}{warmup}", seed], curves[f"none{output}{warmup}", seed])
-                for seed in seeds
-            ]
+            pairs = [(curves[arm + cell, seed], curves["none" + cell, seed]) for seed in seeds]
             deltas = np.array([ours.loss - theirs.loss for ours, theirs in pairs])
             half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(deltas)
             told += [
                 {
                     "arm": called,
-                    "panel": f"{OUTPUTS[output]}, {WARMUPS[warmup]}",
+                    "panel": panel,
                     "step": int(step),
                     "mean": float(mean),
                     "low": float(mean - of),
@@ -51,7 +46,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
     return told
 
 
-def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     """Return a panel for each cell, with one axis."""
     names = list(SHOWN.values())
     colours = alt.Scale(domain=names, range=[COLOURS[arm] for arm in SHOWN])
@@ -78,16 +73,14 @@ def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
             .encode(alt.Y("y:Q", scale=y))
         )
         panels.append((zero + band + line).properties(width=150, height=150, title=panel))
-    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
-    return made.configure_legend(orient="top").configure_title(fontSize=12)
+    return panels
 
 
 def main() -> None:
     """Write the picture."""
     with readable(Path(sys.argv[1])) as folder:
         data = rows(load_results(folder))
-    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
-    write_bytes(Path(__file__).with_name("along.svg"), svg.encode())
+    write(panels_of(data), "along.svg")
 
 
 if __name__ == "__main__":

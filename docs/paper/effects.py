@@ -29,6 +29,7 @@ ARMS = {
 }
 OUTPUTS = {"": "tied", "-untied": "untied"}
 WARMUPS = {"": "no warmup", "-warm": "warmup"}
+CELLS = {o + w: f"{OUTPUTS[o]}, {WARMUPS[w]}" for o in OUTPUTS for w in WARMUPS}
 COLOURS = dict(zip(ARMS, ARM_COLOURS, strict=False))
 METRIC = "validation_loss"
 
@@ -62,7 +63,7 @@ def rows(study: Path) -> list[dict[str, Any]]:
     return told
 
 
-def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     """Return a panel for each budget and warmup, with one axis."""
     ends = [one[key] for one in data for key in ("low", "high")]
     scale = alt.Scale(domain=[min(*ends, -0.03), max(*ends, 0.03)], nice=True)
@@ -96,15 +97,20 @@ def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
         )
         shown = band + zero + bars + points
         panels.append(shown.properties(width=170, height=200, title=panel))
-    made = alt.hconcat(*panels, spacing=14, background="white")
-    return made.configure_legend(orient="top").configure_title(fontSize=12)
+    return panels
+
+
+def write(panels: list[alt.LayerChart], name: str) -> None:
+    """Write panels beside each other as a picture beside this file."""
+    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
+    made = made.configure_legend(orient="top").configure_title(fontSize=12)
+    write_bytes(Path(__file__).with_name(name), vl_convert.vegalite_to_svg(made.to_dict()).encode())
 
 
 def main() -> None:
     """Write the picture."""
     data = [row for study in map(Path, sys.argv[1:]) for row in rows(study)]
-    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
-    write_bytes(Path(__file__).with_name("effects.svg"), svg.encode())
+    write(panels_of(data), "effects.svg")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
-from effects import ARMS, COLOURS, OUTPUTS, WARMUPS, analysis_of
-
-from paribus.files import write_bytes
+from effects import ARMS, CELLS, COLOURS, analysis_of, write
 
 RATE = "training.optimizer.learning_rate"
 SHOWN = {"none": "plain"} | {arm: name for arm, name in ARMS.items() if arm != "center"}
@@ -26,15 +23,14 @@ def rows(study: Path) -> list[dict[str, Any]]:
     tuned = analysis_of(study)["tuned"]
     told = []
     for point in tuned["points"]:
-        arm, *cell = point["arm"].split("-")
+        arm = point["arm"].split("-")[0]
         if arm not in SHOWN:
             continue
-        output, warmup = (word in cell for word in ("untied", "warm"))
         values = list(point["values"].values())
         told.append(
             {
                 "arm": SHOWN[arm],
-                "panel": f"{'untied' if output else 'tied'}, {'warmup' if warmup else 'no warmup'}",
+                "panel": CELLS[point["arm"].removeprefix(arm)],
                 "rate": tuned["candidates"][point["candidate"] - 1][RATE],
                 "loss": point["mean"],
                 "low": min(values),
@@ -44,14 +40,14 @@ def rows(study: Path) -> list[dict[str, Any]]:
     return told
 
 
-def picture(data: list[dict[str, Any]]) -> alt.ConcatChart:
+def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     """Return a panel for each cell, with one axis."""
     names = list(SHOWN.values())
     colours = alt.Scale(domain=names, range=[COLOURS.get(arm, "#222222") for arm in SHOWN])
     rates = sorted({row["rate"] for row in data})
     y = alt.Scale(domain=[2.2, 2.6], clamp=True)
     panels = []
-    for number, panel in enumerate(f"{o}, {w}" for o in OUTPUTS.values() for w in WARMUPS.values()):
+    for number, panel in enumerate(CELLS.values()):
         here = [row for row in data if row["panel"] == panel]
         base = alt.Chart(alt.Data(values=here)).encode(
             alt.X(
@@ -72,15 +68,13 @@ def picture(data: list[dict[str, Any]]) -> alt.ConcatChart:
             alt.Y("low:Q", scale=y, axis=axis, title=title), alt.Y2("high:Q")
         )
         panels.append((ranges + lines).properties(width=150, height=190, title=panel))
-    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
-    return made.configure_legend(orient="top").configure_title(fontSize=12)
+    return panels
 
 
 def main() -> None:
     """Write the picture."""
     data = [row for study in map(Path, sys.argv[1:]) for row in rows(study)]
-    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
-    write_bytes(Path(__file__).with_name("rates.svg"), svg.encode())
+    write(panels_of(data), "rates.svg")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ HEAD = (
 )
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHER = "#777777"
-MARGIN = 0.02
 
 
 class Row(NamedTuple):
@@ -51,6 +50,7 @@ class Row(NamedTuple):
     arm: str
     word: str
     unit: str
+    margin: float
     change: tuple[float, float, float]
     shared: tuple[float, float] | None
     sooner: list[float] | None
@@ -85,6 +85,7 @@ def rows_of(study: Path) -> list[Row]:
         rows.append(
             Row(
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),
+                margin=one["margin"],
                 change=(one["effect"], one["low"], one["high"]),
                 shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
                 sooner=sooner,
@@ -164,7 +165,7 @@ def picture(rows: list[Row]) -> str:
         axis=alt.Axis(tickCount=6),
     )
     band = (
-        alt.Chart(alt.Data(values=[{"low": -MARGIN, "high": MARGIN}]))
+        alt.Chart(alt.Data(values=[{"low": -rows[0].margin, "high": rows[0].margin}]))
         .mark_rect(opacity=0.12, color="#666")
         .encode(x, alt.X2("high:Q"))
     )
