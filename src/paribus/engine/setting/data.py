@@ -175,7 +175,7 @@ class Data(Grown):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether training windows are of sources by shares."""
+        """True if training windows are of sources by shares."""
         return bool(self.mixture or self.phases)
 
     @property
