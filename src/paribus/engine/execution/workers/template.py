@@ -30,6 +30,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from paribus.digests import package_digest
 from paribus.engine.execution.workers.lifetime import END, adopt, end_children, leave, tie_to
 from paribus.search_path import add_own_folder
 
@@ -108,6 +109,7 @@ def _warm_up() -> bool:
             folder = importlib.import_module(package)
             for info in pkgutil.iter_modules(folder.__path__):
                 importlib.import_module(f"{package}.{info.name}")
+        package_digest()  # known to every worker: half a second of each
     except Exception:
         return False
     finally:
