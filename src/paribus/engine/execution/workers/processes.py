@@ -41,7 +41,7 @@ TEMPLATE = (sys.executable, "-P", "-m", "paribus.engine.execution.workers.templa
 FORKS = True  # workers are forks of a template where that is safe
 # Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-# A worker reads neither where pytest is, nor what the terminal of its parent is like, nor the ledger.
+# What no worker reads: where pytest is, what the terminal of its parent is like, and the ledger.
 PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR", "PARIBUS_LEDGER"}
 MESSAGE_BYTES = 4096
 END_SECONDS = 15.0  # then a template is ended by force
