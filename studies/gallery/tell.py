@@ -41,8 +41,8 @@ OTHER = "#777777"
 class Row(NamedTuple):
     """A treatment.
 
-    `shared` is (least, largest) change at one rate and warmup for both arms, `sooner` (mean, low,
-    high) of how many times fewer tokens it needs.
+    `shared` is (least, largest) change at one rate and warmup for both arms; `sooner`, of how many
+    times fewer tokens it needs, and `speed` are (mean, low, high).
     """
 
     study: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
     change: tuple[float, float, float]
     shared: tuple[float, float] | None
     sooner: list[float] | None
-    speed: float | None
+    speed: list[float] | None
     memory: float
 
 
@@ -66,7 +66,7 @@ def kept() -> list[Path]:
 def rows_of(study: Path) -> list[Row]:
     """Return the treatments of a kept study."""
     analysis, verdict = read_analysis(study), read_json(study / "verdict.json")
-    speeds = {one["arm"]: one["throughput"]["mean"] for one in analysis["costs"]}
+    slower = {one["arm"]: one["throughput"] for one in analysis["costs"]}
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
     with readable(study) as folder:
@@ -89,11 +89,24 @@ def rows_of(study: Path) -> list[Row]:
                 change=(one["effect"], one["low"], one["high"]),
                 shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
                 sooner=sooner,
-                speed=math.exp(-speeds[arm]) if speeds.get(arm) is not None else None,
+                speed=faster(slower.get(arm)),
                 memory=bytes_of[arm] / bytes_of[reference],
             )
         )
     return rows
+
+
+def faster(slower: dict[str, Any] | None) -> list[float] | None:
+    """Return the ratio of tokens a second, with its interval, from the loss in logarithms."""
+    if not slower or slower["mean"] is None:
+        return None
+    ends = slower["interval"]
+    return [math.exp(-loss) for loss in (slower["mean"], ends["high"], ends["low"])]
+
+
+def with_ends(ratio: list[float] | None) -> str:
+    """Return `0.95 [0.89, 1.02]`."""
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*ratio) if ratio else "-"
 
 
 def readme(study: Path, results: Results) -> str:
@@ -128,13 +141,11 @@ def table(rows: list[Row]) -> str:
     for one in rows:
         mean, low, high = one.change
         unit = "" if one.unit == "nats/token" else f" {one.unit}"
-        sooner = "{:.2f} [{:.2f}, {:.2f}]".format(*one.sooner) if one.sooner else "-"
-        speed = f"{one.speed:.2f}" if one.speed else "-"
         shared = "{:+.2f} to {:+.2f}".format(*one.shared) if one.shared else "-"
         lines.append(
             f"| [{one.reference}](../../studies/gallery/{one.study}) | {one.arm} | {one.word} | "
-            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {shared} | {sooner} | {speed} | "
-            f"{one.memory:.2f} |\n"
+            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {shared} | "
+            f"{with_ends(one.sooner)} | {with_ends(one.speed)} | {one.memory:.2f} |\n"
         )
     return "".join(lines)
 
