@@ -14,7 +14,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from effects import ARMS, CELLS, COLOURS, write
+from effects import ARMS, CELLS, COLOURS, titled, write
 from scipy import stats
 
 from paribus import load_results
@@ -54,7 +54,7 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     panels = []
     for number, panel in enumerate(dict.fromkeys(row["panel"] for row in data)):
         here = [row for row in data if row["panel"] == panel]
-        axis = alt.Axis(labels=number == 0, ticks=number == 0, tickCount=6)
+        axis = alt.Axis(labelOpacity=float(number == 0), ticks=number == 0, tickCount=6)
         title = "change of validation loss" if number == 0 else None
         base = alt.Chart(alt.Data(values=here)).encode(
             alt.X("step:Q", title="iteration", axis=alt.Axis(values=[100, 200, 300], grid=False)),
@@ -72,7 +72,7 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
             .mark_rule(strokeDash=[3, 3])
             .encode(alt.Y("y:Q", scale=y))
         )
-        panels.append((zero + band + line).properties(width=150, height=150, title=panel))
+        panels.append((zero + band + line).properties(width=150, height=150, title=titled(panel)))
     return panels
 
 

@@ -9,6 +9,7 @@ interval of the verdict, and the registered margin as a band.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,19 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
             .encode(alt.X("x:Q", scale=scale))
         )
         shown = band + zero + bars + points
-        panels.append(shown.properties(width=170, height=200, title=panel))
+        panels.append(shown.properties(width=170, height=200, title=titled(panel)))
     return panels
 
 
-def write(panels: list[alt.LayerChart], name: str) -> None:
+def titled(panel: str) -> alt.TitleParams:
+    """Return the title of a panel, at one height in all of them."""
+    return alt.TitleParams(panel, frame="group", offset=8)
+
+
+def write(panels: Sequence[alt.Chart | alt.LayerChart], name: str) -> None:
     """Write panels beside each other as a picture beside this file."""
     made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
-    made = made.configure_legend(orient="top").configure_title(fontSize=12)
+    made = made.configure_legend(orient="top", symbolOpacity=1).configure_title(fontSize=12)
     write_bytes(Path(__file__).with_name(name), vl_convert.vegalite_to_svg(made.to_dict()).encode())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-from effects import ARMS, CELLS, COLOURS, analysis_of, write
+from effects import ARMS, CELLS, COLOURS, analysis_of, titled, write
 
 RATE = "training.optimizer.learning_rate"
 SHOWN = {"none": "plain"} | {arm: name for arm, name in ARMS.items() if arm != "center"}
@@ -53,12 +53,18 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
             alt.X(
                 "rate:Q",
                 scale=alt.Scale(type="log", domain=[rates[0] / 1.15, rates[-1] * 1.15]),
-                axis=alt.Axis(values=rates[1::2], format="~e", labelOverlap=False, grid=False),
-                title="learning rate" if number == 3 else None,
+                axis=alt.Axis(
+                    values=rates,
+                    format="~e",
+                    labelOverlap=False,
+                    labelFontSize=8,
+                    grid=False,
+                ),
+                title="learning rate",
             ),
             alt.Color("arm:N", scale=colours, title=None, sort=names),
         )
-        axis = alt.Axis(labels=number == 0, ticks=number == 0, tickCount=5)
+        axis = alt.Axis(labelOpacity=float(number == 0), ticks=number == 0, tickCount=5)
         title = "validation loss (nats/token)" if number == 0 else None
         lines = base.mark_line(strokeWidth=1.5, point=alt.OverlayMarkDef(size=28)).encode(
             alt.Y("loss:Q", scale=y, axis=axis, title=title),
@@ -67,7 +73,7 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
         ranges = base.mark_rule(opacity=0.45).encode(
             alt.Y("low:Q", scale=y, axis=axis, title=title), alt.Y2("high:Q")
         )
-        panels.append((ranges + lines).properties(width=150, height=190, title=panel))
+        panels.append((ranges + lines).properties(width=150, height=190, title=titled(panel)))
     return panels
 
 

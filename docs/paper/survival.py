@@ -16,19 +16,12 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import vl_convert
+from effects import ARMS, COLOURS, titled, write
 
 from paribus import load_results
-from paribus.files import write_bytes
-from paribus.report.figures.style import ARM_COLOURS
 from paribus.results import Results, readable
 
-ARMS = {
-    "none": "plain",
-    "layernorm": "LayerNorm",
-    "rmsnorm": "RMSNorm",
-    "factor": "a constant factor",
-}
+SHOWN = {"none": "plain"} | {arm: ARMS[arm] for arm in ("layernorm", "rmsnorm", "factor")}
 
 
 def diverged_at(losses: np.ndarray, smoothing_steps: int) -> float:
@@ -58,21 +51,21 @@ def rows(results: Results) -> list[dict[str, Any]]:
         panel = f"{output}, {words}, rate {rate:g}"
         for step in sorted({0.0, float(steps), *(end for end in ends if end < np.inf)}):
             alive = 100 * float(np.mean(np.asarray(ends) > step))
-            told.append({"arm": ARMS[arm], "panel": panel, "step": step, "alive": alive})
+            told.append({"arm": SHOWN[arm], "panel": panel, "step": step, "alive": alive})
     return told
 
 
-def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
+def panels_of(data: list[dict[str, Any]]) -> list[alt.Chart]:
     """Return a panel for each cell."""
-    names = list(ARMS.values())
-    colour = alt.Color(
-        "arm:N", scale=alt.Scale(domain=names, range=["#333333", *ARM_COLOURS[:3]]), title=None
-    )
+    names = list(SHOWN.values())
+    colours = [COLOURS.get(arm, "#222222") for arm in SHOWN]
+    colour = alt.Color("arm:N", scale=alt.Scale(domain=names, range=colours), title=None)
     dash = alt.StrokeDash("arm:N", scale=alt.Scale(domain=names), title=None)
     panels = []
     for number, panel in enumerate(dict.fromkeys(one["panel"] for one in data)):
         here = [one for one in data if one["panel"] == panel]
         title = "trials that have not diverged, %" if number == 0 else None
+        axis = alt.Axis(labelOpacity=float(number == 0), ticks=number == 0)
         chart = alt.Chart(alt.Data(values=here)).mark_line(interpolate="step-after")
         shown = chart.encode(
             alt.X(
@@ -81,13 +74,12 @@ def picture(data: list[dict[str, Any]]) -> alt.HConcatChart:
                 scale=alt.Scale(domain=[0, here[-1]["step"]], nice=False),
                 axis=alt.Axis(tickCount=5),
             ),
-            alt.Y("alive:Q", title=title, scale=alt.Scale(domain=[0, 100])),
+            alt.Y("alive:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 100])),
             colour,
             dash,
         )
-        panels.append(shown.properties(width=210, height=190, title=panel))
-    made = alt.hconcat(*panels, spacing=20, background="white")
-    return made.configure_legend(orient="top").configure_title(fontSize=12)
+        panels.append(shown.properties(width=210, height=190, title=titled(panel)))
+    return panels
 
 
 def main() -> None:
@@ -95,8 +87,7 @@ def main() -> None:
     study = Path(sys.argv[1])
     with readable(study) as folder:
         data = rows(load_results(folder))
-    svg = vl_convert.vegalite_to_svg(picture(data).to_dict())
-    write_bytes(Path(__file__).with_name("survival.svg"), svg.encode())
+    write(panels_of(data), "survival.svg")
 
 
 if __name__ == "__main__":

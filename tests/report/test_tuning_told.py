@@ -67,6 +67,9 @@ def test_a_paper_names_the_best_that_was_tried(made: Results, analysis: Analysis
     assert bound.best_tried("one", "layernorm") == numbers.fixed(means["layernorm"], 4)
     change = numbers.signed(means["layernorm"] - means["baseline"], 3)
     assert bound.best_tried("one", "layernorm", against="baseline") == change
+    low, high = sorted(numbers.fixed(surface("layernorm", 1e-2, of), 4) for of in (101, 102))
+    with_ends = bound.best_tried("one", "layernorm", ends=True)
+    assert with_ends == f"{numbers.fixed(means['layernorm'], 4)} ({low} to {high})"
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:
