@@ -418,26 +418,6 @@ def not_compared(analysis: Analysis) -> list[str]:
     return list(found.values())
 
 
-def told_along(analysis: Analysis, most: int) -> list[str]:
-    """Return a sentence for each contrast by tokens, of at most so many contrasts."""
-    called, told = analysis.study.called, []
-    for one in [one for one in analysis.along if one.axis == "tokens"][:most]:
-        arm, reference = called[one.arm], called[one.reference]
-        words = []
-        if one.speedup is not None:
-            words.append(
-                f"{arm} came to equal loss {_ratio(one.speedup, len(one.seeds))} times as fast as "
-                f"{reference}, in tokens"
-            )
-        clear = [c for c in one.contrast.crossings if c.resolved]
-        if clear:
-            at = ", ".join(f"{c.at:,.0f}" for c in clear[:MOST_CROSSINGS])
-            words.append(f"their mean curves cross at {at} tokens")
-        if words:
-            told.append(f"{'; '.join(words)}.")
-    return told
-
-
 def _ratio(ratio: Ratio | None, pairs: int) -> str:
     """Return a ratio with its interval, and of how many pairs where some have none."""
     if ratio is None:

@@ -375,27 +375,6 @@ def claims(analysis: Analysis) -> Table | None:
     return Table("claims", caption, head, tuple(rows), text, title=title)
 
 
-def claims_by_arm(analysis: Analysis) -> Table | None:
-    """Return the same with a row for every arm: what was claimed → what was measured."""
-    study, called = analysis.study, analysis.study.called
-    if study.claims is None:
-        return None
-    metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values))
-    rows = []
-    for arm in study.arms:
-        cells = []
-        for metric in metrics:
-            mine = [c for c in study.claims.values if c.metric == metric and arm in c.arms]
-            measured, _ = _summary(analysis, arm, metric)
-            claimed = [analysis.metrics[metric].mean_text(c.mean, c.sd) for c in mine]
-            cells.append(f"{claimed[0]} → {measured}" if claimed else "")
-        if any(cells):
-            rows.append((called[arm], *cells))
-    head = ("arm", *(analysis.metrics[metric].short_title for metric in metrics))
-    caption = f"Claimed by {study.claims.source} → measured here: mean (SD) over seeds."
-    return Table("claims-by-arm", caption, head, tuple(rows), wide=True) if rows else None
-
-
 def controls(analysis: Analysis) -> Table:
     """Return all else equal: every control with its evidence."""
     called = analysis.study.called

@@ -145,11 +145,6 @@ class Reuse(Record):
     studies: Count = 1
     tests: Count = 0
 
-    @property
-    def is_reused(self) -> bool:
-        """Whether another study had opened the text."""
-        return self.first is not None
-
 
 class RunsRecord(Record):
     """runs.json: what became of the files that other programs left of their runs.
