@@ -1,7 +1,7 @@
 """The study files of the gallery, from one base: `python studies/gallery/make.py` writes them.
 
 Each is one question, tuned over rate x warmup, on eight seeds, at the size of the flagship. The
-text is made by `handbook.py`. README.md says what each takes.
+text is made by `debian_pages.py`. README.md says what each takes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""Texts of studies: the pages of a Debian package, as characters of ASCII.
+
+    apt-get download anarchism
+    python studies/debian_pages.py anarchism_15.3-3_all.deb studies/faq
+
+writes `train.txt`, and a folder each of documents for validation and for the sealed test part. A
+document is a page. Of the long ones some are sealed and some validate, by their beginning, so that
+none outweighs the others; the rest of these pages is not read. All other pages are trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Pages(NamedTuple):
+    """How the text of a package is made, and its SHA-256: that of all parts, one after the other.
+
+    `sealed` and `validation` are (first, every, characters) of the pages of at least `least`.
+    """
+
+    package: str
+    text_sha256: str
+    files: str
+    least: int
+    sealed: tuple[int, int, int]
+    validation: tuple[int, int, int]
+
+
+# By the SHA-256 of the package.
+TEXTS = {
+    "cf21c10948b00e923c62eb31c39a3390413fa26c5ee0e3b925feb0ec7fe42948": Pages(
+        package="anarchism 15.3-3",
+        text_sha256="c2d1b7d101ef008f640c11a356023092bf1be67edc14ba0ef73f70b33ff0e4e5",
+        files="*.html",
+        least=20_000,
+        sealed=(1, 4, 16_384),
+        validation=(3, 8, 8_192),
+    ),
+    "3d5dbeac1f1afc9c094eab9d0f701f6ecff99c4927d5a4794cf6c85678134faa": Pages(
+        package="debian-handbook 11.20220922",
+        text_sha256="e38982d23de717784d7cf9875b674138841147c3f3dc517fd47ff67e840fb33a",
+        files="html/en-US/*.html",
+        least=8_000,
+        sealed=(1, 4, 8_000),
+        validation=(3, 4, 8_000),
+    ),
+    "4c44bf2c599f208b3f46454a6cf7a72e25ec46ff74d37b59dd31ad76b00eebb7": Pages(
+        package="postgresql-doc-15 15.20-0+deb12u1",
+        text_sha256="f5c6462180b5b34bec9618a6e92f2eb1031969b0abe214db3cc68920547e4592",
+        files="*.html",
+        least=8_000,
+        sealed=(1, 8, 8_000),
+        validation=(5, 8, 8_000),
+    ),
+}
+BLOCKS = frozenset(("p", "div", "li", "tr", "br", "blockquote", "dt", "dd", "pre", "ul", "ol"))
+BLOCKS |= {"table", "h1", "h2", "h3", "h4", "h5"}
+HIDDEN = frozenset(("script", "style", "head"))
+# Quotation marks, an ellipsis and dashes, by what stands for them in ASCII.
+PLAIN = {"\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201c": '"', "\u201d": '"'}
+PLAIN |= {"\u2026": "...", "\u2013": "-", "\u2014": "-"}
+
+
+class Text(HTMLParser):
+    """The text of a page, a line for each block."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self.hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begin a line with a block."""
+        self.hidden += tag in HIDDEN
+        self.parts += ["\n"] if tag in BLOCKS else []
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a line with a block."""
+        self.hidden -= tag in HIDDEN and self.hidden > 0
+        self.parts += ["\n"] if tag in BLOCKS else []
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is shown, with single spaces."""
+        self.parts += [] if self.hidden else [re.sub(r"\s+", " ", data)]
+
+
+def page(html: str) -> str:
+    """Return the text of a page in ASCII, with empty lines between blocks."""
+    parser = Text()
+    parser.feed(html)
+    lines = "\n".join(line.strip() for line in "".join(parser.parts).split("\n"))
+    text = re.sub(r"\n{2,}", "\n\n", lines).strip() + "\n"
+    text = "".join(PLAIN.get(character, character) for character in text)
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
+
+
+def parts_of(pages: dict[str, str], made: Pages) -> dict[str, str]:
+    """Return the texts by the file that each is written to."""
+    long = [name for name, text in pages.items() if len(text) >= made.least]
+    held_out = {}
+    for part, (first, every, length) in (("sealed", made.sealed), ("validation", made.validation)):
+        held_out |= {f"{part}/{name}.txt": pages[name][:length] for name in long[first::every]}
+    kept = {Path(file).stem for file in held_out}
+    trained = [text for name, text in pages.items() if name not in kept]
+    return {"train.txt": "\n\n".join(trained)} | held_out
+
+
+def main(package: Path, folder: Path) -> None:
+    """Write the three parts. Exits where the package or the text is another."""
+    made = TEXTS.get(hashlib.sha256(package.read_bytes()).hexdigest())
+    if made is None:
+        known = ", ".join(one.package for one in TEXTS.values())
+        sys.exit(f"{package} is none of {known}, of which texts are made")
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["dpkg-deb", "-x", str(package), scratch], check=True)
+        files = sorted(Path(scratch).rglob(made.files), key=lambda file: file.name)
+        pages = {file.stem: page(file.read_bytes().decode("utf-8", "replace")) for file in files}
+    parts = parts_of(pages, made)
+    digest = hashlib.sha256("".join(parts.values()).encode()).hexdigest()
+    if digest != made.text_sha256:
+        sys.exit(
+            f"the text has the digest {digest}, not {made.text_sha256}: this Python reads HTML "
+            "otherwise"
+        )
+    for name, text in parts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    n = {part: sum(name.startswith(part) for name in parts) for part in ("sealed", "validation")}
+    print(
+        f"{len(parts['train.txt']):,} characters to train on, {n['sealed']} sealed documents, "
+        f"{n['validation']} for validation"
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
