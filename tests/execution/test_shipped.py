@@ -30,8 +30,9 @@ SMALL = {
 }
 # What needs a text, or a length, of its own is left out.
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")  # planned on paper
-FACTORIAL = ("embedding-factorial", "embedding-factorial-long")  # some 13 hours, as they say
-LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate", *LADDER, *FACTORIAL)
+# Of hours, as they say, on texts of their own.
+LONG = ("embedding-factorial", "embedding-factorial-long", "embedding-larger")
+LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate", *LADDER, *LONG)
 STUDIES = {name: study for name, study in all_studies().items() if name not in LEFT_OUT}
 # Of the cost of 15 flagship trials of 100 iterations, at most.
 TIMES = {
