@@ -1,10 +1,12 @@
 """Train one trial of a kept study again, and compare it with what was kept.
 
     python studies/retrain.py studies/embedding-norm baseline/seed-1
+    python studies/retrain.py studies/embedding-factorial none-warm/seed-1 --texts studies
 
 A trial is a pure function of (study, arm, seed): on the same kind of machine, with the same
 software, its weights are the same bytes and its records hold the same values. The digests of all
 of them are in the kept manifest.
+`--texts` is the folder in which the study's texts lie, where the kept study has none of them.
 Exit code 3 where the weights differ.
 """
 
@@ -23,16 +25,16 @@ from paribus.study import Study, parse_study
 OF_THE_WHOLE = {"environment.json", "trial.json"}
 
 
-def alone(study: Study, arm: str, seed: int) -> Study:
+def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study:
     """Return a study of this trial alone, with the values that its tuning chose."""
     if (arm, seed) not in study.trials:
         raise ParibusError(f"{arm}/seed-{seed} is no trial of '{study.name}'")
-    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages"})
+    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages", "interactions"})
     chosen = study.tuning.chosen.get(arm, {}) if study.tuning else {}
     set_ = study.arms[arm].set | chosen
     return parse_study(
         table | {"baseline": arm, "arms": {arm: {"set": set_}}, "seeds": [seed]},
-        folder=study.folder,
+        folder=texts or study.folder,
         foreign=study.is_foreign,
     )
 
@@ -40,14 +42,16 @@ def alone(study: Study, arm: str, seed: int) -> Study:
 def compare(kept: Results, again: Path, arm: str, seed: int) -> dict[str, bool]:
     """By sealed record, whether both hold the same: of weights the bytes, else every value.
 
-    The bytes of a table or of JSON may differ with the version of what writes them.
+    The bytes of a table or of JSON may differ with the version of what writes them. Of a table that
+    was thinned for keeping there are bytes alone, which say that it is equal or nothing.
     """
+    thinned = ResultsFolder(kept.path).kept_record.thinned
     before, after = (ResultsFolder(path).trial(arm, seed) for path in (kept.path, again))
     sealed, now = before.read_json("manifest.json"), after.read_json("manifest.json")
     return {
         name: sealed.get(name) == now[name] or _holds_the_same(name, before, after)
         for name in now
-        if name not in OF_THE_WHOLE
+        if name not in OF_THE_WHOLE and (name not in thinned or sealed.get(name) == now[name])
     }
 
 
@@ -57,12 +61,12 @@ def _holds_the_same(name: str, before: TrialFolder, after: TrialFolder) -> bool:
     return name.endswith(".json") and before.read_json(name) == after.read_json(name)
 
 
-def retrain(path: Path, arm: str, seed: int) -> dict[str, bool]:
+def retrain(path: Path, arm: str, seed: int, texts: Path | None = None) -> dict[str, bool]:
     """Train the trial again in a folder of its own, and `compare`."""
     with readable(path) as folder, tempfile.TemporaryDirectory() as scratch:
         kept = load_results(folder)
         again = Path(scratch) / "again"
-        paribus.run(alone(kept.study, arm, seed), again, workers=1)
+        paribus.run(alone(kept.study, arm, seed, texts), again, workers=1)
         return compare(kept, again, arm, seed)
 
 
@@ -71,10 +75,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Train one trial of a kept study again")
     parser.add_argument("study", type=Path, help="a kept study, or a results folder")
     parser.add_argument("trial", help="ARM/seed-N")
+    parser.add_argument("--texts", type=Path, help="the folder of the study's texts")
     given = parser.parse_args()
     arm, _, seed = given.trial.rpartition("/seed-")
     try:
-        equal = retrain(given.study, arm, int(seed))
+        equal = retrain(given.study, arm, int(seed), given.texts)
     except (ParibusError, ValueError) as error:
         parser.error(str(error))
     for name, same in sorted(equal.items()):

@@ -43,7 +43,7 @@ def about(folder: ResultsFolder, study: Study, arm: str) -> dict[str, Any]:
 
 def set_as(study: Study, arm: str, chosen: dict[str, Any]) -> Any:
     """Return the setting of `arm` with the values that tuning chooses."""
-    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages"})
+    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages", "interactions"})
     arms = {arm: {"set": study.arms[arm].set | chosen}}
     return parse_study(
         table | {"baseline": arm, "arms": arms}, folder=study.folder, foreign=study.is_foreign
