@@ -42,7 +42,8 @@ class Row(NamedTuple):
     """A treatment.
 
     `shared` is (least, largest) change at one rate and warmup for both arms; `sooner`, of how many
-    times fewer tokens it needs, and `speed` are (mean, low, high).
+    times fewer tokens it needs, and `speed` are (mean, low, high). `at_edge` where the best rate or
+    warmup of one of both is at an end of the range that was tried.
     """
 
     study: str
@@ -55,6 +56,7 @@ class Row(NamedTuple):
     shared: tuple[float, float] | None
     sooner: list[float] | None
     speed: list[float] | None
+    at_edge: bool
     memory: float
 
 
@@ -74,7 +76,9 @@ def rows_of(study: Path) -> list[Row]:
         bytes_of = memory(results)
         write_bytes(study / "README.md", readme(study, results).encode())
     shared: dict[str, list[float]] = {}
-    for one in (analysis["tuned"] or {"shared": []})["shared"]:
+    tuned = analysis["tuned"] or {"shared": [], "caveats": {}}
+    caveats = tuned["caveats"]
+    for one in tuned["shared"]:
         if one["mean"] is not None and math.isfinite(one["mean"]):
             shared.setdefault(one["arm"], []).append(one["mean"])
     rows = []
@@ -90,6 +94,7 @@ def rows_of(study: Path) -> list[Row]:
                 shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
                 sooner=sooner,
                 speed=faster(slower.get(arm)),
+                at_edge=any(caveats.get(one) for one in (arm, reference)),
                 memory=bytes_of[arm] / bytes_of[reference],
             )
         )
@@ -141,10 +146,11 @@ def table(rows: list[Row]) -> str:
     for one in rows:
         mean, low, high = one.change
         unit = "" if one.unit == "nats/token" else f" {one.unit}"
+        edge = " (edge)" if one.at_edge else ""
         shared = "{:+.2f} to {:+.2f}".format(*one.shared) if one.shared else "-"
         lines.append(
             f"| [{one.reference}](../../studies/gallery/{one.study}) | {one.arm} | {one.word} | "
-            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit} | {shared} | "
+            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit}{edge} | {shared} | "
             f"{with_ends(one.sooner)} | {with_ends(one.speed)} | {one.memory:.2f} |\n"
         )
     return "".join(lines)
