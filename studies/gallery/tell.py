@@ -29,13 +29,13 @@ from paribus.results.keeping import read_analysis
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/explanation/gallery.md"
-BEGIN, END = "<!-- verdicts: written by tell.py -->\n", "<!-- end of verdicts -->"
+ANSWER = "<!-- answer: written by tell.py -->\n", "<!-- end of answer -->"
+TABLE = "<!-- verdicts: written by tell.py -->\n", "<!-- end of verdicts -->"
 HEAD = (
-    "| against | arm | word | change of loss | at equal settings | tokens to equal loss | speed | "
-    "memory |\n"
+    "| arm | word | change of loss | at equal settings | tokens to equal loss | speed | memory |\n"
 )
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
-OTHER = "#777777"
+OTHERS = dict.fromkeys(("SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"), "#777777")
 
 
 class Row(NamedTuple):
@@ -142,14 +142,15 @@ def memory(results: Results) -> dict[str, float]:
 
 def table(rows: list[Row]) -> str:
     """Return the lines of Markdown."""
-    lines = [HEAD, "| --- " * 8 + "|\n"]
+    lines = [HEAD, "| --- " * 7 + "|\n"]
     for one in rows:
         mean, low, high = one.change
         unit = "" if one.unit == "nats/token" else f" {one.unit}"
         edge = " (edge)" if one.at_edge else ""
         shared = "{:+.2f} to {:+.2f}".format(*one.shared) if one.shared else "-"
         lines.append(
-            f"| [{one.reference}](../../studies/gallery/{one.study}) | {one.arm} | {one.word} | "
+            f"| [{one.arm}](../../studies/gallery/{one.study}) against {one.reference} | "
+            f"{one.word} | "
             f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit}{edge} | {shared} | "
             f"{with_ends(one.sooner)} | {with_ends(one.speed)} | {one.memory:.2f} |\n"
         )
@@ -168,7 +169,7 @@ def picture(rows: list[Row]) -> str:
         for name, one in zip(names, rows, strict=True)
     ]
     words = list(dict.fromkeys(one.word for one in rows))
-    scale = alt.Scale(domain=words, range=[COLOURS.get(word, OTHER) for word in words])
+    scale = alt.Scale(domain=words, range=[(COLOURS | OTHERS)[word] for word in words])
     base = alt.Chart(alt.Data(values=data)).encode(
         alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=300)),
         alt.Color("word:N", scale=scale, title=None),
@@ -197,10 +198,24 @@ def picture(rows: list[Row]) -> str:
     return vl_convert.vegalite_to_svg(chart.configure_legend(orient="top").to_dict())
 
 
+def answer(rows: list[Row]) -> str:
+    """Return the arms by their word, the most common first."""
+    by_word = {word: [one for one in rows if one.word == word] for word in COLOURS | OTHERS}
+    found = sorted(by_word.items(), key=lambda one: -len(one[1]))
+    words = [
+        f"**{word}**: {', '.join(f'{one.arm} against {one.reference}' for one in arms)}"
+        for word, arms in found
+        if arms
+    ]
+    return f"{'; '.join(words)}.\n"
+
+
 def told(page: str, rows: list[Row]) -> str:
-    """Return the page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + table(rows) + END + rest.partition(END)[2]
+    """Return the page with the answer and the table between their marks."""
+    for (begin, end), text in ((ANSWER, answer(rows)), (TABLE, table(rows))):
+        before, _, rest = page.partition(begin)
+        page = before + begin + text + end + rest.partition(end)[2]
+    return page
 
 
 def main() -> None:
