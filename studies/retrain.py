@@ -22,7 +22,7 @@ from paribus.results import Results, ResultsFolder, TrialFolder, load_results, r
 from paribus.study import Study, parse_study
 
 # Sealed records that tell of the rest of the study, of the machine, or of the code that ran.
-OF_THE_WHOLE = {"environment.json", "trial.json"}
+OF_THE_WHOLE = {"environment.json", "trial.json", "schema_version"}
 
 
 def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study:
@@ -49,9 +49,9 @@ def compare(kept: Results, again: Path, arm: str, seed: int) -> dict[str, bool]:
     before, after = (ResultsFolder(path).trial(arm, seed) for path in (kept.path, again))
     sealed, now = before.read_json("manifest.json"), after.read_json("manifest.json")
     return {
-        name: sealed.get(name) == now[name] or _holds_the_same(name, before, after)
-        for name in now
-        if name not in OF_THE_WHOLE and (name not in thinned or sealed.get(name) == now[name])
+        name: sealed.get(name) == now.get(name) or _holds_the_same(name, before, after)
+        for name in sorted(sealed.keys() | now.keys())
+        if name not in OF_THE_WHOLE and (name not in thinned or sealed.get(name) == now.get(name))
     }
 
 

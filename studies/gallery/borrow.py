@@ -67,8 +67,12 @@ def copied(source: TrialFolder, target: TrialFolder, setting: Any) -> bool:
     names = [name for name in sealed if name != "schema_version"]
     absent = {name: sealed[name] for name in names if not (target.path / name).exists()}
     target.finish([name for name in names if name not in absent])
+    now = target.read_json("manifest.json") | absent
+    if changed := [name for name in names if name != "trial.json" and now[name] != sealed[name]]:
+        shutil.rmtree(target.path)
+        raise ParibusError(f"{source.label}: {changed[0]} is not what was sealed")
     if absent:
-        target.write_json("manifest.json", target.read_json("manifest.json") | absent)
+        target.write_json("manifest.json", now)
     return True
 
 

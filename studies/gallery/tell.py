@@ -10,6 +10,7 @@ it depends on the rate. Each opens the README.md of its study, which is written 
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,10 @@ import vl_convert
 
 import paribus
 from paribus import load_results
-from paribus.engine.machine.on_paper import WEIGHT, Sizes, sizes, slot_numbers
-from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report.card import card, markdown
 from paribus.report.figures.style import ARM_COLOURS
-from paribus.results import Results, readable
+from paribus.results import Results, ResultsFolder, readable
 from paribus.results.formats import read_json
 from paribus.results.keeping import read_analysis
 
@@ -34,6 +33,7 @@ TABLE = "<!-- verdicts: written by tell.py -->\n", "<!-- end of verdicts -->"
 HEAD = (
     "| arm | word | change of loss | at equal settings | tokens to equal loss | speed | memory |\n"
 )
+SHARED = "tying", "tied"  # whose trials other studies have as their baseline
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHERS = dict.fromkeys(("SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"), "#777777")
 
@@ -68,16 +68,15 @@ def kept() -> list[Path]:
 def rows_of(study: Path) -> list[Row]:
     """Return the treatments of a kept study."""
     analysis, verdict = read_analysis(study), read_json(study / "verdict.json")
-    slower = {one["arm"]: one["throughput"] for one in analysis["costs"]}
+    costs = {one["arm"]: one for one in analysis["costs"]}
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
     with readable(study) as folder:
         results = load_results(folder)
-        bytes_of = memory(results)
         write_bytes(study / "README.md", readme(study, results).encode())
     shared: dict[str, list[float]] = {}
-    tuned = analysis["tuned"] or {"shared": [], "caveats": {}}
-    caveats = tuned["caveats"]
+    tuned = analysis["tuned"] or {"shared": [], "points": []}
+    at_edge = {one["arm"] for one in tuned["points"] if one["chosen"] and one["edges"]}
     for one in tuned["shared"]:
         if one["mean"] is not None and math.isfinite(one["mean"]):
             shared.setdefault(one["arm"], []).append(one["mean"])
@@ -93,20 +92,20 @@ def rows_of(study: Path) -> list[Row]:
                 change=(one["effect"], one["low"], one["high"]),
                 shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
                 sooner=sooner,
-                speed=faster(slower.get(arm)),
-                at_edge=any(caveats.get(one) for one in (arm, reference)),
-                memory=bytes_of[arm] / bytes_of[reference],
+                speed=faster(costs[arm]["throughput"]),
+                at_edge=bool({arm, reference} & at_edge),
+                memory=1 + costs[arm]["more_memory"],
             )
         )
     return rows
 
 
-def faster(slower: dict[str, Any] | None) -> list[float] | None:
-    """Return the ratio of tokens a second, with its interval, from the loss in logarithms."""
-    if not slower or slower["mean"] is None:
+def faster(lost: dict[str, Any] | None) -> list[float] | None:
+    """Return the ratio of tokens a second, with its interval, from the share that is lost."""
+    if not lost or lost["mean"] is None:
         return None
-    ends = slower["interval"]
-    return [math.exp(-loss) for loss in (slower["mean"], ends["high"], ends["low"])]
+    ends = lost["interval"]
+    return [1 - share for share in (lost["mean"], ends["high"], ends["low"])]
 
 
 def with_ends(ratio: list[float] | None) -> str:
@@ -119,25 +118,27 @@ def readme(study: Path, results: Results) -> str:
     analysis = paribus.analyse(results)
     told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
     name = study.relative_to(HERE.parents[1])
+    baseline, copied = results.study.baseline, ""
+    if study.name != SHARED[0] and weights(results, baseline) == weights_shared():
+        copied = f"The trials of {baseline} were trained by `{SHARED[0]}` and copied here.\n\n"
     return (
-        f"{told}\n`paribus verify {name}` checks these records; `paribus unpack {name} DIR` and "
-        "`paribus report DIR` make the whole page.\n"
+        f"{told}\n{copied}`paribus verify {name}` checks these records; `paribus unpack {name} "
+        "DIR` and `paribus report DIR` make the whole page.\n"
     )
 
 
-def memory(results: Results) -> dict[str, float]:
-    """Return the bytes of weights, gradients and optimizer of each arm, from what was trained."""
-    found = {}
-    for arm in results.study.arms:
-        setting = results.study.setting(arm)
-        about: dict[str, Any] = next(one for (of, _), one in results.trials.items() if of == arm)
-        n = about["parameters"]
-        try:
-            of = sizes(setting, about["data"]["vocab_size"])
-        except ParibusError:  # a part of its own: the optimizer is AdamW
-            of = Sizes(block=0, shared=n, layers=0, multiplied=0, matrices=0)
-        found[arm] = WEIGHT * (2 * n + slot_numbers(setting, of))
-    return found
+def weights(results: Results, arm: str) -> str:
+    """Return the digest of the weights of an arm's first seed."""
+    folder = ResultsFolder(results.path).trial(arm, results.study.seeds[0])
+    return folder.read_json("manifest.json")["weights.safetensors"]
+
+
+@cache
+def weights_shared() -> str:
+    """Return the same of the arm that is trained once for several studies."""
+    study, arm = SHARED
+    with readable(HERE / study) as folder:
+        return weights(load_results(folder), arm)
 
 
 def table(rows: list[Row]) -> str:
@@ -202,12 +203,13 @@ def answer(rows: list[Row]) -> str:
     """Return the arms by their word, the most common first."""
     by_word = {word: [one for one in rows if one.word == word] for word in COLOURS | OTHERS}
     found = sorted(by_word.items(), key=lambda one: -len(one[1]))
-    words = [
-        f"**{word}**: {', '.join(f'{one.arm} against {one.reference}' for one in arms)}"
-        for word, arms in found
-        if arms
-    ]
+    words = [f"**{word}**: {', '.join(map(named, arms))}" for word, arms in found if arms]
     return f"{'; '.join(words)}.\n"
+
+
+def named(one: Row) -> str:
+    """Return `post against pre (edge)`."""
+    return f"{one.arm} against {one.reference}{' (edge)' if one.at_edge else ''}"
 
 
 def told(page: str, rows: list[Row]) -> str:

@@ -41,14 +41,18 @@ SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
 # Folders whose files declare what a study may name.
 DECLARING = (
     "paribus.engine.data.corpora",
+    "paribus.engine.data.curricula",
     "paribus.engine.evaluation.measures",
     "paribus.engine.model.attentions",
     "paribus.engine.model.mlps",
     "paribus.engine.model.norms",
     "paribus.engine.model.positions",
     "paribus.engine.probes",
+    "paribus.engine.tasks.generators",
+    "paribus.engine.training.averages",
     "paribus.engine.training.losses",
     "paribus.engine.training.optimizers",
+    "paribus.engine.training.schedules",
 )
 # What a worker needs after its first trial, in the order of need: the study's analysis tells
 # whether a trial diverged, SciPy finds the best temperature, and the harness asks its tasks.
