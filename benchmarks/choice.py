@@ -82,10 +82,8 @@ def study(rng, regime, seeds, moved, noisier, effect):
 
         tried = runs(grid, shared[:seeds])
         best = best_of(tried)
-        middle = min(max(best, 1), RATES - 2)
-        rows = [middle - 1, middle, middle + 1]
-        fits.append(TunedArm(grid[rows], tried[rows], tried[rows]))
-        vertex = parabola(grid[rows], tried[rows].mean(1)).vertex
+        fit, vertex = around_best(grid, tried)
+        fits.append(fit)
         best_runs.append(runs(best, shared[seeds:])[0])
         vertex_runs.append(runs(vertex, shared[seeds:])[0])
     choice = vertex_error([[fits[0]], [fits[1]]], seed=int(rng.integers(2**31)), draws=1_000)
@@ -104,6 +102,14 @@ def study(rng, regime, seeds, moved, noisier, effect):
             abs(e.mean() - effect) <= half,
         )
     return found
+
+
+def around_best(grid, tried):
+    """Return the best rate with its two neighbours, and the vertex of the parabola through them."""
+    middle = min(max(int(best_of(tried)), 1), len(grid) - 2)
+    rows = [middle - 1, middle, middle + 1]
+    fit = TunedArm(grid[rows], tried[rows], tried[rows])
+    return fit, parabola(grid[rows], tried[rows].mean(1)).vertex
 
 
 WARMUP_MOVES, WARMUP_COSTS = 0.8, 0.04  # the best rate in grid steps; nats at the far end
@@ -168,7 +174,7 @@ def parabolas(scores, warmup):
     return found
 
 
-def several(studies: int) -> None:
+def several(studies: int = 10_000) -> None:
     """Print the table of two keys."""
     print("regime, tuning seeds, candidates, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:
@@ -204,7 +210,7 @@ def differences_anew(rng, regime, seeds, moved, noisier, effect, studies):
     return found[1] - found[0]
 
 
-def anew(studies: int) -> None:
+def anew(studies: int = 10_000) -> None:
     """Print the table of arms that are tuned anew for every verdict seed."""
     print("regime, tuning seeds of each verdict seed, arms: at n =", *SIZES, flush=True)
     cells = [(arms, *about, 0.0) for arms, about in ARMS.items()]
@@ -218,7 +224,7 @@ def anew(studies: int) -> None:
                 print(f"{regime}, {seeds}, {arms}: {rates}", flush=True)
 
 
-def factorial(studies: int) -> None:
+def factorial(studies: int = 4_000) -> None:
     """Print the table of the factorial's surfaces."""
     tuned = json.loads((FACTORIAL / "tuning.json").read_text())["trials"]
     scores: dict[str, dict[int, list[float]]] = {}
@@ -256,10 +262,9 @@ def told_apart(rng, surfaces, shape, n=8) -> float:
             return curve(place) - least + noise(place) * draws
 
         tried = at(grid, seeds)
-        middle = min(max(int(best_of(tried)), 1), rates - 2)
-        rows = [middle - 1, middle, middle + 1]
-        fits.append([TunedArm(grid[rows], tried[rows], tried[rows])])
-        runs.append(at(parabola(grid[rows], tried[rows].mean(1)).vertex, n)[0])
+        fit, vertex = around_best(grid, tried)
+        fits.append([fit])
+        runs.append(at(vertex, n)[0])
     choice = vertex_error(fits, seed=int(rng.integers(2**31)), draws=500)
     d = runs[1] - runs[0]
     error = math.hypot(d.std(ddof=1) / math.sqrt(n), choice)
@@ -267,17 +272,14 @@ def told_apart(rng, surfaces, shape, n=8) -> float:
 
 
 def main() -> None:
-    """Print the table."""
-    if sys.argv[1:2] == ["factorial"]:
-        factorial(int(sys.argv[2]) if len(sys.argv) > 2 else 4_000)
-        return
-    if sys.argv[1:2] == ["anew"]:
-        anew(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
-        return
-    if sys.argv[1:2] == ["several"]:
-        several(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
-        return
-    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    """Print the table that is asked for."""
+    tables = {"several": several, "anew": anew, "factorial": factorial}
+    name, *count = sys.argv[1:] if sys.argv[1:2] and sys.argv[1] in tables else ["", *sys.argv[1:]]
+    tables.get(name, one_key)(*map(int, count))
+
+
+def one_key(studies: int = 10_000) -> None:
+    """Print the table of a learning rate alone."""
     print("regime, tuning seeds, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:
         for seeds in (3, 6, 10):

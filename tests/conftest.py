@@ -181,13 +181,6 @@ def ledger(ledgers: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def standard_output() -> None:
-    """No command of an earlier test says where this one's answers are printed."""
-    if options := sys.modules.get("paribus.cli.options"):
-        options.console.stderr = False
-
-
 # An own module, as a user writes it: for `model.modules.<site> = "own.py:Nothing"`.
 NOTHING = """
 from torch import nn

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.files import whole_folder
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.formats import read_json
-from paribus.study import Study, parse_study
+from paribus.results.trial_folder import MANIFEST
+from paribus.study import Study, with_choice
 
 # Of a study: what says which trials there are, and no trial's records hold.
 OF_THE_WHOLE = {"name", "title", "question", "baseline", "arms", "seeds", "tuning", "hypotheses"}
@@ -41,15 +44,6 @@ def about(folder: ResultsFolder, study: Study, arm: str) -> dict[str, Any]:
     )
 
 
-def set_as(study: Study, arm: str, chosen: dict[str, Any]) -> Any:
-    """Return the setting of `arm` with the values that tuning chooses."""
-    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages", "interactions"})
-    arms = {arm: {"set": study.arms[arm].set | chosen}}
-    return parse_study(
-        table | {"baseline": arm, "arms": arms}, folder=study.folder, foreign=study.is_foreign
-    ).setting(arm)
-
-
 def copied(source: TrialFolder, target: TrialFolder, setting: Any) -> bool:
     """Copy one finished trial under the arm of `target`; False where there is nothing to do."""
     if target.is_finished or not source.is_finished:
@@ -59,20 +53,22 @@ def copied(source: TrialFolder, target: TrialFolder, setting: Any) -> bool:
         raise ParibusError(f"{source.label} has another setting than {target.label}")
     if target.path.exists():
         shutil.rmtree(target.path)  # begun, and not finished
-    shutil.copytree(source.path, target.path)
-    sealed = source.read_json("manifest.json")
-    (target.path / "manifest.json").unlink()
-    stack = [[target.arm, seed] for _, seed in trial["stack"]]
-    target.write_json("trial.json", trial | {"arm": target.arm, "stack": stack})
-    names = [name for name in sealed if name != "schema_version"]
-    absent = {name: sealed[name] for name in names if not (target.path / name).exists()}
-    target.finish([name for name in names if name not in absent])
-    now = target.read_json("manifest.json") | absent
-    if changed := [name for name in names if name != "trial.json" and now[name] != sealed[name]]:
-        shutil.rmtree(target.path)
-        raise ParibusError(f"{source.label}: {changed[0]} is not what was sealed")
-    if absent:
-        target.write_json("manifest.json", now)
+    sealed = source.read_json(MANIFEST)
+    with whole_folder(target.path) as there:
+        copy = replace(target, path=there)
+        shutil.copytree(source.path, there, dirs_exist_ok=True)
+        (there / MANIFEST).unlink()
+        stack = [[target.arm, seed] for _, seed in trial["stack"]]
+        copy.write_json("trial.json", trial | {"arm": target.arm, "stack": stack})
+        names = [name for name in sealed if name != "schema_version"]
+        absent = {name: sealed[name] for name in names if not (there / name).exists()}
+        copy.finish([name for name in names if name not in absent])
+        now = copy.read_json(MANIFEST) | absent
+        for name in names:
+            if name != "trial.json" and now[name] != sealed[name]:
+                raise ParibusError(f"{source.label}: {name} is not what was sealed")
+        if absent:
+            copy.write_json(MANIFEST, now)
     return True
 
 
@@ -83,8 +79,10 @@ def borrow(source: ResultsFolder, theirs: str, target: ResultsFolder, ours: str)
         if value != about(target, other, ours)[key]:
             raise ParibusError(f"{source.path} and {target.path} differ in more than arms: {key}")
     with target.lock():
-        n, chosen = 0, one.tuning.chosen[theirs] if one.tuning else {}
-        setting = set_as(other, ours, chosen).model_dump(mode="json")
+        n, alike = 0, other
+        if one.tuning:
+            alike = with_choice(other, dict.fromkeys(other.arms, one.tuning.chosen[theirs]))
+        setting = alike.setting(ours).model_dump(mode="json")
         for seed in other.seeds:
             n += copied(source.trial(theirs, seed), target.trial(ours, seed), setting)
         for number, round_ in enumerate(source.tuning_rounds, 1):

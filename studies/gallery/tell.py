@@ -71,9 +71,6 @@ def rows_of(study: Path) -> list[Row]:
     costs = {one["arm"]: one for one in analysis["costs"]}
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
-    with readable(study) as folder:
-        results = load_results(folder)
-        write_bytes(study / "README.md", readme(study, results).encode())
     shared: dict[str, list[float]] = {}
     tuned = analysis["tuned"] or {"shared": [], "points": []}
     at_edge = {one["arm"] for one in tuned["points"] if one["chosen"] and one["edges"]}
@@ -113,13 +110,16 @@ def with_ends(ratio: list[float] | None) -> str:
     return "{:.2f} [{:.2f}, {:.2f}]".format(*ratio) if ratio else "-"
 
 
-def readme(study: Path, results: Results) -> str:
+def readme(study: Path) -> str:
     """Return what opens with the folder of a kept study: its card, and how to have its page."""
-    analysis = paribus.analyse(results)
-    told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
-    name = study.relative_to(HERE.parents[1])
-    baseline, copied = results.study.baseline, ""
-    if study.name != SHARED[0] and weights(results, baseline) == weights_shared():
+    with readable(study) as folder:
+        results = load_results(folder)
+        analysis = paribus.analyse(results)
+        told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
+        baseline = results.study.baseline
+        is_shared = study.name != SHARED[0] and weights(results, baseline) == weights_shared()
+    name, copied = study.relative_to(HERE.parents[1]), ""
+    if is_shared:
         copied = f"The trials of {baseline} were trained by `{SHARED[0]}` and copied here.\n\n"
     return (
         f"{told}\n{copied}`paribus verify {name}` checks these records; `paribus unpack {name} "
@@ -221,7 +221,9 @@ def told(page: str, rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Write the table and the picture."""
+    """Write the table, the picture, and what opens with each study."""
+    for study in kept():
+        write_bytes(study / "README.md", readme(study).encode())
     rows = [row for study in kept() for row in rows_of(study)]
     write_bytes(PAGE, told(PAGE.read_text("utf-8"), rows).encode())
     in_nats = [one for one in rows if one.unit == "nats/token"]

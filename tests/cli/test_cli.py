@@ -437,6 +437,11 @@ def test_answers_as_json_are_of_one_form_each(
     assert seen["sd"] == median(seen["kept"]["sds"])
 
 
+def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None:
+    assert main(["judge", str(tmp_path / "gone"), "--json"]) == 2
+    assert not options.console.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

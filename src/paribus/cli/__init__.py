@@ -113,7 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the idea; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
-    console.stderr = False  # as an earlier command of this process may have left it
     try:
         with _stopped_like_interrupted(), plain_output():
             code = app(
@@ -160,6 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
+    finally:
+        console.stderr = False  # where this command printed is no business of the next one
 
 
 def _warm_up(words: Sequence[str]) -> None:

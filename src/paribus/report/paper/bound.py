@@ -287,17 +287,15 @@ class Bound:
             raise ParibusError(f"{study}: nothing was tuned")
         best, metric = tuned.best(self._arm(study, arm)), tuned.metric
         mean, by_seed = best.mean, list(best.values.values())
-        if against is None:
-
-            def text(value: float) -> str:
-                return metric.mean_text(value, None, digits)
-        else:
+        if against is not None:
             other = tuned.best(self._arm(study, against))
             mean -= other.mean
             by_seed = [value - other.values[seed] for seed, value in best.values.items()]
 
-            def text(value: float) -> str:
-                return numbers.signed(metric.shown(value), self._digits(metric, digits))
+        def text(value: float) -> str:
+            if against is None:
+                return metric.mean_text(value, None, digits)
+            return numbers.signed(metric.shown(value), self._digits(metric, digits))
 
         finite = [value for value in by_seed if math.isfinite(value)]
         if not ends or not finite:
