@@ -1,4 +1,5 @@
-"""Our kernels against PyTorch's, in turn: attention alone, and all in a step of the flagship.
+"""Our kernels against PyTorch's, in turn: attention alone, all in a step of the flagship, and
+attention in a step of an own module.
 
     python benchmarks/compiled_attention.py [--precision float32]
 
@@ -12,17 +13,21 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
+from paribus.engine.model.side_by_side import WithKernels
 from paribus.engine.ops import identity, without_kernels
 from paribus.engine.ops.kernels.causal_attention import causal_attention
 from paribus.study import load_study
 
 B, T, K, H = 16, 128, 16, 8
+OWN = Path(__file__).parents[1] / "examples/architecture/ideas.py:ValueResidual"
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -54,19 +59,34 @@ def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
 def whole_step(precision: str) -> dict[str, Callable[[], object]]:
     """Return a step of the flagship with every probe, of two equal stacks."""
-    flagship = {"training.precision": precision, "training.batch_size": B, "data.seq_len": T}
-    study = load_study("quickstart", flagship)
-    dataset = load_dataset(study.data, study.folder)
-    ours, theirs = (
-        build_stack(study, study.setting(study.baseline), (1,), dataset, torch.device("cpu"))
-        for _ in range(2)
-    )
+    ours, theirs = two_steps(precision, {})
 
     def without() -> None:
         with without_kernels():
-            theirs.step()
+            theirs()
 
-    return {"PyTorch": without, "compiled": ours.step}
+    return {"PyTorch": without, "compiled": ours}
+
+
+def own_step(precision: str) -> dict[str, Callable[[], object]]:
+    """Return the same of one whose attention is a module that asks PyTorch for it."""
+    ours, theirs = two_steps(precision, {"model.modules.attention": str(OWN)})
+
+    def without() -> None:
+        with patch.object(WithKernels, "_attention", WithKernels._otherwise):
+            theirs()
+
+    return {"PyTorch": without, "compiled": ours}
+
+
+def two_steps(precision: str, changes: dict[str, str]) -> tuple[Callable[[], None], ...]:
+    """Return what advances either of two equal stacks."""
+    flagship = {"training.precision": precision, "training.batch_size": B, "data.seq_len": T}
+    study = load_study("quickstart", flagship | changes)
+    dataset = load_dataset(study.data, study.folder)
+    setting = study.setting(study.baseline)
+    cpu = torch.device("cpu")
+    return tuple(build_stack(study, setting, (1,), dataset, cpu).step for _ in range(2))
 
 
 def main() -> None:
@@ -81,6 +101,7 @@ def main() -> None:
     for what, calls in (
         ("attention", attention_alone(getattr(torch, arguments.precision))),
         ("a step", whole_step(arguments.precision)),
+        ("a step of an own module", own_step(arguments.precision)),
     ):
         for call in calls.values():  # warm
             call()

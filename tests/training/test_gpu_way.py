@@ -6,6 +6,7 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from paribus.engine.data import Dataset
-from paribus.engine.model.side_by_side import SideBySide
+from paribus.engine.model.side_by_side import SideBySide, WithKernels
+from paribus.engine.ops.kernels import causal_attention
+from paribus.engine.ops.kernels.calling import has_kernels
 from paribus.engine.probes import shipped_probes
 from paribus.engine.rows import Rows
 from paribus.engine.training import Trainer
@@ -230,6 +233,39 @@ def test_side_by_side_attention_is_one_call_and_keeps_its_gradient() -> None:
     (expected,) = torch.autograd.grad(alone.sum(), weights)
     torch.testing.assert_close(together, alone)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("lower", [None, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 2, 16, 8), (2, 16, 8), (2, 2, 2, 16, 8)])
+def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
+    lower: torch.dtype | None, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel takes it computes, alone and mapped; of other forms, it is PyTorch's own."""
+    calls = []
+    kernel = causal_attention.causal_attention
+    monkeypatch.setattr(
+        causal_attention, "causal_attention", lambda *given: calls.append(1) or kernel(*given)
+    )
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, *shape, generator=generator, requires_grad=True)
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x.flip(-1), x.roll(1, -1), is_causal=True)
+
+    def with_gradient(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return y, torch.autograd.grad(y.float().square().sum(), x)[0]
+
+    with torch.autocast("cpu", dtype=lower) if lower else nullcontext():
+        expected = with_gradient(torch.stack([attention(one) for one in x]))
+        assert not calls
+        with WithKernels():
+            alone = with_gradient(torch.stack([attention(one) for one in x]))
+        with SideBySide(lower):
+            mapped = with_gradient(torch.func.vmap(attention)(x))
+    assert len(calls) == (4 if has_kernels() and len(shape) == 4 else 0)
+    tolerance = {"rtol": 0.05, "atol": 0.05} if lower else {}
+    torch.testing.assert_close(alone, expected, **tolerance)
+    torch.testing.assert_close(mapped, expected, **tolerance)
 
 
 def test_bfloat16_is_the_same_alone_and_side_by_side(

@@ -14,9 +14,32 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from paribus.engine.ops.functional import ordered_attention
+from paribus.engine.ops.kernels import causal_attention
 
 
-class SideBySide(TorchFunctionMode):
+class WithKernels(TorchFunctionMode):
+    """Inside it, causal attention that an own module asks of PyTorch is computed by the compiled
+    kernel where that supports it: PyTorch's takes several times as long on a CPU in bfloat16."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and _is_plain(args, kwargs):
+            q, k, v = args
+            return self._attention(q, k, v, kwargs.get("is_causal", False))
+        return func(*args, **kwargs)
+
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        if is_causal and causal_attention.supports(q, k, v):
+            return causal_attention.causal_attention(q, k, v).to(_autocast_dtype(q))
+        return self._otherwise(q, k, v, is_causal)
+
+    def _otherwise(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+
+class SideBySide(WithKernels):
     """Inside it, modules mapped over replicas compute what they compute alone, and as fast.
 
     Attention is one call over R x B sequences. PyTorch has no batching rule for its CPU kernel; and
@@ -34,17 +57,23 @@ class SideBySide(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and _is_plain(args, kwargs):
-            return _Attention.apply(*args[:3], kwargs.get("is_causal", False))
         if func is F.linear and self._lower is not None:
             args = tuple(x.to(self._lower) if isinstance(x, Tensor) else x for x in args)
-        return func(*args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def _otherwise(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        return _Attention.apply(q, k, v, is_causal)  # type: ignore[no-any-return]
 
 
 def _is_plain(args: Any, kwargs: Any) -> bool:
     """Tell whether the call has nothing but queries, keys, values and `is_causal`."""
     return len(args) == 3 and kwargs.keys() <= {"is_causal"}
+
+
+def _autocast_dtype(x: Tensor) -> torch.dtype:
+    """Return the type in which PyTorch's attention would answer."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 class _Attention(torch.autograd.Function):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.shared import Seen, Shared
-from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
+from paribus.engine.model.side_by_side import SideBySide, WithKernels, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
@@ -247,7 +247,7 @@ class Replicas:
         lower = self._lower if mixed else None
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
-                with self._keyed(keys), capture(self.model, tapped) as outputs:
+                with WithKernels(), self._keyed(keys), capture(self.model, tapped) as outputs:
                     logits_BTV, seen = self._passed(self.model, tokens_RBT[0])
                 first = {path: output[None] for path, output in outputs.items()}
                 return logits_BTV[None], first, seen and _of_one(seen)

@@ -31,7 +31,7 @@ def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
     The kernel reads addresses: what is no such tensor it would read as one.
     """
     return (
-        all(x.is_cpu for x in (q_BHTK, k_BHSK, v_BHSK))
+        all(x.is_cpu and x.ndim == 4 for x in (q_BHTK, k_BHSK, v_BHSK))
         and q_BHTK.shape == k_BHSK.shape == v_BHSK.shape
         and q_BHTK.dtype == k_BHSK.dtype == v_BHSK.dtype
         and q_BHTK.shape[-1] <= MOST_CHANNELS
