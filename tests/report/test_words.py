@@ -45,6 +45,23 @@ def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdi
     assert "n = 5, Holm p < 0.001" in verdict.answer and "Keep baseline" in verdict.answer
 
 
+@pytest.mark.parametrize(("spread", "which"), [(0.1, ""), (1.0, "90% interval ")])
+def test_the_same_is_said_of_the_interval_that_is_inside(
+    small_study: Maker, fabricate: Fabricate, spread: float, which: str
+) -> None:
+    """Of 5 pairs with a mean of 0.012 and an error of 0.0033, the 95% interval ends at 0.0212."""
+    apart = 0.0033 * math.sqrt(5) * math.sqrt(0.4) * spread
+
+    def close(arm: str, seed: int) -> float:
+        return 2.5 + seed / 100 + (arm != "baseline") * (0.012 + apart * (seed - 3))
+
+    made = small_study({"decision.rule": "equivalence"}, arms=ARMS, seeds=[1, 2, 3, 4, 5])
+    analysis = analyse(fabricate(made, close))
+    rows = [row for block in card(analysis, decide(analysis)).blocks.values() for row in block]
+    row = next(row for row in rows if row.word == "SAME")
+    assert row.note.split("; ")[0].replace("\N{NO-BREAK SPACE}", " ") == f"{which}inside ±0.02"
+
+
 def test_sentences_call_arms_by_name_and_on_the_page_by_title(
     judged: tuple[Analysis, Verdict],
 ) -> None:

@@ -26,7 +26,7 @@ from paribus.study import Study, load_study
 from .ranks_here import CPU, run_ranks
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are forks")
-STEPS = 50
+STEPS = 24
 PROBES = (
     *("attention_logits", "position_similarity", "embedding_similarity", "embedding_gain"),
     *("embedding_norm", "gradient_norm", "logits", "optimizer_slots", "below_eps"),
@@ -111,7 +111,7 @@ def of_two(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def require_equal(found: list[dict[str, Any]], alone: dict[str, Any]) -> None:
-    """Losses to 1e-5 nats, weights to 1e-4 of a learning rate's 3e-3 x 50 steps."""
+    """Losses to 1e-5 nats, weights to 1e-4 of a learning rate's 3e-3 x 24 steps."""
     first = found[0]
     assert first["batches"] == alone["batches"]
     assert first["initial"] == alone["initial"]

@@ -26,8 +26,8 @@ from paribus.metric import Metric
 from paribus.report.words import (
     at_the_same_seed,
     divergence_in_words,
+    inside_in_words,
     listed,
-    margin_in_words,
     missing_in_words,
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
@@ -307,7 +307,7 @@ def _row(analysis: Analysis, verdict: Verdict, called: str, target: str) -> Card
             change, lost = lost, ""
     on = f"on {target}" if target else ""
     same = verdict.word == "SAME" and verdict.margin is not None
-    inside = f"inside {margin_in_words(analysis.study, contrast)}" if same else ""
+    inside = inside_in_words(analysis.study, contrast) if same else ""
     size = size_in_words(analysis, verdict.arm)
     needs = ""
     if verdict.word == "UNRESOLVED" and contrast.decided is not None:
@@ -327,7 +327,7 @@ def _depends_row(study: Study, one: Depends) -> CardRow:
         else ""
     )
     same = one.word == "SAME"
-    note = f"inside {margin_in_words(study, one.found)}" if same else one.why_not
+    note = inside_in_words(study, one.found) if same else one.why_not
     few = f"n = {one.n}" if 0 < one.n < DESCRIPTIVE_BELOW else ""
     return CardRow(one.word, note, one.title, change, f"p {p}" if p and not same else few)
 

@@ -99,6 +99,18 @@ def margin_in_words(study: Study, contrast: Contrast | Interacting) -> str:
     return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"
 
 
+def inside_in_words(study: Study, contrast: Contrast | Interacting) -> str:
+    """Return `inside ±0.02`, of what is SAME; and of which interval, where that shown is not.
+
+    Two one-sided tests at 5% go by the 90% interval, and it is the 95% one that is shown.
+    """
+    says = contrast.decided
+    inside = f"inside {margin_in_words(study, contrast)}"
+    if says is None or says.margin is None or says.interval.inside(says.margin):
+        return inside
+    return f"{numbers.level(2 * study.inference.alpha)} interval {inside}"
+
+
 def p_in_words(p: float | None) -> str:
     """Return `= 0.013` or `< 0.001`."""
     return numbers.p_equals(p).replace(" ", "\N{NO-BREAK SPACE}")
