@@ -13,7 +13,13 @@ import safetensors.numpy
 import torch
 import transformers
 
-from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
+from paribus.engine.export.hugging_face import (
+    in_their_words,
+    is_gpt2,
+    is_llama,
+    packages_of,
+    remote_code,
+)
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
 from paribus.study import Study, own_digests
@@ -86,6 +92,13 @@ class Doubled(nn.Module):
 
     def forward(self, x, tokens):
         return 2 * F.linear(x, tokens)
+
+class Hears(Doubled):
+    """A head that reads what earlier parts left."""
+    def forward(self, x, tokens, shared):
+        shared.output("hidden", shared.hidden)
+        y = x + shared["first"] + shared.outputs["hidden"]
+        return F.linear(y * (1 + shared.tokens % 3)[..., None], tokens)
 '''
 OWN_SITES = {"attention": "TokenShift", "mlp": "Relu", "positions": "Sines", "head": "Doubled"}
 
@@ -196,15 +209,29 @@ def test_a_part_of_one_s_own_is_exported_with_its_source(
             theirs(torch.ones(1, 3, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1]]))
 
 
+@pytest.mark.parametrize("head", [{}, {"model.modules.head": "ideas.py:Hears"}])
 @torch.no_grad()
 def test_parts_that_share_are_exported(
-    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path
+    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path, head: dict[str, str]
 ) -> None:
     (tmp_path / "ideas.py").write_text(OWN)
-    ours, folder = exported({"model.modules.mlp": "ideas.py:Handed"})
+    ours, folder = exported({"model.modules.mlp": "ideas.py:Handed", **head})
     theirs = load(folder)
     require_ours(ours, theirs)
     require_generates_ours(ours, theirs, padded=False)
+
+
+def test_what_a_part_imports_is_said(small_study: Callable[..., Study], tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").write_text(
+        "import json\nimport numpy.linalg\nfrom paribus.extend import loss\n" + OWN
+    )
+    study = small_study(
+        {"model.modules.mlp": "ideas.py:Relu", "model.modules.head": "torch.nn:Identity"},
+        arms={"baseline": {}},
+    )
+    setting = study.setting("baseline")
+    code = {"own_ideas.py": (tmp_path / "ideas.py").read_bytes()}
+    assert packages_of(setting, code) == ["numpy", "paribus"]
 
 
 def test_a_part_that_uses_other_files_is_refused(

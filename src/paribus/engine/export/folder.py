@@ -9,13 +9,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
+from paribus.engine.export.hugging_face import (
+    in_their_words,
+    is_gpt2,
+    is_llama,
+    packages_of,
+    remote_code,
+)
 from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json, vocabulary_notes
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
@@ -62,8 +69,12 @@ def card(
     dataset: Dataset,
     step: int | None = None,
     average_last: int = 1,
+    packages: Sequence[str] = (),
 ) -> str:
-    """Markdown: which trial this is, how it scored, how it is loaded, and what to mind."""
+    """Markdown: which trial this is, how it scored, how it is loaded, and what to mind.
+
+    packages: what the code beside it imports, besides torch and transformers.
+    """
     study = results.study
     setting = study.setting(trial.arm, trial.seed)
     kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
@@ -77,6 +88,9 @@ def card(
             code += " Each new token reads the whole text again: such parts are given no cache"
             looks = setting.model.modules.named.keys() & {"embedding", "positions", "attention"}
             code += "." if looks else " unless they say `cached = True`."
+        if packages:
+            named = ", ".join(f"`{name}`" for name in packages)
+            code += f" They import {named}: install that where the model is loaded."
     facts = _facts(results, trial)
     if step is not None or average_last != 1:
         steps = [one or facts["steps"] for one in trial.require_weights(step, average_last)]
@@ -171,7 +185,8 @@ def export_trial(
         for name, content in code.items():
             write_bytes(partial / name, content)
         _write_tokenizer(partial, setting, dataset)
-        about = card(loaded, trial, dataset, step, average_last)
+        packages = packages_of(setting, code)
+        about = card(loaded, trial, dataset, step, average_last, packages)
         write_bytes(partial / "README.md", about.encode())
     return out
 

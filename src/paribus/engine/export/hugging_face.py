@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -250,6 +252,19 @@ def remote_code(
     assert marker in code
     filled = "".join(f"{line}\n" for line in lines)
     return files | {MODEL_CODE: code.replace(marker, marker + filled).encode()}
+
+
+def packages_of(setting: Setting, code: Mapping[str, bytes]) -> list[str]:
+    """Return what must be installed besides torch and transformers where `remote_code` is run."""
+    modules = {path.partition(":")[0] for path in setting.model.modules.named.values()}
+    names = {module for module in modules if not module.endswith(".py")}
+    for node in (node for source in code.values() for node in ast.walk(ast.parse(source))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    found = {name.partition(".")[0] for name in names}
+    return sorted(found - sys.stdlib_module_names - {"torch", "transformers"})
 
 
 def _own_files(

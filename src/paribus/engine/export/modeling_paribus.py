@@ -222,13 +222,18 @@ def own_positions(model: Any, place: str) -> nn.Module | None:
 class Shared(dict[str, Tensor]):
     """What parts of one's own leave for later ones in a forward pass; nothing is learned here."""
 
-    tokens: Tensor | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens: Tensor | None = None
+        self.hidden: Tensor | None = None
+        self.outputs: dict[str, Tensor] = {}
 
     def auxiliary(self, name: str, value: Tensor) -> None:
         """Forget a loss."""
 
     def output(self, name: str, value: Tensor) -> None:
-        """Forget an output."""
+        """Keep an output for later parts."""
+        self.outputs[name] = value
 
 
 def called(part: Any, shared: Shared, *args: Any) -> Any:
@@ -310,11 +315,13 @@ class ParibusModel(ParibusPreTrainedModel):
         past_key_values: Any = None,
         use_cache: bool | None = None,
         cache: Any = None,
+        shared: Shared | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
         """Run the model; ValueError for padding where a part of one's own reads the whole text.
 
-        `cache` and `past_key_values` are one thing, by its new and its old name.
+        `cache` and `past_key_values` are one thing, by its new and its old name; `shared` is what
+        parts of one's own leave for each other, for a head to read.
         """
         cache = past_key_values if cache is None else cache
         if self.reads_whole:
@@ -326,7 +333,7 @@ class ParibusModel(ParibusPreTrainedModel):
             cache = DynamicCache()
         start = cache.get_seq_length() if cache is not None else 0
         hidden, positions = self._seen(input_ids, attention_mask, start)
-        shared = Shared()
+        shared = Shared() if shared is None else shared
         shared.tokens = input_ids
         if "embedding" in OWN:
             x = called(self.embedding, shared, input_ids)
@@ -334,9 +341,8 @@ class ParibusModel(ParibusPreTrainedModel):
             x = self.embedding(input_ids, positions)
         for block in self.blocks:
             x = block(x, shared, hidden, positions, cache)
-        return BaseModelOutputWithPast(
-            last_hidden_state=called(self.final_norm, shared, x), **{CACHE: cache}
-        )
+        shared.hidden = called(self.final_norm, shared, x)
+        return BaseModelOutputWithPast(last_hidden_state=shared.hidden, **{CACHE: cache})
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
         """Return ([B, 1, T, S] what each position must not see, [B, T] places, of padding 0)."""
@@ -382,10 +388,11 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """With `labels`, the mean loss of each next one in nats; -100 is left out."""
-        found = self.model(input_ids, attention_mask, past_key_values, use_cache, cache)
+        shared = Shared()
+        found = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
         x, tokens = found.last_hidden_state, self.model.embedding.tokens.weight
         if "head" in OWN:
-            logits = called(self.head, Shared(), x, tokens)
+            logits = called(self.head, shared, x, tokens)
         else:
             logits = F.linear(x, tokens) if self.head is None else self.head(x)
             logits = capped(logits, self.softcap)
