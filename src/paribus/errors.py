@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
 LONGEST_WORD = 200
@@ -25,6 +26,24 @@ class ParibusError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+@contextmanager
+def blamed(what: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise ParibusError, `what: TypeError: its words; advice`, where code that may be the user's
+    fails inside.
+
+    but: what goes on as it is. So do a ParibusError, and what has no memory.
+    """
+    try:
+        yield
+    except (ParibusError, MemoryError, *but):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which few import
+            raise
+        more = f"; {advice}" if advice else ""
+        raise ParibusError(f"{what}: {type(error).__name__}: {error}{more}") from error
 
 
 def one_line(text: str) -> str:

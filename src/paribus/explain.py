@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from paribus.errors import nearest
+from paribus.errors import MOST_MEANT, nearest
 
 MEMBERS = frozenset({"bool", "int", "float", "str"})  # of a union, as pydantic calls them
 MOST_TOLD = 3  # problems that are told; the others are counted
@@ -69,7 +69,12 @@ def _joined(problems: list[Any]) -> list[Any]:
 
 def _is_member(place: Any) -> bool:
     """Return whether that is what pydantic calls a type of a union."""
-    return place in MEMBERS or str(place).startswith("list[")
+    return place in MEMBERS or _is_type(place)
+
+
+def _is_type(place: Any) -> bool:
+    """Return whether that is what pydantic calls a type that has others in it."""
+    return str(place).startswith(("list[", "tuple[", "literal["))
 
 
 def _rule(problem: Any) -> str:
@@ -78,7 +83,7 @@ def _rule(problem: Any) -> str:
 
 
 def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
-    location = [str(part) for part in problem["loc"]]
+    location = [str(part) for part in problem["loc"] if not _is_type(part)]
     if problem["loc"] and isinstance(problem["loc"][0], int):  # of a dataclass, by its place
         location[0] = f"argument {problem['loc'][0] + 1}"
     key, value, kind = ".".join(location), problem["input"], problem["type"]
@@ -87,7 +92,8 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
-        return f"unknown key '{key}': {nearest(location[-1], known)}"
+        meant = likely(location[-1], known, _all_keys(model))
+        return f"unknown key '{key}': {meant}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
     if kind == "value_error":
@@ -114,6 +120,23 @@ def _keys_at(model: Any, path: list[str]) -> list[str]:
             model = fields[part].annotation
         # else: a key of a table or an index of a list, whose type is what the field holds
     return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
+
+
+def likely(name: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
+    """Return `nearest` of the keys beside it; but of a key that is known elsewhere, where."""
+    elsewhere = [key for key in everywhere if key.rpartition(".")[2] == name]
+    if 0 < len(elsewhere) <= MOST_MEANT:
+        return f"did you mean {' or '.join(map(repr, elsewhere))}?"
+    return nearest(name, known)
+
+
+def _all_keys(model: Any, depth: int = 4) -> list[str]:
+    """Return the dotted keys of a model and of the models in it."""
+    found = []
+    for name, field in _model_in(model).model_fields.items() if depth else ():
+        key = field.alias or name
+        found += [key, *(f"{key}.{inner}" for inner in _all_keys(field.annotation, depth - 1))]
+    return found
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:

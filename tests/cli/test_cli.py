@@ -392,7 +392,8 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     Where(cpu_kernels=wanted)  # type: ignore[arg-type]
     assert worker_environment()[SWITCH] == ("off" if wanted == "off" else known)
     for name in ("run", "bench", "evaluate", "register"):
-        assert "--cpu-kernels" in verb(name, "--help", cwd=Path()).stdout
+        told = verb(name, "--help", cwd=Path()).stdout
+        assert "--cpu-kernels" in told and verb("help", name, cwd=Path()).stdout == told
     library.cache_clear()
     assert options.Device == processes.Device
 

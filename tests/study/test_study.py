@@ -78,6 +78,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
     ("text", "message"),
     [
         ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
+        ("[training]\nseq_len = 3", "unknown key 'training.seq_len': did you mean 'data.seq_len'?"),
         ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
         ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),
@@ -96,6 +97,10 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]", "arm 'b' does not differ from 'baseline'"),
         ("[arms.b]\ntitel = 'x'", "unknown key 'arms.b.titel': did you mean 'title'?"),
         ("[arms.b]\nset.'model.embeding.norm' = 'x'", "at 'embeding': did you mean 'embedding'?"),
+        (
+            "[arms.b]\nset.'training.learning_rate' = 1.0",
+            "at 'learning_rate': did you mean 'training.optimizer.learning_rate'?",
+        ),
         ("[arms.b]\nset.'model.n_head' = 7", "arm 'b': model: d_model = 128 is not divisible"),
         ("[arms.b]\nset.'training.batch_size' = 32", "budgets must match exactly"),
         ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),

@@ -47,6 +47,10 @@ def test_sizes_by_hand() -> None:
     assert (found.iterations, found.budget_iterations, found.tokens) == (13, 8, 64 * 16)
     doubling = setting_of({"from": 1, "to": 4, "until": 0.5, "shape": "doubling"}, 8)
     assert sizes(doubling) == [1] * 8 + [2] * 4 + [4] * 4
+    # 2 windows until 8 of 64, 4 until 24, 6 until 32.
+    stairs = setting_of({**RAMP, "shape": [[0.125, 4], [0.375, 6]]}, 8)
+    assert sizes(stairs) == [2] * 4 + [4] * 5 + [6] * 2 + [8] * 3  # a 4 is what is left of 28
+    assert sizes(setting_of({**RAMP, "shape": []}, 8)) == [2] * 16 + [8] * 4
     # What is left over is a step of its own, in its place: 6 of 40 - 4 - 6, and 2 of 40 - 6.
     assert sizes(setting_of({"from": 4, "to": 8, "until": 0.2}, 5)) == [4, 6, 6, 8, 8, 8]
     assert sizes(setting_of({"from": 6, "to": 8, "until": 0.1}, 5)) == [2, 6, 8, 8, 8, 8]
@@ -130,6 +134,7 @@ def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Train
     column = list(together.columns).index("batch_size")
     assert found[0, :, column].tolist() == sizes(together.setting)
     doubling: dict[str, Any] = {BATCH: {**RAMP, "shape": "doubling"}}
+    assert trainer_of([2], {BATCH: {**RAMP, "shape": [[0.25, 4]]}}).setting.iterations == 8
     whole, again = (
         trainer_of([2], doubling),
         trainer_of([2], doubling | {"training.micro_batch": 2}),
@@ -170,6 +175,11 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker)
         ({BATCH: {"from": 2, "to": 8, "untill": 0.5}}, "did you mean 'until'"),
         ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "number of doublings"),
         ({BATCH: {"from": 2, "to": 8, "until": 1.5}}, "until = 1.5 must be"),
+        ({BATCH: {**RAMP, "shape": [[0.6, 4]]}}, "rising order"),
+        ({BATCH: {**RAMP, "shape": [[0.1, 6], [0.2, 4]]}}, "rising order"),
+        ({BATCH: {**RAMP, "shape": "stairs"}}, "'doubling' or a list"),
+        ({BATCH: {**RAMP, "shape": [[0.1, "a"]]}}, r"shape.0.1 = 'a' must be a whole number"),
+        ({BATCH: {**RAMP, "shape": [[0.1, 3]]}, "training.micro_batch": 2}, "does not divide"),
         ({BATCH: RAMP, "training.micro_batch": 4}, "batch_size.from = 2"),
         ({BATCH: RAMP, "training.budget": "flops"}, "a budget in tokens"),
         ({BATCH: "many"}, "whole number"),
@@ -191,6 +201,12 @@ def test_what_is_stated_comes_back(small_study: Maker) -> None:
     study = small_study(arms=OF_FOUR)
     assert study.setting("baseline").training.batch_size == 4
     assert study.setting("ramp").training.batch_size == Ramp(first=1, to=4, until=0.5)
+    stairs = small_study(
+        arms={"baseline": {}, "ramp": {"set": {BATCH: {**RAMP, "to": 4, "shape": [[0.25, 3]]}}}}
+    )
+    assert parse_study(stairs.model_dump(mode="json"), folder=stairs.folder).setting(
+        "ramp"
+    ) == stairs.setting("ramp")
     again = parse_study(study.model_dump(mode="json"), folder=study.folder)
     assert again.model_dump() == study.model_dump()
     assert again.setting("ramp") == study.setting("ramp")

@@ -47,6 +47,9 @@ def signum(update):
     momentum = update.slots["momentum_buffer"].lerp_(update.gradients, 1 - update.options.beta)
     update.weights.sub_(update.rates * momentum.sign())
 
+def bare(update):
+    pass
+
 @optimizer("gives")
 def gives(update):
     return update.weights - update.rates * update.gradients
@@ -243,6 +246,7 @@ BAD = [
     ({"groups": [{"match": "*", "optimizer": "lyon"}]}, r"groups\[0\].optimizer.*mean 'lion'"),
     ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),
     ({"name": "ideas.py:signun"}, "no optimizer of that name: did you mean 'signum'"),
+    ({"name": "ideas.py:bare"}, "'bare' is there, and is no optimizer: .*decorator"),
     ({"name": "ideas.py:signum", "options": {"bete": 0.5}}, "did you mean 'beta'"),
     ({"name": "ideas.py:gives"}, "'gives' gave Tensor; it writes to update.weights"),
     ({"name": "ideas.py:two"}, "'two' failed on weights of shape .*TypeError"),

@@ -112,7 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cannot be judged; 4: `--budget` or `--max-trials` is used up; 10: `campaign try` did not keep
     the idea; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
-    _warm_up(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[:1] == ["help"]:  # as git and cargo have it
+        arguments = [*arguments[1:], "--help"]
+    _warm_up(arguments)
     try:
         with _stopped_like_interrupted(), plain_output():
             code = app(
@@ -129,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = missing_package(error)
         if package is None:
             raise
-        words = " ".join(["paribus", *(sys.argv[1:] if arguments is None else arguments)][:2])
+        words = " ".join(["paribus", *arguments][:2])
         print(
             f"paribus: `{one_line(words)}` trains or reads models, and '{package}' is not "
             f"installed; {INSTALL}",

@@ -16,7 +16,7 @@ from paribus.drawing import PART, Drawing
 from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.metric import Better, Metric
 
 LOGITS = ""  # the path of the model itself, whose output they are
@@ -236,13 +236,9 @@ class Probe:
     def _parts_of(self, setting: Setting) -> Labels:
         """Return what its function of the setting gives. Raises ParibusError for no labels."""
         assert callable(self.parts)
-        try:
+        with blamed(f"probe '{self.name}': its parts(setting) failed"):
             parts = self.parts(setting)
             require_labels("parts", parts)
-        except Exception as error:  # it may be the user's code
-            raise ParibusError(
-                f"probe '{self.name}': its parts(setting) failed: {type(error).__name__}: {error}"
-            ) from error
         return parts
 
     def paths(self, setting: Setting) -> Labels:

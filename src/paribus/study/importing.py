@@ -60,6 +60,11 @@ def load_own(
     found = getattr(module, name, None)
     if not is_wanted(found):
         known = [name for name, value in vars(module).items() if is_wanted(value)]
+        if callable(found):
+            raise ParibusError(
+                f"{where}: '{name}' is there, and is no {kind}: it may lack its decorator or base "
+                f"class; {nearest('', known)}"
+            )
         raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
     return found
 

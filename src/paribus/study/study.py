@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from paribus.digests import changes, digest
+from paribus.digests import changes, digest, flatten
 from paribus.errors import ParibusError, nearest
-from paribus.explain import explain
+from paribus.explain import explain, likely
 from paribus.metric import LONGEST
 from paribus.migrations import GATE, SCHEMA, stamped
 from paribus.shown import Shown
@@ -598,7 +598,9 @@ def override(
             node[part] = left_out | there if isinstance(left_out, dict) else there
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
-            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")
+            stated = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
+            meant = likely(path[-1], known, flatten(stated))
+            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}")
         if depth < len(path) - 1:
             node = node[part]
     before, node[path[-1]] = node[path[-1]], value

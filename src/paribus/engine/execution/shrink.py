@@ -100,7 +100,11 @@ def _small(key: str, value: Any, share: float) -> Any:
     if key == BATCH:
         largest = SEQUENCES * RANKS
         grows = isinstance(value, dict)
-        return {**value, "from": largest // 2, "to": largest} if grows else largest
+        if not grows:
+            return largest
+        shape = value.get("shape", "linear")
+        named = {"shape": shape if isinstance(shape, str) else "linear"}
+        return {**value, "from": largest // 2, "to": largest} | named
     return value
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from paribus.engine.model.gpt import GPT, PLACES
 from paribus.engine.setting import Setting
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 
 ROWS = 2
 IN_BLOCKS = {"block_norm": "attention_norm", "attention": "attention", "mlp": "mlp"}
@@ -130,15 +130,12 @@ def _watched(
         # A head is given a parameter too, which is called by its name.
         seen += [("what it is given", x) for x in args if isinstance(x, Tensor)]
         versions = [tensor._version for _, tensor in seen]
+        shapes = ", ".join(str(list(x.shape)) for x in args if isinstance(x, Tensor))
         try:
-            found = forward(*args, **more)
-        except ParibusError:
-            raise
-        except Exception as error:
-            shapes = ", ".join(str(list(x.shape)) for x in args if isinstance(x, Tensor))
-            raise ParibusError(
-                f"{path} fails where it is given {shapes}: {type(error).__name__}: {error}"
-            ) from error
+            with blamed(f"{path} fails where it is given {shapes}"):
+                found = forward(*args, **more)
+        except ParibusError as error:
+            raise error if path in str(error) else ParibusError(f"{path}: {error}") from error
         problem = check(found, args)
         for (name, tensor), version in zip(seen, versions, strict=True):
             if tensor._version != version:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from paribus.engine.model.uses import ParameterUse, parameter_uses
 from paribus.engine.setting import Setting
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
 CONSTRUCTED = "as constructed"
@@ -142,13 +142,9 @@ def _initial(
     if own is not None:
         owner, local_name = own
         by = f"{type(owner).__name__}.init_parameter"
-        try:
+        with blamed(f"{by}(name, shape, rng) failed for '{name}'"):
             given = owner.init_parameter(local_name, shape, rng)  # type: ignore[operator]
             value = None if given is None else np.asarray(given, dtype=np.float32)
-        except Exception as error:  # it is the user's code
-            raise ParibusError(
-                f"{by}(name, shape, rng) failed for '{name}': {type(error).__name__}: {error}"
-            ) from error
         if value is not None:
             return InitialParameter(_checked(value, shape, name), f"{by}{salted}")
     rule = _rule(name, shape, use, setting)

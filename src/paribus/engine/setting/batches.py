@@ -7,6 +7,7 @@ same order, so that an arm with a ramp and one without see the same sequences.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ from paribus.engine.setting.bounds import Batch
 from paribus.explain import explain
 from paribus.study.base import Spec
 
+Share = Annotated[float, Field(gt=0, le=1)]
+Point = Annotated[tuple[Share, Batch], Field(strict=False)]
 NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
@@ -37,10 +40,13 @@ class Ramp(Spec):
     """Windows of the first steps."""
     to: Batch
     """Windows of the last steps. Budget, warmup and `evaluation.every` count batches of so many."""
-    until: Annotated[float, Field(gt=0, le=1)]
+    until: Share
     """The share of the tokens by which it has grown."""
-    shape: Literal["linear", "doubling"] = "linear"
-    """`linear` in tokens; or `doubling`, after equal shares of them."""
+    shape: Literal["linear", "doubling"] | Annotated[tuple[Point, ...], Field(strict=False)] = (
+        "linear"
+    )
+    """`linear` in tokens; `doubling`, after equal shares of them; or sizes in between and the share
+    of the tokens that each begins at: `[[0.05, 8], [0.1, 12]]`."""
 
     def __hash__(self) -> int:
         return hash((self.first, self.to, self.until, self.shape))
@@ -52,6 +58,14 @@ class Ramp(Spec):
                 f"a ramp from {self.first} to {self.to} does not grow; state a smaller `from`, or "
                 "batch_size as one number"
             )
+        if not isinstance(self.shape, str):
+            places, sizes = zip((0.0, self.first), *self.shape, (self.until, self.to), strict=True)
+            if any(a >= b for of in (places, sizes) for a, b in pairwise(of)):
+                raise ValueError(
+                    f"shape = {[list(point) for point in self.shape]} does not grow, from a share "
+                    f"of 0 with {self.first} windows to {self.until:g} with {self.to}: give both "
+                    "in rising order"
+                )
         doublings = (self.to // self.first).bit_length() - 1
         if self.shape == "doubling" and self.first << doublings != self.to:
             raise ValueError(
@@ -66,6 +80,9 @@ class Ramp(Spec):
         if self.shape == "doubling":
             doublings = (self.to // self.first).bit_length() - 1
             return self.first << int(share * doublings)
+        if not isinstance(self.shape, str):
+            begun = share * self.until + 1e-9  # of the tokens, whatever the division rounds
+            return max((size for place, size in self.shape if place <= begun), default=self.first)
         return int(self.first + (self.to - self.first) * share) // unit * unit
 
 

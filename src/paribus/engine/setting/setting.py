@@ -177,7 +177,8 @@ class Training(Grown):
     """What a step costs in a budget of `flops` or `seconds`. Counted or measured when the study is
     registered, unless it is stated; written here, so that it can be stated elsewhere."""
     batch_size: BatchSize = 16
-    """Windows that a step learns from; or a ramp, `{ from = 4, to = 16, until = 0.3 }`."""
+    """Windows that a step learns from; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose
+    `shape` is "linear", "doubling", or sizes in between: `[[0.05, 8], [0.1, 12]]`."""
     micro_batch: Batch | None = None
     """Windows that are in memory at once, where a whole batch does not fit: gradients of the parts
     are added up. It must divide `batch_size`; a ramp grows by whole ones."""
@@ -218,6 +219,10 @@ class Training(Grown):
         sizes: dict[str, Any] = {"batch_size": self.batch_size}
         if isinstance(self.batch_size, Ramp):
             sizes = {"batch_size.from": self.batch_size.first, "batch_size.to": self.batch_size.to}
+            if not isinstance(self.batch_size.shape, str):
+                sizes |= {
+                    f"batch_size.shape.{i}": of for i, (_, of) in enumerate(self.batch_size.shape)
+                }
         for key, size in sizes.items():
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(

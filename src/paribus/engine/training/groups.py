@@ -34,7 +34,7 @@ from paribus.engine.training.optimizers import (
 )
 from paribus.engine.training.optimizers.adamw import AdamWOptions
 from paribus.engine.training.schedules import group_column, scheduled_columns
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError, blamed, nearest
 from paribus.study.choices import read_options
 
 KEY = "training.optimizer"
@@ -237,13 +237,9 @@ class _Found:
 
 def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: ParameterUse) -> bool:
     """Tell whether a parameter is for an optimizer. Raises ParibusError where that cannot be."""
-    try:
+    what = f"optimizer '{optimizer.name}': its takes(shape, use) failed for '{name}', of shape"
+    with blamed(f"{what} {shape}"):
         takes = optimizer.takes(shape, use)
-    except Exception as error:  # it may be the user's code
-        raise ParibusError(
-            f"optimizer '{optimizer.name}': its takes(shape, use) failed for '{name}', of shape "
-            f"{shape}: {type(error).__name__}: {error}"
-        ) from error
     if takes and optimizer.matrices and len(shape) != 2:
         raise ParibusError(
             f"optimizer '{optimizer.name}' is given matrices, and takes '{name}', of shape "
@@ -376,17 +372,20 @@ class _Part:
             self._runs.append(_Run(place, shape, seen, MappingProxyType(kept), decays))
 
     def afterwards(self, t: int) -> None:
-        if self._group.optimizer.afterwards:
-            for run in self._runs:
-                self._group.optimizer.afterwards(run.slots, self._group.options, t)
+        optimizer = self._group.optimizer
+        if optimizer.afterwards:
+            with blamed(f"optimizer '{optimizer.name}': its afterwards failed at step {t}"):
+                for run in self._runs:
+                    optimizer.afterwards(run.slots, self._group.options, t)
 
     def evaluate(self, flat_RN: Tensor) -> None:
         """Write the weights that are evaluated to their place in rows."""
-        evaluated, options = self._group.optimizer.evaluated, self._group.options
-        for run in self._runs if evaluated else ():
-            assert evaluated is not None
-            found = evaluated(run.weights, run.slots, options)
-            flat_RN[:, run.place] = found.reshape(len(found), -1)
+        optimizer, options = self._group.optimizer, self._group.options
+        if optimizer.evaluated:
+            with blamed(f"optimizer '{optimizer.name}': its evaluated failed"):
+                for run in self._runs:
+                    found = optimizer.evaluated(run.weights, run.slots, options)
+                    flat_RN[:, run.place] = found.reshape(len(found), -1)
 
     def update(
         self, grads_RN: Tensor, rates_R1: Tensor, scheduled: Mapping[str, Tensor], t: Tensor
@@ -444,18 +443,10 @@ def step(group: ParameterGroup, update: Update) -> None:
     name = group.optimizer.name
     tensors = {"weights": update.weights, **update.slots}
     places = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in tensors.items()}
-    try:
+    what = f"optimizer '{name}' failed on weights of shape {tuple(update.weights.shape)}"
+    but = (RuntimeError,) if update.weights.is_cuda else ()
+    with blamed(what, "it is called with one paribus.engine.training.Update", but=but):
         given = group.optimizer.step(update)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        if isinstance(error, RuntimeError) and update.weights.is_cuda:
-            raise
-        shape = tuple(update.weights.shape)
-        raise ParibusError(
-            f"optimizer '{name}' failed on weights of shape {shape}: {type(error).__name__}: "
-            f"{error}; it is called with one paribus.engine.training.Update"
-        ) from error
     if given is not None:
         raise ParibusError(
             f"optimizer '{name}' gave {type(given).__name__}; it writes to update.weights and "

@@ -16,7 +16,7 @@ from typing import Any
 from paribus.declared import declared
 from paribus.engine.data.pieces import Document, Piece, pieces
 from paribus.engine.setting import Data
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
@@ -100,14 +100,8 @@ def _own(path: str, folder: Path) -> Corpus:
         found = Corpus(path, frozenset(SOURCE_KEYS), found)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
-        try:
+        with blamed(f"data.corpus = '{path}' fails"):
             yield from found.read(data, folder)
-        except ParibusError:
-            raise
-        except Exception as error:  # it is the user's code
-            raise ParibusError(
-                f"data.corpus = '{path}' fails: {type(error).__name__}: {error}"
-            ) from error
 
     return replace(found, read=read, files=None)
 

@@ -21,7 +21,7 @@ from paribus.engine.data.cache import sharded
 from paribus.engine.data.order import ends_of
 from paribus.engine.data.tokenizer import Tokenizer
 from paribus.engine.data.tokens import CHUNK_TOKENS, ShardedTokens, Tokens
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
@@ -66,12 +66,8 @@ def find_key(name: str, folder: Path) -> Callable[[str], float]:
         of = require_declared(name, all_keys(), "data.curriculum", "curriculum key", __name__).of
 
     def checked(text: str) -> float:
-        try:
+        with blamed(f"data.curriculum = '{name}' fails"):
             value = float(of(text))
-        except Exception as error:
-            raise ParibusError(
-                f"data.curriculum = '{name}' fails: {type(error).__name__}: {error}"
-            ) from error
         if not math.isfinite(value):
             raise ParibusError(
                 f"data.curriculum = '{name}' gives {value} for a document of {len(text):,} "

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 from pydantic import Field
 
 from paribus.declared import DECLARED, declared
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, read_options, require_declared
 from paribus.study.importing import load_own
 from paribus.untrusted_io import STUDY_BYTES, is_regular, parse_toml, read_text
@@ -205,14 +205,8 @@ def _configured(file: Path, where: str) -> dict[str, Any]:
 
 def called(backend: Backend, method: str, *arguments: Any) -> Any:
     """Return what a method of a backend gives. Raises ParibusError where it fails, in its words."""
-    try:
+    with blamed(f"backend '{backend.name}': {method} failed"):
         return getattr(backend, method)(*arguments)
-    except ParibusError:
-        raise
-    except Exception as error:  # it may be the user's code
-        raise ParibusError(
-            f"backend '{backend.name}': {method} failed: {type(error).__name__}: {error}"
-        ) from error
 
 
 def _own(path: str, where: str) -> BackendClass:

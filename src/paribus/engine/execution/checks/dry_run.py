@@ -41,8 +41,10 @@ from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting, rows_of
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
+from paribus.engine.training.averages import tried
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
+from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
 from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
 TAME_RATE = 1e-2
+LOSSES = ("train_loss", "train_objective")
 # Two stacks of two replicas, and the states that are compared: so many times what a replica takes.
 TWO_TRIED = 8
 
@@ -75,16 +78,19 @@ def dry_run(
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
     own = step_code(study, arm)
-    if part == "shapes":
-        return by_shapes(study, arm, dataset)
-    require_room(setting, dataset.vocab_size, device, arm)
+    if part != "shapes":
+        require_room(setting, dataset.vocab_size, device, arm)
     try:
+        if part == "shapes":
+            return by_shapes(study, arm, dataset)
+        warned = _try_course(study, arm) if part != "reading" else []
         with same_settings(f"a step of {where}"):
             model = _built(study, setting, dataset, device)
             trained: Trainer | None = None
             # One replica goes a way of its own; two go the way of all other stacks.
             for R in {1, min(stack_size, 2)} if part != "reading" else ():
                 trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
+                warned += [line for line in _not_finite(arm, trained) if line not in warned]
                 require_causal_training(
                     where, trained, dataset, gradients=True, brief=True, is_own=bool(own)
                 )
@@ -96,12 +102,14 @@ def dry_run(
                 load_parameters(model, weights)
                 require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
                 _try_evaluation(study, model, setting, dataset)
-            untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
+            warned += _try_two(study, arm, dataset, device) if stack_size == 1 else []
         if part == "steps":
-            return untried
-        return untried + undeclared_projections(model, setting) + unused_positions(model, setting)
-    except ParibusError:
-        raise
+            return warned
+        return warned + undeclared_projections(model, setting) + unused_positions(model, setting)
+    except ParibusError as error:
+        if type(error) is not ParibusError or where in str(error):
+            raise
+        raise ParibusError(f"{where}: {error}") from error
     except Exception as error:
         raise ParibusError(
             f"{where}{in_brackets(step_code(study, arm))} fails in a dry run of one step: "
@@ -124,6 +132,7 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
         raise ParibusError(f"{where} gives logits {tuple(logits.shape)}, and not {expected}")
     groups = parameter_groups([setting], model, study.folder)
     find_loss(setting.training.loss, study.folder)
+    warned = _try_course(study, arm)
     for probe in study_probes(study):
         is_there(probe, model, setting)
     size = study.resources.devices_per_trial
@@ -135,6 +144,7 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
     return [
         "arms were tried by their shapes alone, as a step here would take minutes: that they give "
         "equal bits when repeated and read the past alone is tried where they are trained",
+        *warned,
         *undeclared_projections(model, setting),
         *unused_positions(model, setting),
     ]
@@ -160,6 +170,7 @@ def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list
     rows_of(setting, ranks.size)  # refuses a batch that ranks cannot share alike
     tiny = setting.model_copy(update={"training": training})
     try:
+        warned = _try_course(study, arm)
         with same_settings(f"a step of {where}"):
             if setting.own_parts:
                 _built(study, setting, dataset, torch.device("cpu"))
@@ -184,7 +195,7 @@ def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list
             require_causal_reading(where, whole, setting, dataset, brief=True, is_own=bool(own))
             _try_evaluation(study, replica.reader(), setting, dataset)
         model = shapes_of(setting, dataset.vocab_size, study.folder)
-        return undeclared_projections(model, setting) + unused_positions(model, setting)
+        return warned + undeclared_projections(model, setting) + unused_positions(model, setting)
     except ParibusError:
         raise
     except Exception as error:
@@ -223,6 +234,29 @@ def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.devic
     model = model.to(device)
     require_parts(model, setting, dataset.vocab_size)
     return model
+
+
+def _try_course(study: Study, arm: str) -> list[str]:
+    """Ask schedules and an average for the whole run. Returns what the user is to be warned of;
+    raises ParibusError for a step at which one fails."""
+    setting = study.setting(arm)
+    Schedules.require(setting, study.folder)
+    if tried(setting.training.average, setting.iterations, study.folder):
+        return []
+    return [
+        f"arm '{arm}': training.average = '{setting.training.average.kind}' averages nothing in "
+        f"{setting.iterations:,} steps; the last weights are evaluated"
+    ]
+
+
+def _not_finite(arm: str, stack: Trainer) -> list[str]:
+    """Return a warning of an arm whose first step has no finite objective."""
+    losses = [
+        i for i, name in enumerate(stack.columns) if name in ("train_loss", "train_objective")
+    ]
+    if np.isfinite(stack.history(0).measured[:, losses]).all():
+        return []
+    return [f"arm '{arm}': the loss of its first step is not finite; its trials would diverge"]
 
 
 def _try_steps(

@@ -12,7 +12,7 @@ import numpy as np
 
 from paribus.declared import declared
 from paribus.engine.tasks.task import HeldOut, Question, Task
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import no_such
 from paribus.study.importing import load_own
 
@@ -66,12 +66,10 @@ def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
 
 def _guarded(task: Task, where: str) -> Task:
     def generate(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-        try:
+        with blamed(f"{where} fails"):
             for question in task.generate(held_out, rng, length):
                 _require_question(question, task, length)
                 yield question
-        except Exception as error:  # it is the user's code
-            raise ParibusError(f"{where} fails: {type(error).__name__}: {error}") from error
 
     return replace(task, generate=generate)
 

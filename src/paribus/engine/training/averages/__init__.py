@@ -20,6 +20,8 @@ from torch import Tensor
 
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
+from paribus.engine.training.schedules import first_and_last
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "find_average"]
@@ -27,6 +29,7 @@ __all__ = ["Average", "Averaging", "Options", "Taken", "average", "find_average"
 NONE = "none"
 PACKAGE = "paribus.engine.training.averages"
 WHERE = "training.average"
+TAKEN = "it is called with a Taken: weights [R, N], kept, done, steps and options"
 
 
 class Taken(NamedTuple):
@@ -111,20 +114,54 @@ class Averaging:
         # With a hyphen, which no slot of an optimizer has.
         self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
 
-    @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
-        """Take the weights after so many steps."""
-        self._average.take(self._at(done, weights))
+        """Take the weights after so many steps. Raises ParibusError."""
+        self._called(self._average.take, done, weights)
+
+    def given(self, done: int, weights: Rows) -> Rows:
+        """Return what is evaluated after so many steps. Raises ParibusError."""
+        given = self._called(self._average.give, done, weights) if done else None
+        if given is None:
+            return weights
+        if not isinstance(given, Tensor) or given.shape != weights.flat.shape:
+            found = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise ParibusError(
+                f"{WHERE}: average '{self._average.name}' gives {found}, and must give a tensor "
+                f"like its weights, {list(weights.flat.shape)}, or None"
+            )
+        return weights.like(given)
 
     @torch.no_grad()
-    def given(self, done: int, weights: Rows) -> Rows:
-        """Return what is evaluated after so many steps."""
-        given = self._average.give(self._at(done, weights)) if done else None
-        return weights if given is None else weights.like(given)
-
-    def _at(self, done: int, weights: Rows) -> Taken:
+    def _called(self, function: Callable[[Taken], Any], done: int, weights: Rows) -> Any:
+        name, version = self._average.name, weights.flat._version
         kept = [rows.flat for rows in self.kept.values()]
-        return Taken(weights.flat, kept, done, self._steps, self._options)
+        at = Taken(weights.flat, kept, done, self._steps, self._options)
+        but = (RuntimeError,) if weights.flat.is_cuda else ()
+        with blamed(f"{WHERE}: average '{name}' failed after step {done}", TAKEN, but=but):
+            found = function(at)
+        if weights.flat._version != version:
+            raise ParibusError(
+                f"{WHERE}: average '{name}' writes to the weights that are trained; let it write "
+                "to what is kept"
+            )
+        return found
+
+
+def tried(spec: setting.Average, steps: int, folder: Path | None) -> bool:
+    """Tell whether an average averages something in so many steps.
+
+    It is tried on a model of two parameters, of a long run over the first and the last steps.
+    Raises ParibusError where it fails at one.
+    """
+    found = find_average(spec, folder)
+    if found is None:
+        return True
+    weights = Rows(torch.zeros(1, 2), {"tried": torch.Size([2])})
+    averaging = Averaging(found, steps, weights)
+    for done in first_and_last(steps):
+        weights.flat.fill_(done + 1)
+        averaging.take(done + 1, weights)
+    return not averaging.given(steps, weights).flat.equal(weights.flat)
 
 
 def kept_of(averaging: Averaging | None) -> Mapping[str, Rows]:

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 __all__ = ["Loss", "Options", "TrainingLoss", "find_loss", "loss"]
@@ -92,20 +91,19 @@ class TrainingLoss:
         writes to what it is given; what a GPU's recording refuses goes on."""
         given = (logits_RBTV, targets_RBT)
         versions = [tensor._version for tensor in given]
+        more = {"shared": shared} if self.takes_shared else {}
+        advice = "it is called with logits [R, B, T, V], targets [R, B, T] and its options"
+        if shared is not None and more:
+            outputs = ", ".join(map(repr, shared.outputs)) or "none"
+            advice += f", and shared, with hidden [R, B, T, D] and these outputs: {outputs}"
+        but = (RuntimeError,) if logits_RBTV.is_cuda else ()
         try:
-            more = {"shared": shared} if self.takes_shared else {}
-            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if isinstance(error, RuntimeError) and logits_RBTV.is_cuda:
-                raise
+            with blamed(f"loss '{self.declared.name}' failed", advice, but=but):
+                values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
+        except ParibusError as error:
             if "modified inplace" in str(error):  # autograd's words, of a view
                 raise ParibusError(self._writes) from None
-            raise ParibusError(
-                f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
-                "called with logits [R, B, T, V], targets [R, B, T] and its options"
-            ) from error
+            raise
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
             found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(

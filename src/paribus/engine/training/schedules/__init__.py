@@ -10,15 +10,17 @@ Axes: R replicas, S scheduled quantities besides the learning rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paribus.engine.setting import Setting, setting
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 __all__ = [
@@ -34,14 +36,15 @@ __all__ = [
 
 FINAL_FRACTION = setting.Schedule.model_fields["final_fraction"].default
 PACKAGE = "paribus.engine.training.schedules"
+MOST_TRIED = 20_000  # it takes a fraction of a second
 
 
 class Moment(NamedTuple):
     """A step of a run.
 
     Attributes:
-        step: from 0; where batches grow what was trained on, in steps of the last size: a fraction
-            too.
+        step: from 0; where batches grow what was trained on with it, in steps of the last size,
+            less one: a fraction, and at first below 0.
         steps: how many the run has.
         warmup: how many of them come before the schedule itself.
     """
@@ -120,14 +123,10 @@ class Scheduled:
         if moment.warmup == moment.steps:
             return 1.0
         name = self._found.name
-        try:
+        what = f"{self._where}: schedule '{name}' failed at step {moment.step}"
+        with blamed(what, "it is called with a Moment and its options"):
             fraction = self._found.fraction(moment, self._options)
-        except Exception as error:  # it may be the user's code
-            raise ParibusError(
-                f"{self._where}: schedule '{name}' failed at step {moment.step}: "
-                f"{type(error).__name__}: {error}; it is called with a Moment and its options"
-            ) from error
-        if not isinstance(fraction, int | float) or not 0 <= fraction < math.inf:
+        if not isinstance(fraction, Real) or not 0 <= fraction < math.inf:
             raise ParibusError(
                 f"{self._where}: schedule '{name}' gave {fraction!r} at step {moment.step}; it "
                 "gives a fraction of the peak: a finite number that is not negative"
@@ -158,6 +157,13 @@ def scheduled_columns(training: setting.Training) -> tuple[str, ...]:
     return (*(group_column(i) for i, group in groups if group.schedule), *named)
 
 
+def first_and_last(steps: int) -> Iterator[int]:
+    """Yield the steps of a run at which what is a function of them is tried beforehand: all, or of
+    a long run the first and the last ones."""
+    half = MOST_TRIED // 2
+    return chain(range(min(steps, half)), range(max(half, steps - half), steps))
+
+
 class Schedules:
     """All that is scheduled in a stack: a pure function of settings and step.
 
@@ -182,6 +188,13 @@ class Schedules:
         others = [[one.value(peak, place) for peak in peaks] for one, peaks in self._others]
         shape = len(self._others), len(rates)
         return np.array(rates, np.float32), np.array(others, np.float32).reshape(shape)
+
+    @classmethod
+    def require(cls, one: Setting, folder: Path | None) -> None:
+        """Raise ParibusError for a schedule that fails at some step of a run."""
+        schedules = cls([one], folder)
+        for t in first_and_last(one.iterations):
+            schedules.at(t)
 
 
 def _peaks(settings: Sequence[Setting]) -> list[list[float]]:

@@ -10,4 +10,5 @@ from paribus.engine.training.schedules import Moment, Options, schedule
 @schedule("inverse_sqrt", source="Vaswani et al. 2017")
 def inverse_sqrt(at: Moment, options: Options) -> float:
     """Return sqrt(warmup / (step + 1)); without warmup, of a warmup of one step."""
-    return math.sqrt(max(at.warmup, 1) / (at.step + 1))
+    first = max(at.warmup, 1)
+    return math.sqrt(first / max(at.step + 1, first))  # where batches grow, steps begin below 0

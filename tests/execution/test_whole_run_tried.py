@@ -1,0 +1,130 @@
+"""What is a function of the step is tried for the whole run before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.engine.data import Dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.training.schedules import MOST_TRIED, first_and_last
+from paribus.errors import ParibusError
+from paribus.study import Study
+
+OWN = """
+import numpy as np
+from torch import nn
+from paribus.extend import average, schedule
+
+@schedule("late")
+def late(at, options):
+    return float("nan") if at.step == 17 else 1.0
+
+@schedule("numpy")
+def numpy_s(at, options):
+    return np.float32(0.5)
+
+def kept(at):
+    return at.kept[0]
+
+@average("fails", give=kept)
+def fails(at):
+    if at.done == 19:
+        raise RuntimeError("not there")
+
+@average("writes", give=kept)
+def writes(at):
+    at.weights.mul_(0.5)
+
+@average("one", give=lambda at: at.kept[0][:, :1])
+def one(at):
+    pass
+
+class NaN(nn.Module):
+    auxiliaries = ("nan",)
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x, shared):
+        shared.auxiliary("nan", x.mean() * float("nan"))
+        return x
+
+class Reads(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x, shared):
+        return x + shared["nobody"]
+"""
+KIND = "training.average.kind"
+
+
+@pytest.fixture
+def tried(
+    small_study: Callable[..., Study], small_dataset: Dataset, tmp_path: Path
+) -> Callable[[dict[str, Any]], list[str]]:
+    (tmp_path / "own.py").write_text(OWN)
+
+    def make(overrides: dict[str, Any]) -> list[str]:
+        study = small_study({"training.iterations": 20, **overrides}, arms={"baseline": {}})
+        return dry_run(study, "baseline", small_dataset, torch.device("cpu"), 1)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"training.schedule.kind": "own.py:late"}, ["'late' gave nan at step 17"]),
+        ({KIND: "own.py:fails"}, ["'fails' failed after step 19", "not there"]),
+        ({KIND: "own.py:writes"}, ["'writes' writes to the weights"]),
+        ({KIND: "own.py:one"}, ["'one' gives [1, 1]", "[1, 2]"]),
+        ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "shared['nobody']"]),
+    ],
+)
+def test_what_would_fail_late_fails_now_and_says_where(
+    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ParibusError) as caught:
+        tried(overrides)
+    for word in ("arm 'baseline'", *words):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "word"),
+    [
+        ({KIND: "lawa"}, "averages nothing in 20 steps"),
+        ({KIND: "last", "training.average.options.share": 0.01}, "averages nothing"),
+        ({"model.modules.block_norm": "own.py:NaN"}, "not finite"),
+    ],
+)
+def test_what_does_nothing_or_diverges_at_once_is_warned_of(
+    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any], word: str
+) -> None:
+    (line,) = [line for line in tried(overrides) if word in line]
+    assert "arm 'baseline'" in line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"training.schedule.kind": "own.py:numpy_s"},
+        {KIND: "ema"},
+        {KIND: "last"},
+        {KIND: "lawa", "training.average.options.every": 6},
+    ],
+)
+def test_what_works_is_not(
+    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any]
+) -> None:
+    assert tried(overrides) == []
+
+
+@pytest.mark.parametrize("steps", [1, MOST_TRIED // 2, MOST_TRIED, MOST_TRIED + 1, 10**6])
+def test_of_a_long_run_its_ends_are_tried(steps: int) -> None:
+    found = list(first_and_last(steps))
+    assert found == sorted(set(found))
+    assert (found[0], found[-1], len(found)) == (0, steps - 1, min(steps, MOST_TRIED))
