@@ -142,6 +142,9 @@ def test_products_of_own_modules_are_counted_or_refused(
     # 8 d^2 weights of an MLP against one matrix of d^2 that is used twice; 64 tokens, 2 blocks.
     assert base - mine == 64 * 2 * 6 * (8 - 2) * 16**2
     assert settled.setting("own").iterations == round(20 * base / mine)
+    study = small_study(training=SMALL | {"iterations": 20}, arms=own("Twice"))
+    size = model_size(study, "own", load_dataset(study.data, study.folder))  # as `show` says it
+    assert size.flops_per_token * study.setting("own").tokens_per_step == mine
     with pytest.raises(ParibusError) as told:
         settled_budgets(small_study(training=training, arms=own("Asks")))
     assert "arm 'own': the FLOPs of its own modules cannot be counted" in str(told.value)

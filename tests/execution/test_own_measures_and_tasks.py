@@ -244,7 +244,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
         ("undefined", "measure 'undefined' failed: .*it gave NaN"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
         ("twice", "a measure cannot be named 'brier_score': it is there already"),
-        ("plain", r"evaluation.own = 'ideas.py:plain': no measure of that name"),
+        ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is no measure"),
         ("suprise", "no measure of that name: did you mean 'surprise'"),
     ],
 )

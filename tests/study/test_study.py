@@ -78,7 +78,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
     ("text", "message"),
     [
         ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
-        ("[training]\nseq_len = 3", "unknown key 'training.seq_len': did you mean 'data.seq_len'?"),
+        ("[model]\nseq_len = 3", "unknown key 'model.seq_len': did you mean 'data.seq_len'?"),
         ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
         ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),

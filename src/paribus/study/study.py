@@ -599,7 +599,8 @@ def override(
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             stated = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
-            meant = likely(path[-1], known, flatten(stated))
+            elsewhere = flatten(stated) if depth == len(path) - 1 else ()
+            meant = likely(part, known, elsewhere)
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}")
         if depth < len(path) - 1:
             node = node[part]

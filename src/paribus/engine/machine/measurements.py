@@ -14,16 +14,16 @@ class ModelSize:
         parameters: trainable ones.
         state_bytes: of weights, gradients and optimizer slots, in training.
         too_large: whether not even one replica is tried out.
-        flops_per_token: floating-point operations of training, by the formula.
-        counted_flops_per_token: the same where there are own modules counted, whose products no
-            formula knows; None where they cannot be.
+        flops_per_token: floating-point operations of training: by the formula, or counted where
+            there are own modules, whose products it does not know; by it if they cannot be.
+        are_flops_known: whether they are not by a formula that does not know them.
     """
 
     parameters: int
     state_bytes: int
     too_large: bool
     flops_per_token: int
-    counted_flops_per_token: int | None
+    are_flops_known: bool
 
 
 @dataclass(frozen=True)

@@ -256,13 +256,14 @@ def bench_stack(
 def model_size(study: Study, arm: str, dataset: Dataset) -> ModelSize:
     """Return how large the model of `arm` is; allocates no weights."""
     setting = study.setting(arm)
-    parameters = count_parameters(setting, dataset.vocab_size, study.folder)
+    about = (setting, dataset.vocab_size, study.folder)
+    parameters, known = count_parameters(*about), training_flops(*about).per_token
     return ModelSize(
         parameters=parameters,
         state_bytes=BYTES_PER_PARAMETER * parameters,
         too_large=BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
-        flops_per_token=training_flops_per_token(setting, dataset.vocab_size, study.folder),
-        counted_flops_per_token=training_flops(setting, dataset.vocab_size, study.folder).per_token,
+        flops_per_token=training_flops_per_token(*about) if known is None else known,
+        are_flops_known=known is not None,
     )
 
 

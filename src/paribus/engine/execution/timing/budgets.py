@@ -160,13 +160,13 @@ def _flops(study: Study, arms: list[str], device: Device, backend: str | Backend
             setting = study.setting(arm)
             task, doing = CountModel(arm), "while its FLOPs were counted"
             size = pool.ask(pool.worker_for(setting), task, doing)
-            if size.counted_flops_per_token is None:
+            if not size.are_flops_known:
                 raise ParibusError(
                     f"arm '{arm}': the FLOPs of its own modules cannot be counted, for they need "
                     "the values of tensors; state its training.step_cost, or training.budget = "
                     "'tokens'"
                 )
-            found[arm] = float(size.counted_flops_per_token * setting.tokens_per_step)
+            found[arm] = float(size.flops_per_token * setting.tokens_per_step)
     return found
 
 

@@ -121,10 +121,7 @@ def estimate(
         )
     return Estimate(
         parameters={arm: of.parameters for arm, of in sizes.items()},
-        flops={
-            arm: (of.counted_flops_per_token or of.flops_per_token) * study.setting(arm).tokens
-            for arm, of in sizes.items()
-        },
+        flops={arm: of.flops_per_token * study.setting(arm).tokens for arm, of in sizes.items()},
         tokens={arm: study.setting(arm).tokens for arm in study.arms},
         iterations={arm: study.setting(arm).iterations for arm in study.arms},
         bytes_per_token={
