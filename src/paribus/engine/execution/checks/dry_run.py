@@ -251,9 +251,7 @@ def _try_course(study: Study, arm: str) -> list[str]:
 
 def _not_finite(arm: str, stack: Trainer) -> list[str]:
     """Return a warning of an arm whose first step has no finite objective."""
-    losses = [
-        i for i, name in enumerate(stack.columns) if name in ("train_loss", "train_objective")
-    ]
+    losses = [c for c, name in enumerate(stack.columns) if name in LOSSES]
     if np.isfinite(stack.history(0).measured[:, losses]).all():
         return []
     return [f"arm '{arm}': the loss of its first step is not finite; its trials would diverge"]
