@@ -38,6 +38,11 @@ def test_a_study_of_the_gallery_is_one_question(path: Path) -> None:
         assert len({study.setting(arm).tokens for arm in study.arms}) == 1
 
 
+def test_what_readers_call_arms_is_of_arms() -> None:
+    for name, words in script("gallery/tell").CALLED.items():
+        assert words.keys() <= load_study(str(GALLERY / f"{name}.toml")).arms.keys()
+
+
 def stop(progress: Progress) -> None:
     if progress.n_finished:
         raise KeyboardInterrupt

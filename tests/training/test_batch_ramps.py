@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +17,12 @@ import paribus
 from paribus.cli import main
 from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
+from paribus.engine.execution.timing.throughput import PARTS, Turns
 from paribus.engine.setting import Ramp, Setting, curve_steps, rows_of
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
 
 from .measured import train
@@ -142,6 +145,26 @@ def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Train
     n = whole.setting.iterations
     np.testing.assert_allclose(train(again, n), train(whole, n), rtol=1e-4, atol=1e-6)
     assert again.batch_digests == whole.batch_digests
+
+
+def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
+    trainer_of: Callable[..., Trainer], small_study: Maker, small_dataset: Dataset, tmp_path: Path
+) -> None:
+    """The first steps are small: as a whole step they would be several times as fast."""
+    trainer = trainer_of([1])
+    trainer.go_to_largest_batch()
+    trainer.step()
+    column = list(trainer.columns).index("batch_size")
+    assert trainer.history(0).arrays["measured"][-1, column] == RAMP["to"]
+    assert setting_of(RAMP, 8).n_largest == 4 and setting_of(8, 3).n_largest == 3
+    study = small_study({"training.iterations": 40}, arms=OF_FOUR)
+    turns = Turns(
+        ResultsFolder(tmp_path), lambda data: small_dataset, torch.device("cpu"), graphs=False
+    )
+    for arm, steps in (("baseline", 1), ("ramp", PARTS)):
+        setting = study.setting(arm)
+        tokens = turns._trainer(study, arm, 1, small_dataset)()
+        assert tokens / steps == pytest.approx(setting.tokens / setting.iterations, rel=0.05)
 
 
 def test_it_goes_on_to_the_same_bits(trainer_of: Callable[..., Trainer]) -> None:

@@ -221,6 +221,7 @@ def _most(
     before = torch.cuda.memory_reserved(device)
     seeds = study.seeds[:1] * R
     stack = build_stack(study, study.setting(arm), seeds, dataset, device, graphs=graphs)
+    stack.go_to_largest_batch()
     for _ in range(1 + GRAPHED_STEPS):
         stack.step()
     return torch.cuda.max_memory_reserved(device) - before  # recorded steps keep theirs

@@ -198,6 +198,7 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device, R: i
             memory_bytes=state_bytes,
         )
     stack = build_stack(study, setting, range(R), dataset, device)
+    stack.go_to_largest_batch()
     for _ in range(WARM_UP_STEPS if device.type == "cuda" else 1):
         stack.step()
     steps = [timed(stack.step, device)[1] for _ in range(STEPS)]
@@ -222,6 +223,7 @@ def bench_stack(
     setting = study.setting(arm)
     try:
         stack = build_stack(study, setting, range(R), dataset, device)
+        stack.go_to_largest_batch()
         for _ in range(WARM_UP_STEPS):
             stack.step()
         # Before and after, for machines change their speed; the faster one is the ceiling.

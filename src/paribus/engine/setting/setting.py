@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -392,6 +393,16 @@ class Setting(TrialSetting):
     @property
     def _cut(self) -> tuple[int | Ramp, int, int]:
         return self.training.batch_size, self.windows, self.training.micro_batch or 1
+
+    @property
+    def n_largest(self) -> int:
+        """How many steps have the largest batch: the last ones."""
+        sizes = (self.windows_in(t) for t in reversed(range(self.iterations)))
+        return sum(1 for _ in takewhile(lambda size: size == self.training.largest_batch, sizes))
+
+    def windows_in(self, t: int) -> int:
+        """Windows that step t learns from."""
+        return self.windows_before(t + 1) - self.windows_before(t)
 
     def windows_before(self, t: int) -> int:
         """Windows that a trial was trained on before step t."""

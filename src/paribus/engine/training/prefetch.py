@@ -97,8 +97,8 @@ class Feed:
 
     def _is_alike(self, t: int, other: int) -> bool:
         """Tell whether two steps have as many windows, so that they can travel together."""
-        before = self._settings[0].windows_before
-        return before(t + 1) - before(t) == before(other + 1) - before(other)
+        setting = self._settings[0]
+        return setting.windows_in(t) == setting.windows_in(other)
 
     def _draw(self, t: int) -> tuple[np.ndarray, ...]:
         """Draw the fields of `Inputs` for step t."""

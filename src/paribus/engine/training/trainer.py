@@ -291,6 +291,17 @@ class Trainer:
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
+    def go_to(self, t: int) -> None:
+        """Go on from step t with the weights as they are: for whoever measures steps."""
+        self._feed.restart(t, self.batch_digests)
+        self.t = t
+
+    def go_to_largest_batch(self) -> None:
+        """Go to the first step of the largest batch, where a step takes most."""
+        setting = self.setting
+        if isinstance(setting.training.batch_size, Ramp):
+            self.go_to(setting.iterations - setting.n_largest)
+
     def _begin(self, phase: str) -> None:
         if self.on_phase:
             self.on_phase(phase)

@@ -12,7 +12,7 @@ from paribus.engine.execution.workers.messages import Timed
 from paribus.engine.machine.memory import most_held
 from paribus.engine.machine.speed import timed
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
-from paribus.engine.setting import Data
+from paribus.engine.setting import Data, Ramp
 from paribus.engine.training import GRAPHED_STEPS, Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
@@ -21,6 +21,7 @@ from paribus.study import Study
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token
 MOST_DECODED = 64
+PARTS = 8  # of a run whose batches grow
 Action = Callable[[], int]  # does something, and says how many tokens it was
 
 
@@ -97,17 +98,30 @@ class Turns:
                 device=self._device,
                 graphs=self._graphs,
             )
+            stack.go_to_largest_batch()
             stack.step()
             return stack
 
         # Weights, optimizer state, and what a step holds besides: all from nothing.
         stack, self._bytes[arm] = most_held(begin, self._device)
+        grows = isinstance(setting.training.batch_size, Ramp)
 
         def train() -> int:
-            stack.step()
-            return setting.tokens_per_step
+            windows = 0
+            for t in evenly(setting.iterations) if grows else (stack.t,):
+                if grows:
+                    stack.go_to(t)
+                windows += setting.windows_in(t)
+                stack.step()
+            return windows * setting.data.seq_len
 
         return train
+
+
+def evenly(steps: int) -> tuple[int, ...]:
+    """Return the steps that a turn of training is of, where batches grow: in the middle of equal
+    parts of the run, so that they have its mix of sizes."""
+    return tuple(int((part + 0.5) / PARTS * steps) for part in range(PARTS))
 
 
 def _warm_up(action: Action, device: torch.device) -> None:
