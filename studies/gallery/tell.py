@@ -34,6 +34,31 @@ HEAD = (
     "| arm | word | change of loss | at equal settings | tokens to equal loss | speed | memory |\n"
 )
 SHARED = "tying", "tied"  # whose trials other studies have as their baseline
+# What readers call the arms of a study, where their names alone do not say it.
+CALLED = {
+    "batch-ramp": {
+        "linear": "batches that grow in a line",
+        "doubling": "batches that double",
+        "constant": "constant ones",
+    },
+    "experts": {"experts": "four experts", "mlp": "one MLP"},
+    "mlp": {"swiglu": "SwiGLU", "relu2": "squared ReLU", "gelu": "GELU"},
+    "norm-placement": {"post": "post-norm", "pre": "pre-norm"},
+    "optimizers": {
+        "muon": "Muon",
+        "soap": "SOAP",
+        "lion": "Lion",
+        "schedule-free": "schedule-free AdamW",
+        "adamw": "AdamW",
+    },
+    "positions": {"rotary": "rotary positions", "none": "no positions", "learned": "learned ones"},
+    "qk-norm": {"qk-norm": "QK-norm", "plain": "none"},
+    "schedules": {"wsd": "warmup-stable-decay", "cosine": "a cosine"},
+    "tokens": {"pairs": "512 byte pairs"},
+    "tying": {"untied": "untied embeddings", "tied": "tied ones"},
+    "value-residual": {"residual": "value residuals", "plain": "none"},
+    "z-loss": {"plain": "none"},
+}
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHERS = dict.fromkeys(("SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"), "#777777")
 
@@ -58,6 +83,12 @@ class Row(NamedTuple):
     speed: list[float] | None
     at_edge: bool
     memory: float
+
+    @property
+    def called(self) -> tuple[str, str]:
+        """The arm and what it is compared with, in readers' words."""
+        words = CALLED.get(self.study, {})
+        return words.get(self.arm, self.arm), words.get(self.reference, self.reference)
 
 
 def kept() -> list[Path]:
@@ -146,11 +177,12 @@ def table(rows: list[Row]) -> str:
     lines = [HEAD, "| --- " * 7 + "|\n"]
     for one in rows:
         mean, low, high = one.change
+        arm, reference = one.called
         unit = "" if one.unit == "nats/token" else f" {one.unit}"
         edge = " (edge)" if one.at_edge else ""
         shared = "{:+.2f} to {:+.2f}".format(*one.shared) if one.shared else "-"
         lines.append(
-            f"| [{one.arm}](../../studies/gallery/{one.study}) against {one.reference} | "
+            f"| [{arm}](../../studies/gallery/{one.study}) against {reference} | "
             f"{one.word} | "
             f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{unit}{edge} | {shared} | "
             f"{with_ends(one.sooner)} | {with_ends(one.speed)} | {one.memory:.2f} |\n"
@@ -160,7 +192,7 @@ def table(rows: list[Row]) -> str:
 
 def picture(rows: list[Row]) -> str:
     """Return every change with its interval, as SVG."""
-    names = [f"{one.arm} against {one.reference}" for one in rows]
+    names = [" against ".join(one.called) for one in rows]
     data = [
         {
             "name": name,
@@ -208,8 +240,8 @@ def answer(rows: list[Row]) -> str:
 
 
 def named(one: Row) -> str:
-    """Return `post against pre (edge)`."""
-    return f"{one.arm} against {one.reference}{' (edge)' if one.at_edge else ''}"
+    """Return `post-norm against pre-norm (edge)`."""
+    return f"{' against '.join(one.called)}{' (edge)' if one.at_edge else ''}"
 
 
 def told(page: str, rows: list[Row]) -> str:

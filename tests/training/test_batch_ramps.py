@@ -161,10 +161,13 @@ def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
     turns = Turns(
         ResultsFolder(tmp_path), lambda data: small_dataset, torch.device("cpu"), graphs=False
     )
-    for arm, steps in (("baseline", 1), ("ramp", PARTS)):
+    for arm in study.arms:
         setting = study.setting(arm)
         tokens = turns._trainer(study, arm, 1, small_dataset)()
-        assert tokens / steps == pytest.approx(setting.tokens / setting.iterations, rel=0.05)
+        assert tokens / PARTS == pytest.approx(setting.tokens / setting.iterations, rel=0.05)
+    plain = small_study({"training.iterations": 40})
+    one = plain.setting("baseline").tokens_per_step
+    assert turns._trainer(plain, "baseline", 1, small_dataset)() == one
 
 
 def test_it_goes_on_to_the_same_bits(trainer_of: Callable[..., Trainer]) -> None:

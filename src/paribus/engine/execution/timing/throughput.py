@@ -104,23 +104,27 @@ class Turns:
 
         # Weights, optimizer state, and what a step holds besides: all from nothing.
         stack, self._bytes[arm] = most_held(begin, self._device)
-        grows = isinstance(setting.training.batch_size, Ramp)
 
         def train() -> int:
+            stack.step()
+            return setting.tokens_per_step
+
+        def train_parts() -> int:
             windows = 0
-            for t in evenly(setting.iterations) if grows else (stack.t,):
-                if grows:
-                    stack.go_to(t)
+            for t in evenly(setting.iterations):
+                stack.go_to(t)
                 windows += setting.windows_in(t)
                 stack.step()
             return windows * setting.data.seq_len
 
-        return train
+        # Alike for all arms: the first step of a turn is slower than those that follow.
+        sizes = [study.setting(one).training.batch_size for one in study.arms]
+        return train_parts if any(isinstance(size, Ramp) for size in sizes) else train
 
 
 def evenly(steps: int) -> tuple[int, ...]:
-    """Return the steps that a turn of training is of, where batches grow: in the middle of equal
-    parts of the run, so that they have its mix of sizes."""
+    """Return the steps that a turn of training is of, where batches of some arm grow: in the middle
+    of equal parts of the run, so that they have its mix of sizes."""
     return tuple(int((part + 0.5) / PARTS * steps) for part in range(PARTS))
 
 
