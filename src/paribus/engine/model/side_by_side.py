@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from paribus.engine.ops.functional import ordered_attention
-from paribus.engine.ops.kernels import causal_attention
+from paribus.engine.ops.functional import by_kernel, ordered_attention
 
 
 class WithKernels(TorchFunctionMode):
@@ -31,8 +30,8 @@ class WithKernels(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _attention(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-        if is_causal and causal_attention.supports(q, k, v):
-            return causal_attention.causal_attention(q, k, v).to(_autocast_dtype(q))
+        if is_causal and (y := by_kernel(q, k, v)) is not None:
+            return y.to(_autocast_dtype(q))
         return self._otherwise(q, k, v, is_causal)
 
     def _otherwise(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:

@@ -90,14 +90,21 @@ def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool
 
     Values may have another number of channels than queries and keys.
     """
-    if is_causal and causal_attention.supports(q_BHTK, k_BHSK, v_BHSK):
-        return causal_attention.causal_attention(q_BHTK, k_BHSK, v_BHSK)
+    if is_causal and (y_BHTK := by_kernel(q_BHTK, k_BHSK, v_BHSK)) is not None:
+        return y_BHTK
     if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
         # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
         with torch.autocast("cpu", enabled=False):
             q_BHTK, k_BHSK, v_BHSK = q_BHTK.float(), k_BHSK.float(), v_BHSK.float()
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=is_causal)
     return ordered_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=is_causal)
+
+
+def by_kernel(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor | None:
+    """Return causal attention by the compiled kernel; None where that does not support it."""
+    if not causal_attention.supports(q_BHTK, k_BHTK, v_BHTK):
+        return None
+    return causal_attention.causal_attention(q_BHTK, k_BHTK, v_BHTK)
 
 
 def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
