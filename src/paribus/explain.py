@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -130,12 +130,14 @@ def likely(name: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
     return nearest(name, known)
 
 
-def _all_keys(model: Any, depth: int = 4) -> list[str]:
-    """Return the dotted keys of a model and of the models in it."""
+def _all_keys(model: type[BaseModel]) -> list[str]:
+    """Return the dotted keys of a model and of the models in it; not those of tables and lists,
+    which have a name or a number of the user's before them."""
     found = []
-    for name, field in _model_in(model).model_fields.items() if depth else ():
-        key = field.alias or name
-        found += [key, *(f"{key}.{inner}" for inner in _all_keys(field.annotation, depth - 1))]
+    for name, field in model.model_fields.items():
+        key, kind = field.alias or name, get_origin(field.annotation)
+        held = BaseModel if kind in (dict, tuple, list) else _model_in(field.annotation)
+        found += [key, *(f"{key}.{inner}" for inner in _all_keys(held))]
     return found
 
 

@@ -75,6 +75,7 @@ def test_schedules_and_batches_of_arms_become_small_with_them(
         "warm": {"training.schedule.warmup": 40},
         "wsd": {"training.schedule": {"kind": "wsd", "warmup": 40, "options": {"decay": 0.2}}},
         "ramp": {"training.batch_size": ramp},
+        "stairs": {"training.batch_size": ramp | {"shape": [[0.1, 4]]}},
     }
     small = shrunk(study(arms={name: {"set": of} for name, of in sets.items()}))
     share = small.training.iterations / 400
@@ -82,6 +83,10 @@ def test_schedules_and_batches_of_arms_become_small_with_them(
     wsd = small.setting("wsd").training.schedule
     assert (wsd.kind, wsd.warmup, wsd.options["decay"]) == ("wsd", round(40 * share), 0.2)
     assert small.setting("ramp").tokens == small.setting("baseline").tokens
+    assert small.setting("stairs").tokens == small.setting("baseline").tokens
+    stairs = {"set": {"training.batch_size.shape": [[0.1, 4]]}}
+    grown = study(training__batch_size=ramp, arms={"baseline": {}, "stairs": stairs})
+    assert shrunk(grown).setting("stairs").tokens == shrunk(grown).setting("baseline").tokens
     ranges = {"training.schedule.warmup": {"low": 0, "high": 80, "scale": "linear"}}
     tuning = {"seeds": [9], "method": "sobol", "trials": 2, "ranges": ranges}
     tuned = shrunk(study(tuning=tuning)).tuning

@@ -44,6 +44,11 @@ def writes(at):
 def one(at):
     pass
 
+@average("half", give=lambda at: at.kept[0] if at.kept[0].any() else None)
+def half(at):
+    if at.done == at.steps // 2:
+        at.kept[0].copy_(at.weights)
+
 class NaN(nn.Module):
     auxiliaries = ("nan",)
     def __init__(self, model):
@@ -115,6 +120,8 @@ def test_what_does_nothing_or_diverges_at_once_is_warned_of(
         {KIND: "ema"},
         {KIND: "last"},
         {KIND: "lawa", "training.average.options.every": 6},
+        {KIND: "own.py:half", "training.iterations": 50_000},
+        {KIND: "lawa", "training.iterations": 10**6},
     ],
 )
 def test_what_works_is_not(

@@ -79,6 +79,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
     [
         ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
         ("[model]\nseq_len = 3", "unknown key 'model.seq_len': did you mean 'data.seq_len'?"),
+        ("[model]\npath = 3", "unknown key 'model.path': did you mean 'data.path'?"),
         ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
         ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),

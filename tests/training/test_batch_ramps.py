@@ -157,6 +157,11 @@ def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
     column = list(trainer.columns).index("batch_size")
     assert trainer.history(0).arrays["measured"][-1, column] == RAMP["to"]
     assert setting_of(RAMP, 8).n_largest == 4 and setting_of(8, 3).n_largest == 3
+    never = setting_of({**RAMP, "until": 1.0}, 8)  # it ends before it has grown
+    assert (
+        sizes(never)[-1] < 8
+        and sizes(never)[-never.n_largest :] == [sizes(never)[-1]] * never.n_largest
+    )
     study = small_study({"training.iterations": 40}, arms=OF_FOUR)
     turns = Turns(
         ResultsFolder(tmp_path), lambda data: small_dataset, torch.device("cpu"), graphs=False

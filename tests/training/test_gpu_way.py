@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from paribus.engine.data import Dataset
@@ -266,6 +267,59 @@ def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
     tolerance = {"rtol": 0.05, "atol": 0.05} if lower else {}
     torch.testing.assert_close(alone, expected, **tolerance)
     torch.testing.assert_close(mapped, expected, **tolerance)
+
+
+def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
+    x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    expected = attention(x)
+    with WithKernels(), sdpa_kernel(SDPBackend.MATH):  # which can be differentiated twice
+        (first,) = torch.autograd.grad(attention(x).square().sum(), x, create_graph=True)
+    torch.autograd.grad(first.square().sum(), x)
+    compiled = torch.compile(attention, backend="eager", fullgraph=True)
+    with WithKernels():
+        torch.testing.assert_close(compiled(x), expected)
+
+
+OWN = """
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Again(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.qkv = nn.Linear(model.d_model, 3 * model.d_model)
+    def attention(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).flatten(2)
+    def forward(self, x):
+        return checkpoint(self.attention, x, use_reentrant=False)
+
+class Once(Again):
+    def forward(self, x):
+        return self.attention(x)
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_own_module_may_compute_its_attention_again(
+    small_study: Callable[..., Study], small_dataset: Dataset, precision: str
+) -> None:
+    losses = []
+    for name in ("Again", "Once"):
+        more = {"model.modules.attention": f"own.py:{name}", "training.precision": precision}
+        study = small_study(more)
+        (study.folder / "own.py").write_text(OWN)
+        stack = Trainer(study.setting("baseline"), [1], small_dataset, folder=study.folder)
+        for _ in range(3):
+            stack.step()
+        losses.append(stack.history(0).arrays["measured"][:, 0])
+    np.testing.assert_allclose(*losses, rtol=1e-5 if precision == "float32" else 5e-3)
 
 
 def test_bfloat16_is_the_same_alone_and_side_by_side(

@@ -97,13 +97,16 @@ def _small(key: str, value: Any, share: float) -> Any:
         return {name: _small(f"{key}.{name}", of, share) for name, of in value.items()}
     if key == f"{SCHEDULE}.warmup":
         return max(round(value * share), 1) if value else 0
+    if key.startswith(f"{BATCH}."):
+        last = key.rpartition(".")[2]
+        return _small(BATCH, {last: value}, share)[last]
     if key == BATCH:
         largest = SEQUENCES * RANKS
         grows = isinstance(value, dict)
         if not grows:
             return largest
-        shape = value.get("shape", "linear")
-        named = {"shape": shape if isinstance(shape, str) else "linear"}
+        shape = value.get("shape", "linear")  # there are no sizes in between
+        named = {"shape": shape if isinstance(shape, str) else ()}
         return {**value, "from": largest // 2, "to": largest} | named
     return value
 

@@ -90,7 +90,7 @@ def card(
             code += "." if looks else " unless they say `cached = True`."
         if packages:
             named = ", ".join(f"`{name}`" for name in packages)
-            code += f" They import {named}: install that where the model is loaded."
+            code += f" They import {named}: install what has these where the model is loaded."
     facts = _facts(results, trial)
     if step is not None or average_last != 1:
         steps = [one or facts["steps"] for one in trial.require_weights(step, average_last)]

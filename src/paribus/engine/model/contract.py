@@ -135,7 +135,9 @@ def _watched(
             with blamed(f"{path} fails where it is given {shapes}"):
                 found = forward(*args, **more)
         except ParibusError as error:
-            raise error if path in str(error) else ParibusError(f"{path}: {error}") from error
+            if path in str(error):
+                raise
+            raise ParibusError(f"{path}: {error}") from error
         problem = check(found, args)
         for (name, tensor), version in zip(seen, versions, strict=True):
             if tensor._version != version:

@@ -18,19 +18,24 @@ from paribus.engine.ops.functional import by_kernel, ordered_attention
 
 class WithKernels(TorchFunctionMode):
     """Inside it, causal attention that an own module asks of PyTorch is computed by the compiled
-    kernel where that supports it: PyTorch's takes several times as long on a CPU in bfloat16."""
+    kernel where that supports it: PyTorch's takes several times as long on a CPU in bfloat16.
+
+    Not where a backend was chosen (`sdpa_kernel`), nor while a module is compiled, nor where it is
+    computed again in the backward pass (`checkpoint`), which nothing here is around.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and _is_plain(args, kwargs):
+        is_asked = func is F.scaled_dot_product_attention and not torch.compiler.is_compiling()
+        if is_asked and _is_plain(args, kwargs):
             q, k, v = args
             return self._attention(q, k, v, kwargs.get("is_causal", False))
         return func(*args, **kwargs)
 
     def _attention(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-        if is_causal and (y := by_kernel(q, k, v)) is not None:
+        if is_causal and _is_free() and (y := by_kernel(q, k, v)) is not None:
             return y.to(_autocast_dtype(q))
         return self._otherwise(q, k, v, is_causal)
 
@@ -67,6 +72,13 @@ class SideBySide(WithKernels):
 def _is_plain(args: Any, kwargs: Any) -> bool:
     """Tell whether the call has nothing but queries, keys, values and `is_causal`."""
     return len(args) == 3 and kwargs.keys() <= {"is_causal"}
+
+
+def _is_free() -> bool:
+    """Tell whether no backend is chosen, and nothing is told what the backward pass will need."""
+    autograd: Any = torch._C
+    hooks = autograd._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is None and torch.backends.cuda.flash_sdp_enabled()  # the flag is of CPUs too
 
 
 def _autocast_dtype(x: Tensor) -> torch.dtype:

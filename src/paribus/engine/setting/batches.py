@@ -97,7 +97,7 @@ def _number_or_ramp(given: Any) -> int | Ramp:
 
 
 def _plain(size: int | Ramp) -> int | dict[str, Any]:
-    return size.model_dump() if isinstance(size, Ramp) else size
+    return size.model_dump(mode="json") if isinstance(size, Ramp) else size
 
 
 _SCHEMA = {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "object"}]}

@@ -396,9 +396,10 @@ class Setting(TrialSetting):
 
     @property
     def n_largest(self) -> int:
-        """How many steps have the largest batch: the last ones."""
+        """How many steps have the largest batch that is made: the last ones."""
+        most = self.windows_in(self.iterations - 1)
         sizes = (self.windows_in(t) for t in reversed(range(self.iterations)))
-        return sum(1 for _ in takewhile(lambda size: size == self.training.largest_batch, sizes))
+        return sum(1 for _ in takewhile(lambda size: size == most, sizes))
 
     def windows_in(self, t: int) -> int:
         """Windows that step t learns from."""

@@ -72,9 +72,10 @@ class Feed:
         self._schedules = Schedules(settings, folder)
         self.restart(0, [FIRST_DIGEST] * len(seeds))
 
-    def restart(self, t: int, digests: Sequence[str]) -> None:
-        """Go on from step t, with the running digests of the batches before it."""
-        self._start = t
+    def restart(self, t: int, digests: Sequence[str], ahead: int = AHEAD) -> None:
+        """Go on from step t, with the running digests of the batches before it, and draw so many
+        steps at once."""
+        self._start, self._ahead = t, ahead
         self._digests = [list(digests)]  # before steps start, start + 1, ... of those drawn
         self._drawn: Inputs | None = None
 
@@ -88,7 +89,7 @@ class Feed:
             self._start, self._digests = t, [self.digests(t)]
             left = max(self._settings[0].iterations - t, 1)
             steps = [self._draw(t)]
-            while len(steps) < min(AHEAD, left) and self._is_alike(t, t + len(steps)):
+            while len(steps) < min(self._ahead, left) and self._is_alike(t, t + len(steps)):
                 steps.append(self._draw(t + len(steps)))
             self._drawn = Inputs(
                 *(self._to_device(np.stack(part)) for part in zip(*steps, strict=True))

@@ -30,7 +30,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
 from paribus.engine.setting import Ramp, Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
-from paribus.engine.training.prefetch import Feed, Inputs
+from paribus.engine.training.prefetch import AHEAD, Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
 from paribus.engine.training.replicas import (
     DATA,
@@ -291,9 +291,10 @@ class Trainer:
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
-    def go_to(self, t: int) -> None:
-        """Go on from step t with the weights as they are: for whoever measures steps."""
-        self._feed.restart(t, self.batch_digests)
+    def go_to(self, t: int, ahead: int = AHEAD) -> None:
+        """Go on from step t with the weights as they are, for whoever measures steps; `ahead`: how
+        many follow in their order."""
+        self._feed.restart(t, self.batch_digests, ahead)
         self.t = t
 
     def go_to_largest_batch(self) -> None:

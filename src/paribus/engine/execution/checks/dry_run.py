@@ -107,14 +107,19 @@ def dry_run(
             return warned
         return warned + undeclared_projections(model, setting) + unused_positions(model, setting)
     except ParibusError as error:
-        if type(error) is not ParibusError or where in str(error):
-            raise
-        raise ParibusError(f"{where}: {error}") from error
+        raise _of(where, error) from error.__cause__
     except Exception as error:
         raise ParibusError(
             f"{where}{in_brackets(step_code(study, arm))} fails in a dry run of one step: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _of(where: str, error: ParibusError) -> ParibusError:
+    """Return an error that names its arm."""
+    if type(error) is not ParibusError or where in str(error):
+        return error
+    return ParibusError(f"{where}: {error}")
 
 
 def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
@@ -196,8 +201,8 @@ def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list
             _try_evaluation(study, replica.reader(), setting, dataset)
         model = shapes_of(setting, dataset.vocab_size, study.folder)
         return warned + undeclared_projections(model, setting) + unused_positions(model, setting)
-    except ParibusError:
-        raise
+    except ParibusError as error:
+        raise _of(where, error) from error.__cause__
     except Exception as error:
         raise ParibusError(
             f"{where}{in_brackets(own)} fails in a dry run of one step over {ranks.size} devices: "
@@ -252,7 +257,7 @@ def _try_course(study: Study, arm: str) -> list[str]:
 def _not_finite(arm: str, stack: Trainer) -> list[str]:
     """Return a warning of an arm whose first step has no finite objective."""
     losses = [c for c, name in enumerate(stack.columns) if name in LOSSES]
-    if np.isfinite(stack.history(0).measured[:, losses]).all():
+    if np.isfinite(stack.history(0).measured[:1, losses]).all():
         return []
     return [f"arm '{arm}': the loss of its first step is not finite; its trials would diverge"]
 

@@ -112,7 +112,7 @@ class Turns:
         def train_parts() -> int:
             windows = 0
             for t in evenly(setting.iterations):
-                stack.go_to(t)
+                stack.go_to(t, ahead=1)
                 windows += setting.windows_in(t)
                 stack.step()
             return windows * setting.data.seq_len
