@@ -59,6 +59,7 @@ CALLED = {
     "value-residual": {"residual": "value residuals", "plain": "none"},
     "z-loss": {"plain": "none"},
 }
+TICKS = [-0.3, -0.1, -0.02, 0, 0.02, 0.1, 0.3]
 COLOURS = {"BETTER": ARM_COLOURS[0], "WORSE": ARM_COLOURS[1]}
 OTHERS = dict.fromkeys(("SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"), "#777777")
 
@@ -207,13 +208,18 @@ def picture(rows: list[Row]) -> str:
         alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=300)),
         alt.Color("word:N", scale=scale, title=None),
     )
-    title = "change of test loss (nats/token), 95% interval; less is better"
+    title = "change of test loss (nats/token; log scale beyond the band)"
     ends = [end for one in rows for end in one.change]
+    # Even within the margin, by the logarithm beyond it: changes span two orders of magnitude.
     x = alt.X(
         "low:Q",
         title=title,
-        scale=alt.Scale(domain=[min(*ends, -0.05), max(*ends, 0.05)], nice=True),
-        axis=alt.Axis(tickCount=6),
+        scale=alt.Scale(
+            type="symlog",
+            constant=rows[0].margin,
+            domain=[min(*ends, -0.05) * 1.3, max(*ends, 0.05) * 1.3],
+        ),
+        axis=alt.Axis(values=TICKS, labelExpr="datum.value ? format(datum.value, '+~g') : '0'"),
     )
     band = (
         alt.Chart(alt.Data(values=[{"low": -rows[0].margin, "high": rows[0].margin}]))
@@ -232,10 +238,9 @@ def picture(rows: list[Row]) -> str:
 
 
 def answer(rows: list[Row]) -> str:
-    """Return the arms by their word, the most common first."""
+    """Return the arms by their word, what helps first."""
     by_word = {word: [one for one in rows if one.word == word] for word in COLOURS | OTHERS}
-    found = sorted(by_word.items(), key=lambda one: -len(one[1]))
-    words = [f"**{word}**: {', '.join(map(named, arms))}" for word, arms in found if arms]
+    words = [f"**{word}**: {', '.join(map(named, arms))}" for word, arms in by_word.items() if arms]
     return f"{'; '.join(words)}.\n"
 
 
@@ -256,7 +261,7 @@ def main() -> None:
     """Write the table, the picture, and what opens with each study."""
     for study in kept():
         write_bytes(study / "README.md", readme(study).encode())
-    rows = [row for study in kept() for row in rows_of(study)]
+    rows = sorted((row for study in kept() for row in rows_of(study)), key=lambda one: one.change)
     write_bytes(PAGE, told(PAGE.read_text("utf-8"), rows).encode())
     in_nats = [one for one in rows if one.unit == "nats/token"]
     write_bytes(PAGE.with_suffix(".svg"), picture(in_nats).encode())
