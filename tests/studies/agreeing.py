@@ -37,9 +37,9 @@ def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
     values = records.losses if one["metric"] == "validation_loss" else records.accuracies
     theirs, ours = values(one["reference"]), values(one["arm"])
     kept = set(one["seeds"])
-    now = headline.contrast(
-        *({seed: value for seed, value in arm.items() if seed in kept} for arm in (theirs, ours))
-    )
+    compared = ({seed: of for seed, of in arm.items() if seed in kept} for arm in (theirs, ours))
+    choice = one.get("choice")
+    now = headline.contrast(*compared, choice["error"] if choice and choice["included"] else 0.0)
     then = one["paired"]
     told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"], "p": then["t_p"]}
     told |= {side: then["t_interval"][side] for side in ("low", "high")}

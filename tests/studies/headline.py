@@ -127,12 +127,15 @@ def mcnemar(only_reference: int, only_arm: int) -> float:
     return min(1.0, 2 * tail) if n else 1.0
 
 
-def contrast(theirs: dict[int, float], ours: dict[int, float]) -> dict[str, float]:
-    """Mean of the paired differences, its SD, n, t, two-sided p, and the 95% interval."""
+def contrast(
+    theirs: dict[int, float], ours: dict[int, float], choice: float = 0.0
+) -> dict[str, float]:
+    """Mean of the paired differences, its SD, n, t, two-sided p, and the 95% interval; `choice` is
+    what choosing tuned values adds to the error."""
     seeds = sorted(theirs.keys() & ours.keys())
     delta = np.array([ours[seed] - theirs[seed] for seed in seeds])
     n, mean, sd = len(delta), float(delta.mean()), float(delta.std(ddof=1))
-    error = sd / math.sqrt(n)
+    error = math.hypot(sd / math.sqrt(n), choice)
     half = t_quantile(0.975, n - 1) * error
     t = mean / error
     p = 2 * (1 - t_distribution(abs(t), n - 1))
@@ -190,6 +193,7 @@ def best_values(results: Path) -> dict[str, Any]:
     A candidate that diverged on a seed comes after those that diverged on fewer.
     """
     study = read(results / "study.json")
+    keys = study["tuning"]["grid"] | study["tuning"].get("ranges", {})
     found: dict[str, list[tuple[int, float, Any]]] = {arm: [] for arm in study["arms"]}
     for file in sorted(results.glob("tuning/*/study.json"), key=lambda f: int(f.parent.name)):
         tuning, home = read(file), file.parent
@@ -198,7 +202,7 @@ def best_values(results: Path) -> dict[str, Any]:
             trials = folders(home, name).values()
             diverged = [trial for trial in trials if events(trial, tuning["stability"])[0]]
             scores = [tuning_loss(trial) for trial in trials if trial not in diverged]
-            values = {key: about["set"][key] for key in study["tuning"]["grid"]}
+            values = {key: about["set"][key] for key in keys}
             mean = float(np.mean(scores)) if scores else math.inf
             found[arm].append((len(diverged), mean, values))
     return {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
