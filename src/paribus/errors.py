@@ -87,15 +87,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
         if name and (one.startswith(name) or name in re.split(r"[^A-Za-z0-9]+", one))
     ]
     if 0 < len(parts) <= MOST_MEANT and name not in names:
-        return f"did you mean {' or '.join(map(repr, parts))}?"
+        return did_you_mean(parts)
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     close = difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return did_you_mean(close)
     if not names:
         return "none is known"
     more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
     return f"known: {', '.join(names[:MOST_KNOWN])}{more}"
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """Return `did you mean 'a' or 'b'?`."""
+    return f"did you mean {' or '.join(map(repr, names))}?"
 
 
 def require_positive(**stated: int | None) -> None:

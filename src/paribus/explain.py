@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from paribus.errors import MOST_MEANT, nearest
+from paribus.errors import MOST_MEANT, did_you_mean, nearest
 
 MEMBERS = frozenset({"bool", "int", "float", "str"})  # of a union, as pydantic calls them
 MOST_TOLD = 3  # problems that are told; the others are counted
@@ -92,8 +92,7 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
-        meant = likely(location[-1], known, _all_keys(model))
-        return f"unknown key '{key}': {meant}"
+        return f"unknown key '{key}': {likely(location[-1], known, _all_keys(model))}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
     if kind == "value_error":
@@ -126,7 +125,7 @@ def likely(name: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
     """Return `nearest` of the keys beside it; but of a key that is known elsewhere, where."""
     elsewhere = [key for key in everywhere if key.rpartition(".")[2] == name]
     if 0 < len(elsewhere) <= MOST_MEANT:
-        return f"did you mean {' or '.join(map(repr, elsewhere))}?"
+        return did_you_mean(elsewhere)
     return nearest(name, known)
 
 

@@ -172,7 +172,7 @@ def _resolved(contrast: Contrast, alpha: float) -> str | None:
 
 
 def _events_open(events: Stabilities, alpha: float) -> bool:
-    """Whether either arm had an event, and neither harm, nor a cure, nor a collapse is shown."""
+    """Tell whether an arm had an event, and neither harm, nor a cure, nor a collapse is shown."""
     rates, diverged = events.any_event, events.diverged
     if not rates.baseline_events + rates.treatment_events:
         return False

@@ -315,7 +315,7 @@ class Contrast(Result):
         return p is not None and p <= alpha
 
     def not_worse(self, alpha: float) -> bool:
-        """Whether it is shown to be worse by less than the margin, if at all, in its family."""
+        """Tell whether it is shown, in its family, to be worse by less than the margin at most."""
         p = self.not_worse_holm_p if self.tested else None
         return p is not None and p <= alpha
 

@@ -103,7 +103,7 @@ class Table:
         return ""
 
     def is_measured(self, metric: str) -> bool:
-        """Whether any trial has a value of it: a study may have no tasks, or a probe turned off."""
+        """Tell whether a trial has a value of it: there may be no tasks, or a probe turned off."""
         if metric in [endpoint.metric for endpoint in self.results.study.judged]:
             return True
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)

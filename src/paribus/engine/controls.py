@@ -208,7 +208,7 @@ def _held_out(own: StackedEvidence, other: StackedEvidence, declared: Declared) 
 
 
 def _reads_other_text(declared: Mapping[str, Any]) -> bool:
-    """Whether an arm declares other text, and not other tokens or another order of it alone."""
+    """Tell whether an arm declares other text, and not just other tokens or another order of it."""
     same = ("data.tokenizer", "data.order", "data.curriculum")
     return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
 
@@ -373,7 +373,7 @@ def evidence_of(
 
 
 def _matched_costs(own: Mapping[str, Any], other: Mapping[str, Any], words: str) -> Finding:
-    """Whether two trials (trial.json) spent the same, to the nearest step; `words` say tokens.
+    """Find whether two trials (trial.json) spent the same, to the nearest step; `words`: tokens.
 
     FLOPs are also held against what was counted of each trial's model. Seconds are those of a step
     as it was measured at registration: how long the training then took is in timing.json.

@@ -481,7 +481,7 @@ class Study(Shown, Spec):
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
     def share_tokens(self, arm: str, reference: str) -> bool:
-        """Whether a token is the same piece of text in both arms: losses per token compare."""
+        """Tell whether a token is the same piece of text in both arms, so that losses compare."""
         return self.format.share_tokens(self, arm, reference)
 
     @property

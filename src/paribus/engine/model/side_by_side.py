@@ -76,8 +76,8 @@ def _is_plain(args: Any, kwargs: Any) -> bool:
 
 def _is_free() -> bool:
     """Tell whether no backend is chosen, and nothing is told what the backward pass will need."""
-    autograd: Any = torch._C
-    hooks = autograd._autograd._top_saved_tensors_default_hooks(True)
+    compiled: Any = torch._C
+    hooks = compiled._autograd._top_saved_tensors_default_hooks(True)
     return hooks is None and torch.backends.cuda.flash_sdp_enabled()  # the flag is of CPUs too
 
 

@@ -78,11 +78,10 @@ def dry_run(
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
     own = step_code(study, arm)
-    if part != "shapes":
-        require_room(setting, dataset.vocab_size, device, arm)
     try:
         if part == "shapes":
             return by_shapes(study, arm, dataset)
+        require_room(setting, dataset.vocab_size, device, arm)
         warned = _try_course(study, arm) if part != "reading" else []
         with same_settings(f"a step of {where}"):
             model = _built(study, setting, dataset, device)
