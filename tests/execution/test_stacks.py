@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -227,6 +228,7 @@ def fits(
 ) -> Callable[..., Fit]:
     def make(free: int, two: int, three: int, workers: int = 1) -> Fit:
         most = {2: two, 3: three}
+        monkeypatch.setattr(capacity, "memory", lambda *_, **__: SimpleNamespace(total=two))
         monkeypatch.setattr(capacity, "free_memory", lambda device: free)
         monkeypatch.setattr(capacity, "_most", lambda s, a, data, device, R, graphs: most[R])
         return largest_stack(
@@ -244,6 +246,15 @@ def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
     assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
         fits(3 * GiB, 4 * GiB, 5 * GiB)
+
+
+def test_what_surely_fits_is_not_built(
+    small_study: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "_most", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 80 * 2**30)
+    about = (small_dataset, torch.device("cuda"), 100, 1)
+    assert largest_stack(small_study(), "baseline", *about) == Fit(100, "")
 
 
 class OneAnswer:

@@ -143,7 +143,8 @@ def _check(
     for arms in sharing_arms(study):
         setting = study.setting(arms[0])
         shared = setting if study.probes.own else setting.common
-        todo[digest(shared.model_dump(mode="json")), size] = arms[0]
+        # Two replicas go the way of any more.
+        todo[digest(shared.model_dump(mode="json")), min(size, 2)] = arms[0]
 
     def hear(task: Check, message: Findings) -> None:
         warnings.extend(message.lines)

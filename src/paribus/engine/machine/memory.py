@@ -18,11 +18,12 @@ from torch.utils._pytree import tree_leaves
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
+from paribus.engine.machine.on_paper import memory
 from paribus.engine.setting import Setting
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS
 from paribus.errors import ParibusError
-from paribus.study import Study
+from paribus.study import Study, step_code
 
 Result = TypeVar("Result")
 PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")
@@ -174,6 +175,9 @@ def _kilobytes(path: Path, field: str) -> int | None:
 
 
 SHARE = 0.8  # of the free memory: allocators round up, and probes with a cadence come later
+# What is counted on paper lacks recorded graphs, probes and gaps of the allocator. A stack of which
+# so many times as much is free fits; what is nearer is built and measured, in seconds for each arm.
+BEYOND_PAPER = 4
 
 
 def largest_stack(
@@ -193,10 +197,15 @@ def largest_stack(
     if device.type != "cuda":
         return Fit(wanted, "")
     free = free_memory(device)
+    assert free is not None
+    usable = SHARE * free / workers
+    if not step_code(study, arm):
+        replica = memory(study.setting(arm), dataset.vocab_size, sharded=False)
+        if wanted * BEYOND_PAPER * replica.total <= usable:
+            return Fit(wanted, "")
     two = _most(study, arm, dataset, device, 2, graphs)
     three = _most(study, arm, dataset, device, 3, graphs)
-    assert free is not None
-    usable, each = SHARE * free / workers, max(three - two, 1)
+    each = max(three - two, 1)
     one = two - each
     words = (
         f"each takes {each / 2**30:.2f} GiB, and {free / workers / 2**30:.2f} GiB are free for "
