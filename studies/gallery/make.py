@@ -45,7 +45,7 @@ schedule = {{ kind = "cosine" }}
 seeds = [101, 102, 103]
 method = "sobol"
 trials = 8
-ranges = {{ "training.optimizer.learning_rate" = {{ low = {low}, high = {high} }}, \
+{select}ranges = {{ "training.optimizer.learning_rate" = {{ low = {low}, high = {high} }}, \
 "training.schedule.warmup" = {{ low = 0, high = 90, scale = "linear" }} }}
 
 [evaluation]
@@ -150,6 +150,7 @@ QUESTIONS: dict[str, tuple[str, Arms]] = {
     ),
 }
 LINES = {"tokens": 'budget = "bytes"\n'}
+TUNED_BY = {"tokens": 'select = "bits_per_byte"\n'}
 LOWS = {"optimizers": ("1e-4", "3e-2")}
 
 
@@ -164,7 +165,8 @@ def study(name: str) -> str:
     metric = "bits_per_byte" if name == "tokens" else "validation_loss"
     return BASE.format(
         **{"name": name, "question": question, "baseline": next(iter(arms)), "metric": metric},
-        **{"more": LINES.get(name, ""), "low": low, "high": high, "arms": told},
+        **{"more": LINES.get(name, ""), "select": TUNED_BY.get(name, "")},
+        **{"low": low, "high": high, "arms": told},
     )
 
 

@@ -166,6 +166,14 @@ def test_what_cannot_be_an_endpoint_is_refused(name: str, words: str, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
+def test_what_tuning_goes_by_is_shared_by_tokenizers() -> None:
+    path = Path(__file__).parents[2] / "studies" / "gallery" / "tokens.toml"
+    study = paribus.load_study(path)
+    assert endpoint_metrics(study)["bits_per_byte"].name == study.tuning.select  # type: ignore[union-attr]
+    with pytest.raises(paribus.ParibusError, match="'bits_per_byte'"):
+        endpoint_metrics(paribus.load_study(path, {"tuning.select": "validation_loss"}))
+
+
 OWN_NAMES = """
 import torch
 from paribus.engine.evaluation import measure

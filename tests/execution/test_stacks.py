@@ -358,7 +358,8 @@ def test_arms_that_could_share_a_stack_are_tried_once() -> None:
                 asked.setdefault(task.arm, []).append(task.part)
 
     tried: Tried = set()
-    study = study_of(NORMS | SWEEP, [1, 2])
+    warmups = {f"warmup-{n}": {"set": {"training.schedule.warmup": n}} for n in (5, 9)}
+    study = study_of(NORMS | SWEEP | warmups, [1, 2])
     _check(Hearing(), study, 1, tried)  # type: ignore[arg-type]
     once = {arm: ["reading", "steps"] for arm in ("baseline", *NORMS)}
     assert {arm: sorted(parts) for arm, parts in asked.items()} == once
@@ -368,3 +369,5 @@ def test_arms_that_could_share_a_stack_are_tried_once() -> None:
     assert {arm: sorted(parts) for arm, parts in asked.items()} == {
         arm: sorted(2 * parts) for arm, parts in once.items()
     }
+    _check(Hearing(), study_of(NORMS, [3]), 12, tried)  # type: ignore[arg-type]  # as two
+    assert all(len(parts) == 4 for parts in asked.values())

@@ -142,9 +142,11 @@ def _check(
     todo: dict[tuple[str, int], str] = {}
     for arms in sharing_arms(study):
         setting = study.setting(arms[0])
-        shared = setting if study.probes.own else setting.common
+        shared = (setting if study.probes.own else setting.common).model_dump(mode="json")
+        if not setting.own_parts and not study.probes.own:
+            del shared["training"]["schedule"]["warmup"]  # of which no step here is another
         # Two replicas go the way of any more.
-        todo[digest(shared.model_dump(mode="json")), min(size, 2)] = arms[0]
+        todo.setdefault((digest(shared), min(size, 2)), arms[0])
 
     def hear(task: Check, message: Findings) -> None:
         warnings.extend(message.lines)

@@ -109,7 +109,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     _require_once([found[endpoint.metric] for endpoint in study.endpoints])
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
-        _require_shared_tokens(study, found[endpoint.metric])
+        _require_shared_tokens(study, found[endpoint.metric], "be primary", "take")
         metric = found[endpoint.metric]
         in_turn = metric.record == "turns" or metric.key in OF_TURNS
         if study.plan is not None and in_turn:
@@ -121,7 +121,9 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_direction(study, found[study.decision.benefit], "be a benefit")
     if study.tuning is not None:
         select = found[study.tuning.select]
-        _require_direction(study, select, "choose among values")
+        role = "choose among values"
+        _require_direction(study, select, role)
+        _require_shared_tokens(study, select, role, "state tuning.select =")
         if select.record in ("turns", "curve"):
             raise ParibusError(
                 f"'{select.name}' cannot choose among values: tuning trials are not timed in turn, "
@@ -203,13 +205,13 @@ def _require_once(endpoints: Sequence[Metric]) -> None:
             )
 
 
-def _require_shared_tokens(study: Study, metric: Metric) -> None:
+def _require_shared_tokens(study: Study, metric: Metric, role: str, instead: str) -> None:
     """Raise ParibusError where it is of single tokens, and arms have other ones."""
     for arm, reference in study.contrasts:
         if metric.of_tokens and not study.share_tokens(arm, reference):
             raise ParibusError(
-                f"'{metric.name}' cannot be primary: it is of single tokens, and arms '{arm}' and "
-                f"'{reference}' have other tokenizers; take bits_per_byte"
+                f"'{metric.name}' cannot {role}: it is of single tokens, and arms '{arm}' and "
+                f"'{reference}' have other tokenizers; {instead} 'bits_per_byte'"
             )
 
 
