@@ -72,4 +72,9 @@ def test_a_kept_study_is_the_one_in_its_file(kept: Path) -> None:
     asked = load_study(
         study_of(kept.relative_to(HOME).as_posix()), {PRECISION: ran.training.precision}
     )
-    assert substance(ran.model_dump(mode="json")) == substance(asked.model_dump(mode="json"))
+    was = substance(ran.model_dump(mode="json"))
+    if ran.training.budget == "bytes":  # which settles how many steps that is with each tokenizer
+        for name, arm in asked.arms.items():
+            if "training.iterations" not in arm.set:
+                was["arms"][name]["set"].pop("training.iterations", None)
+    assert was == substance(asked.model_dump(mode="json"))
