@@ -1,6 +1,6 @@
 """The judge's install: finished studies are read, judged, checked and reported without the engine.
 
-The gate runs this in an environment without PyTorch; elsewhere its packages are hidden.
+The gate runs this without PyTorch. Elsewhere its packages are hidden, and these tests are slow.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import json
 import subprocess
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.slow] if find_spec("torch") else []
 FORM = Path(__file__).parent / "results" / "earlier_forms" / "9dfabc1.tar.xz"
 HIDES = """
 import sys

@@ -147,7 +147,10 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         one.cache_clear()
 
 
-@pytest.mark.parametrize(("system", "processor"), [("linux", "x86_64"), ("darwin", "arm64")])
+@pytest.mark.parametrize(
+    ("system", "processor"),
+    [("linux", "x86_64"), pytest.param("darwin", "arm64", marks=pytest.mark.slow)],
+)
 def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
     system: str,
     processor: str,

@@ -129,7 +129,10 @@ def three_keys(setting: Any) -> tuple[float, int, str]:
     return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
 
 
-@pytest.mark.parametrize("method", ["grid", "random", "sobol"])
+@pytest.mark.parametrize(
+    "method",
+    ["grid", *(pytest.param(one, marks=pytest.mark.slow) for one in ("random", "sobol"))],
+)
 def test_the_choice_over_several_keys_and_words_is_redrawn(
     small_study: Maker, tmp_path: Path, method: str
 ) -> None:

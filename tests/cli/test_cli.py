@@ -295,6 +295,7 @@ def test_planning(way: Way, costed: None) -> None:
     assert "warning" in plan("--sd", "1.0").stdout
 
 
+@pytest.mark.slow
 def test_the_baseline_against_itself(folder: Path) -> None:
     done = verb("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -351,6 +352,7 @@ def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) ->
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_bench_prints_the_same_as_tables_and_as_json(folder: Path) -> None:
     """Every number of the tables, to the digits shown, is in the JSON."""
     arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "2", "--json")

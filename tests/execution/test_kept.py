@@ -418,7 +418,7 @@ def test_a_trial_is_trained_again_to_the_same_bytes(
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
 
 
-@pytest.mark.parametrize("compares", ["the loss", "windows"])
+@pytest.mark.parametrize("compares", [pytest.param("the loss", marks=pytest.mark.slow), "windows"])
 def test_of_a_tuned_study_the_choice_can_be_made_again(
     small_study: Callable[..., Study], tmp_path: Path, compares: str
 ) -> None:

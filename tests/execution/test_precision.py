@@ -140,6 +140,7 @@ def test_what_is_native_to_a_gpu(monkeypatch: pytest.MonkeyPatch, supported: boo
     assert native_precision(torch.device("mps")) == "float32"
 
 
+@pytest.mark.slow
 def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
     tiny: Maker, small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -338,6 +338,7 @@ def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str
     assert line is None or ("\n" not in line and "checkpoints are kept" in line)
 
 
+@pytest.mark.slow
 def test_memory_is_not_that_of_who_started_us() -> None:
     """The portable count goes on from the parent's; a worker must not be charged for it."""
     if free_memory(CPU) is None:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from paribus.engine.model import build_model
 from paribus.study import Study
 
@@ -51,6 +53,7 @@ class Breaks(torch.nn.Identity):
 """
 
 
+@pytest.mark.slow
 def test_counting_does_not_import_the_compiler(tmp_path: Path) -> None:
     """PyTorch's own draws and operations on that device do, which takes seconds of a start."""
     (tmp_path / "own.py").write_text(BREAKS)

@@ -239,6 +239,7 @@ def test_a_second_derivative_is_refused() -> None:
             torch.autograd.grad(y.square().sum(), x, create_graph=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_every_compiler_takes_the_sources(compiler: str) -> None:
     """Which one a machine has is its own; versions that are some years old are among them."""

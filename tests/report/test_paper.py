@@ -255,7 +255,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = "nothing comparable", "one seed", "other scripts"
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in CASES]
+)
 def test_little_or_strange_records(small_study: Maker, fabricate: Fabricate, case: str) -> None:
     tables, options = CASES[case]
     assert written(fabricate(small_study(**tables), loss, **options)).startswith(b"%PDF")
