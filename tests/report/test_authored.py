@@ -364,6 +364,7 @@ def test_words_of_a_study_are_no_markup(tmp_path: Path) -> None:
     assert "\\#panic() \\$x\\$ \\*b\\* \\@LeScao2022 \\<label\\>" in text
 
 
+@pytest.mark.slow
 def test_a_draft_is_bound_throughout_and_can_be_set(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ from .scripts import HOME, script, study_of
 ALL = sorted(file.parent for file in HOME.glob("*/kept.json"))
 GALLERY = sorted(file.parent for file in HOME.glob("gallery/*/kept.json"))
 KEPT = [kept for kept in ALL + GALLERY if is_kept(kept)]  # the others are without their records
-QUICK = ("embedding-norm-untied-step-long",)  # read in every run of the tests
+QUICK = ("embedding-norm-untied-tuned",)  # read in every run of the tests
 MOST_MIB = 10.0  # of those kept before there was a limit of 1.5 MB
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")

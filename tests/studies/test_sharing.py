@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 SHARED, OWN = HOME / "embedding-norm-mechanism-fixed-rate", HOME / "embedding-norm-untied"
 
 
+@pytest.mark.slow
 def test_the_difference_of_effects_is_numpy_s(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
