@@ -161,7 +161,6 @@ def test_the_choice_over_several_keys_and_words_is_redrawn(
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
-@pytest.mark.slow
 def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_others(
     small_study: Maker, tmp_path: Path
 ) -> None:

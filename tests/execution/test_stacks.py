@@ -255,6 +255,9 @@ def test_what_surely_fits_is_not_built(
     monkeypatch.setattr(capacity, "free_memory", lambda device: 80 * 2**30)
     about = (small_dataset, torch.device("cuda"), 100, 1)
     assert largest_stack(small_study(), "baseline", *about) == Fit(100, "")
+    for more in ({"training.dropout": 0.1}, {"training.optimizer.name": "soap"}):
+        with pytest.raises(pytest.fail.Exception, match="built"):  # what paper does not count
+            largest_stack(small_study(more), "baseline", *about)
 
 
 class OneAnswer:

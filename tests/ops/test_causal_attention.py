@@ -296,7 +296,6 @@ def compiling_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return calls
 
 
-@pytest.mark.slow
 @compiled
 def test_wrong_numbers_are_refused(
     afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

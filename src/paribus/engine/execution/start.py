@@ -24,6 +24,7 @@ from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
 from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device, is_surely_cpu
+from paribus.engine.machine.measurements import Fit
 from paribus.engine.machine.on_paper import is_large
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
@@ -34,7 +35,7 @@ from paribus.study.sections import Resources
 
 DRY_ROWS = 2  # of a step that is tried
 Tried = set[tuple[str, int]]
-"""Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
+"""Of dry runs that were passed: the digest of what a step is, and whether of one replica or two."""
 
 
 @dataclass(frozen=True)
@@ -134,19 +135,15 @@ def _check(
 ) -> list[str]:
     """Try some steps of every arm, the workers sharing the arms; returns what to warn of.
 
-    Arms that could share a stack run the same code, and are tried as one: a grid of learning rates
-    costs no more dry runs than its arms. Without own code, the steps of an arm and the reading with
-    its weights know nothing of each other, and are two tasks.
+    Arms that could share a stack, or differ in warmup besides, run the same code, and are tried as
+    one: a grid of both costs no more dry runs than its arms. Without own code, the steps of an arm
+    and the reading with its weights know nothing of each other, and are two tasks.
     """
     warnings: list[str] = []
     todo: dict[tuple[str, int], str] = {}
     for arms in sharing_arms(study):
-        setting = study.setting(arms[0])
-        shared = (setting if study.probes.own else setting.common).model_dump(mode="json")
-        if not setting.own_parts and not study.probes.own:
-            del shared["training"]["schedule"]["warmup"]  # of which no step here is another
         # Two replicas go the way of any more.
-        todo.setdefault((digest(shared), min(size, 2)), arms[0])
+        todo.setdefault((_as_tried(study, arms[0]), min(size, 2)), arms[0])
 
     def hear(task: Check, message: Findings) -> None:
         warnings.extend(message.lines)
@@ -163,6 +160,15 @@ def _check(
     return warnings
 
 
+def _as_tried(study: Study, arm: str) -> str:
+    """Return the digest of what a step of `arm` is: alike of arms that one dry run is for."""
+    setting = study.setting(arm)
+    shared = (setting if study.probes.own else setting.common).model_dump(mode="json")
+    if not setting.own_parts and not study.probes.own:
+        del shared["training"]["schedule"]["warmup"]
+    return digest(shared)
+
+
 def _fitting(
     pool: Pool, study: Study, size: int, sharing: int, recorded: Recorded
 ) -> tuple[list[list[Trial]], list[str]]:
@@ -173,13 +179,17 @@ def _fitting(
     again in a smaller one; beside trials that were finished in a larger one, sizes stay theirs.
     """
     stacks, warnings = plan_stacks(study, size, recorded.stacks), list[str]()
+    fits: dict[tuple[str, int], Fit] = {}
     for arms in sharing_arms(study):
         wanted = recorded.largest(stacks, arms)
         if wanted == 1:
             continue
-        worker = pool.worker_for(study.setting(arms[0]))
-        task = MeasureMemory(arms[0], wanted, sharing)
-        found = pool.ask(worker, task, "while its memory was measured")
+        model = _as_tried(study, arms[0]), wanted
+        if model not in fits:
+            worker = pool.worker_for(study.setting(arms[0]))
+            task = MeasureMemory(arms[0], wanted, sharing)
+            fits[model] = pool.ask(worker, task, "while its memory was measured")
+        found = fits[model]
         size = found.stack
         if size >= wanted:
             continue

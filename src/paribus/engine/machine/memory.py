@@ -199,7 +199,7 @@ def largest_stack(
     free = free_memory(device)
     assert free is not None
     usable = SHARE * free / workers
-    if not step_code(study, arm):
+    if _is_on_paper(study, arm):
         replica = memory(study.setting(arm), dataset.vocab_size, sharded=False)
         if wanted * BEYOND_PAPER * replica.total <= usable:
             return Fit(wanted, "")
@@ -218,6 +218,21 @@ def largest_stack(
         )
     fit = 1 + int((usable - one) // each)
     return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
+
+
+def _is_on_paper(study: Study, arm: str) -> bool:
+    """Tell whether paper counts the like of all that a step of `arm` holds: neither own parts, nor
+    what dropout draws for every weight of attention, SOAP's bases, or attention at a width of heads
+    for which a GPU has no kernel that leaves out its weights."""
+    setting = study.setting(arm)
+    optimizer = setting.training.optimizer
+    names = {optimizer.name, *(group.optimizer for group in optimizer.groups)}
+    return (
+        not step_code(study, arm)
+        and not setting.training.dropout
+        and "soap" not in names
+        and setting.model.head_width % 8 == 0
+    )
 
 
 def _most(

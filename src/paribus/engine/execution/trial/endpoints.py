@@ -123,7 +123,8 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         select = found[study.tuning.select]
         role = "choose among values"
         _require_direction(study, select, role)
-        _require_shared_tokens(study, select, role, "state tuning.select =")
+        instead = "tuning also compares them at each value; state tuning.select ="
+        _require_shared_tokens(study, select, role, instead)
         if select.record in ("turns", "curve"):
             raise ParibusError(
                 f"'{select.name}' cannot choose among values: tuning trials are not timed in turn, "
