@@ -92,6 +92,7 @@ def test_on_a_gpu_shares_are_of_the_step_whose_phases_were_timed() -> None:
     assert shares == ["1%", "43%", "42%", "2%", "12%", "0%", "100%"]
 
 
+@pytest.mark.slow
 def test_workers_are_added_up(small_study: Maker) -> None:
     found = paribus.bench(small_study(), workers=2)
     assert (found.workers, found.arm) == (2, "baseline")

@@ -92,6 +92,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_registering_settles_it_and_an_estimate_says_what_it_would_be(
     tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]
 ) -> None:

@@ -117,6 +117,7 @@ assert "paribus" not in sys.modules
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_a_stranger_loads_it(
     trained: Trained, exported: Callable[[str], Path], offline: Path, tmp_path: Path
 ) -> None:

@@ -255,7 +255,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-QUICK = "nothing comparable", "one seed", "other scripts"
+QUICK = "nothing comparable", "other scripts"
 
 
 @pytest.mark.parametrize(
@@ -266,6 +266,7 @@ def test_little_or_strange_records(small_study: Maker, fabricate: Fabricate, cas
     assert written(fabricate(small_study(**tables), loss, **options)).startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     results = fabricate(
