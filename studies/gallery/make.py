@@ -149,8 +149,6 @@ QUESTIONS: dict[str, tuple[str, Arms]] = {
         {"characters": {}, "pairs": {"data.tokenizer": '"pydoc-512"'}},
     ),
 }
-LINES = {"tokens": 'budget = "bytes"\n'}
-TUNED_BY = {"tokens": 'select = "bits_per_byte"\n'}
 LOWS = {"optimizers": ("1e-4", "3e-2")}
 
 
@@ -162,11 +160,13 @@ def study(name: str) -> str:
         for arm, sets in arms.items()
     )
     low, high = LOWS.get(name, RATES)
-    metric = "bits_per_byte" if name == "tokens" else "validation_loss"
+    metric, more, select = "validation_loss", "", ""
+    if name == "tokens":  # which are not alike: text and its bytes are
+        metric, more = "bits_per_byte", 'budget = "bytes"\n'
+        select = f'select = "{metric}"\n'
     return BASE.format(
         **{"name": name, "question": question, "baseline": next(iter(arms)), "metric": metric},
-        **{"more": LINES.get(name, ""), "select": TUNED_BY.get(name, "")},
-        **{"low": low, "high": high, "arms": told},
+        **{"more": more, "select": select, "low": low, "high": high, "arms": told},
     )
 
 
