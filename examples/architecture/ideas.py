@@ -51,10 +51,12 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, model):
         super().__init__()
         E, width = self.experts, model.mlp.ratio * model.d_model
+        self.has_bias = model.bias
         self.router = nn.Linear(model.d_model, E, bias=False)
         self.up = nn.Linear(model.d_model, E * width, bias=model.bias)
         self.down = nn.Linear(width, E * model.d_model, bias=False)
-        self.shift = nn.Linear(E, model.d_model, bias=False) if model.bias else None
+        if self.has_bias:
+            self.down_bias = nn.Parameter(torch.zeros(E, model.d_model))
 
     def forward(self, x, shared):
         E = self.experts
@@ -68,7 +70,7 @@ class MixtureOfExperts(nn.Module):
         y = torch.einsum(
             "bte,btew,edw->btd", gates.to(inner.dtype), inner, matrices.to(inner.dtype)
         )
-        return y if self.shift is None else y + self.shift(gates.to(y.dtype))
+        return y + gates.to(y.dtype) @ self.down_bias.to(y.dtype) if self.has_bias else y
 
 
 class OneExpert(MixtureOfExperts):
