@@ -15,24 +15,32 @@ from paribus.extend import Dropout, Options, loss
 class ValueResidual(nn.Module):
     """Attention whose values are mixed with those of the first block (Zhou et al. 2024)."""
 
+    cached = True  # it can read a text piece by piece
     residual_projections = ("out",)
 
     def __init__(self, model):
         super().__init__()
-        self.n_head, self.is_first = model.n_head, not model.layer
+        self.n_head, self.layer, self.is_first = model.n_head, model.layer, not model.layer
         self.qkv = nn.Linear(model.d_model, 3 * model.d_model, bias=model.bias)
         self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
         if not self.is_first:
             self.mix = nn.Parameter(torch.full((1,), 0.5))
 
-    def forward(self, x, shared):
+    def forward(self, x, cache=None, shared=None):
         B, T, D = x.shape
         q, k, v = self.qkv(x).view(B, T, 3 * self.n_head, -1).transpose(1, 2).chunk(3, dim=1)
         if self.is_first:
             shared["values"] = v
         else:
             v = v + self.mix.to(v.dtype) * (shared["values"] - v)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if cache is not None:
+            k, v = cache.append(self.layer, k, v)
+        S = k.shape[2]
+        if S == T:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:  # T new positions after others
+            seen = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
+            y = F.scaled_dot_product_attention(q, k, v, seen)
         return self.out(y.transpose(1, 2).reshape(B, T, D))
 
 
@@ -44,6 +52,7 @@ class MixtureOfExperts(nn.Module):
     and none sees what others choose, so that it is causal. Its FLOPs are those of all experts.
     """
 
+    cached = True
     experts, active = 4, 1
     auxiliaries = ("balance",)
     residual_projections = ("down",)
@@ -83,6 +92,8 @@ class TwoHeads(nn.Module):
     """Logits of the next token, and while training those of the one after it, by a matrix before
     the same head (Gloeckle et al. 2024)."""
 
+    cached = True
+
     def __init__(self, model):
         super().__init__()
         self.turn = nn.Linear(model.d_model, model.d_model, bias=False)
@@ -117,6 +128,7 @@ class LayerDropout(nn.Module):
     """An MLP that a sequence skips with a chance of 0.1 while training (Fan et al. 2020). Which
     ones do follows from seed, step and place in the batch alone."""
 
+    cached = True
     residual_projections = ("down",)
 
     def __init__(self, model):

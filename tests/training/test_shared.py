@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from paribus.engine.data import Dataset
-from paribus.engine.model import Shared, build_model, training_flops
+from paribus.engine.model import KeyValueCache, Shared, build_model, training_flops
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
@@ -78,6 +78,21 @@ def test_a_stack_agrees_with_its_replicas_alone(
     alone = train(trainer_of(ARMS[arm], [2]), 10)[0]
     np.testing.assert_allclose(together[1], alone, rtol=5e-3, atol=2e-4)
     assert np.isfinite(alone).all()
+
+
+@each_arm
+def test_pieces_are_read_as_the_whole(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+    """With what parts share; after some steps, as at first many weights are zero."""
+    trainer = trainer_of(ARMS[arm], [1])
+    train(trainer, 3)
+    replicas: Any = trainer.replicas
+    model = replicas.model.eval()
+    assert model.can_cache
+    tokens = torch.randint(0, 20, (3, 16), generator=torch.Generator().manual_seed(1))
+    cache = KeyValueCache(n_layer=2, room=16)
+    with torch.no_grad():
+        read = [model(piece, cache) for piece in tokens.split([5, 1, 1, 9], dim=1)]
+        torch.testing.assert_close(torch.cat(read, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
 
 
 @each_arm

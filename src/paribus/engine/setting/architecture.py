@@ -108,7 +108,7 @@ class Modules(Spec):
     They take the place of what the site's other settings name, and are built as `Class(model)`,
     with a `paribus.extend.ModelConfig`. `forward` is called as below, with B windows of T tokens
     and D channels; one that has an argument `shared: paribus.extend.Shared` is given it by name, at
-    every site but positions."""
+    every site but positions. Text is decoded piece by piece if all of them say `cached = True`."""
 
     embedding: str | None = None
     """Token and position embeddings together, with `tokens`, an nn.Embedding that a tied head
