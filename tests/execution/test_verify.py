@@ -516,6 +516,33 @@ def test_a_setting_that_was_edited_is_told(
     assert looked_at.endswith("of 9 trials by arm and seed")
 
 
+def test_all_that_is_scheduled_is_computed_again(trained: Trained, copy: Path) -> None:
+    table = trained.study.model_dump()
+    override(table, "training.schedules.momentum", {"kind": "constant"})
+    edited = parse_study(table, folder=trained.study.folder)
+    trial, size = trial_of(copy), trained.study.training.batch_size
+    plain = trial.read_columns("steps.parquet")
+
+    def found(**columns: list[float]) -> list[str]:
+        steps = plain
+        for name, values in columns.items():
+            steps = steps.append_column(name, pa.array(values, pa.float32()))
+        write_table(trial.path / "steps.parquet", steps)
+        seal(copy)
+        results = replace(paribus.load_results(copy), study=edited)
+        ours = f"trial {trial.label}: its "
+        return [
+            one.removeprefix(ours) for one in arm_findings(results, trust=False)[0] if ours in one
+        ]
+
+    assert found() == ["steps have no momentum_fraction, which its arm has a schedule of"]
+    assert found(momentum_fraction=[1.0] * 8, batch_size=[size] * 8) == []
+    (told,) = found(momentum_fraction=[1.0] * 7 + [0.5], batch_size=[size] * 8)
+    assert told == "momentum fraction at step 8 is 0.5, and that of its arm 1"
+    (told,) = found(momentum_fraction=[1.0] * 8, batch_size=[size, 5] + [size] * 6)
+    assert told == f"batch size at step 2 is 5, and that of its arm {size}"
+
+
 def test_custom_code_is_not_run_to_look_at_arms(trained: Trained) -> None:
     table = trained.study.model_dump()
     override(table, "model.modules.attention", "nowhere.py:Nothing")

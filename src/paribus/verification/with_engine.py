@@ -2,7 +2,7 @@
 
 Imported only where PyTorch is installed. A trial's record states its arm, seed and setting, which
 somebody may edit and seal. Here they are held against what else was recorded and follows from them:
-steps and tokens, the learning rate of every step, the parts of the model, names, shapes and rules
+steps and tokens, what is scheduled at every step, the parts of the model, names, shapes and rules
 of its parameters, initial values as the seed draws them, and the optimizer with its options. So two
 trials that were exchanged whole are told, unless they agree in all of that.
 """
@@ -30,9 +30,11 @@ from paribus.engine.model import (
 from paribus.engine.model.uses import ParameterUse, parameter_uses
 from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.setting.bounds import matrix_parameters
-from paribus.engine.training import find_schedule
 from paribus.engine.training.groups import optimizer_record, parameter_groups
+from paribus.engine.training.schedules import Schedules, scheduled_columns
+from paribus.engine.training.step_metrics import BATCH_SIZE
 from paribus.errors import ParibusError
+from paribus.metric import readable
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, parse_study
@@ -108,22 +110,31 @@ def _steps(
         yield f"it has {t} steps, and its arm {planned}"
     if record["tokens"] != setting.tokens_before(t):
         yield f"it has {record['tokens']:,} tokens, and {t} steps of its arm have other"
-    rates = results.trial_steps[trial.arm, trial.seed]
-    if "learning_rate" not in rates.column_names:
+    steps = results.trial_steps[trial.arm, trial.seed]
+    if "learning_rate" not in steps.column_names:
         return
-    if ":" in setting.training.schedule.kind and not trust:
+    training = setting.training
+    if any(":" in schedule.kind for _, schedule in training.all_schedules) and not trust:
         return  # it would be run
-    peak = setting.training.optimizer.learning_rate
-    schedule = find_schedule(
-        setting.training.schedule, setting.budget_iterations, folder=results.study.folder
-    )
-    for step, rate in enumerate(rates["learning_rate"].to_pylist()):
-        expected = schedule.value(peak, setting.place(step))
-        if rate is None and record["diverged_at"] is not None:
+    schedules = Schedules([setting], results.study.folder)
+    names = ["learning_rate", *scheduled_columns(training)]
+    names += [BATCH_SIZE] if BATCH_SIZE in steps.column_names else []
+    if absent := [name for name in names if name not in steps.column_names]:
+        yield f"its steps have no {', '.join(absent)}, which its arm has a schedule of"
+        return
+    for step, recorded in enumerate(zip(*(steps[name].to_pylist() for name in names), strict=True)):
+        if None in recorded and record["diverged_at"] is not None:
             return  # frozen from there on
-        if rate is None or not math.isclose(rate, expected, rel_tol=RATE_ROUNDING, abs_tol=1e-30):
-            yield f"its learning rate at step {step + 1} is {rate}, and that of its arm {expected}"
-            return
+        (rate,), others = schedules.at(step)
+        expected = [rate, *others[:, 0], setting.windows_in(step)]
+        for name, value, right in zip(names, recorded, map(float, expected), strict=False):
+            if value is None or not math.isclose(
+                value, right, rel_tol=RATE_ROUNDING, abs_tol=1e-30
+            ):
+                found = value if value is None else f"{value:.7g}"
+                told = f"{readable(name)} at step {step + 1} is {found}"
+                yield f"its {told}, and that of its arm {right:.7g}"
+                return
 
 
 def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterator[str]:
