@@ -92,7 +92,9 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
-        return f"unknown key '{key}': {likely(location[-1], known, _all_keys(model))}"
+        return f"unknown key '{key}': {likely(key, known, _all_keys(model))}"
+    if location and location[-1] == "[key]":  # of a table whose keys are these
+        return f"unknown key '{key.removesuffix('.[key]')}': it must be {_rule(problem)}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
     if kind == "value_error":
@@ -121,12 +123,20 @@ def _keys_at(model: Any, path: list[str]) -> list[str]:
     return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
 
 
-def likely(name: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
-    """Return `nearest` of the keys beside it; but of a key that is known elsewhere, where."""
-    elsewhere = [key for key in everywhere if key.rpartition(".")[2] == name]
+def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
+    """Return `nearest` of the keys beside a dotted one; but of one that is known elsewhere, where.
+
+    Where a part is chosen its own values are in `options`, which anything might be meant for.
+    """
+    table, _, name = key.rpartition(".")
+    known, options = list(known), f"{table}.options"
+    elsewhere = [one for one in everywhere if one.rpartition(".")[2] == name]
     if 0 < len(elsewhere) <= MOST_MEANT:
-        return did_you_mean(elsewhere)
-    return nearest(name, known)
+        return did_you_mean([f"{options}.{name}"] * ("options" in known) + elsewhere)
+    told = nearest(name, known)
+    if "options" in known and not told.startswith("did"):
+        told += f"; values of a part's own go into '{options}'"
+    return told
 
 
 def _all_keys(model: type[BaseModel]) -> list[str]:

@@ -80,6 +80,17 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
         ("[model]\nseq_len = 3", "unknown key 'model.seq_len': did you mean 'data.seq_len'?"),
         ("[model]\npath = 3", "unknown key 'model.path': did you mean 'data.path'?"),
+        (
+            "[training.schedule]\ndecay = 0.2",
+            "did you mean 'training.schedule.options.decay' or 'training.optimizer.decay'?",
+        ),
+        ("[training.optimizer]\nns_steps = 2", "own go into 'training.optimizer.options'"),
+        ("[training.schedules.lr]", "'training.schedules.lr': it must be 'weight_decay' or 'mom"),
+        ("[arms.b]\nset.'training.schedules.lr.kind' = 'x'", "'lr': known: momentum, weight_decay"),
+        (
+            "[arms.b]\nset.'training.batch_size.to' = 8",
+            "'training.batch_size' = 16 is set as a who",
+        ),
         ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
         ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),

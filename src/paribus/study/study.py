@@ -596,11 +596,17 @@ def override(
             left_out = deepcopy(of.left_out[upto])  # what is set within is this study's
             there = node.get(part, left_out)
             node[part] = left_out | there if isinstance(left_out, dict) else there
-        if not isinstance(node, dict) or part not in node:
-            known = node if isinstance(node, dict) else ()
+        above = ".".join(path[:depth])
+        if not isinstance(node, dict):
+            raise ParibusError(
+                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole"
+            )
+        if part not in node:
+            places = [one.rpartition(".") for one in of.left_out]
+            known = {*node, *(name for table, _, name in places if table == above)}
             stated = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
             elsewhere = flatten(stated) if depth == len(path) - 1 else ()
-            meant = likely(part, known, elsewhere)
+            meant = likely(upto, known, elsewhere)
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}")
         if depth < len(path) - 1:
             node = node[part]
