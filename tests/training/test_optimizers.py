@@ -293,6 +293,28 @@ def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any
     )
 
 
+def test_soap_begins_its_basis_after_steps_that_were_skipped() -> None:
+    """As in float16, where the first ones may overflow: their slots are put back."""
+
+    def trained(skipped: int) -> tuple[Rows, StackedOptimizer]:
+        weights = Rows.of({n: x for n, x in numbers(1, 0).items() if n in ("a", "b")})
+        stacked = StackedOptimizer([group("soap", ["a", "b"], RATES[1])], weights)
+        rates = torch.tensor(RATES[1])[:, None]
+        for t in range(skipped):
+            stacked.afterwards(t)
+        for t in range(4):
+            grads = Rows.of({n: x for n, x in numbers(1, 1 + t).items() if n in ("a", "b")})
+            stacked.update(grads.flat, rates, torch.tensor(t))
+            stacked.afterwards(skipped + t)
+        return weights, stacked
+
+    (straight, one), (later, other) = trained(0), trained(2)
+    torch.testing.assert_close(later.flat, straight.flat, rtol=0, atol=0)
+    basis = other.slots["left_basis"]["a"]
+    torch.testing.assert_close(basis, one.slots["left_basis"]["a"], rtol=0, atol=0)
+    assert basis.ne(0).sum() > basis.shape[-1]  # and not the axes
+
+
 def test_bias_corrections_are_those_that_the_host_computed() -> None:
     """Before, float64 on the host; now on the device, and the same bits of float32."""
     steps = [*range(300), 1_000, 9_999, 100_000, 1_234_567]

@@ -2,8 +2,9 @@
 Shampoo's preconditioner.
 
 Matrices are for it; gains and biases are AdamW's, whose `betas` and `eps` are those of
-`training.optimizer`. The first step moves nothing: its gradient begins the basis. A basis of 1,000
-channels costs gigaflops every `every` steps, and two matrices of its size in memory.
+`training.optimizer`. The first gradient begins the basis, and its step moves nothing but by weight
+decay. A basis of 1,000 channels costs gigaflops every `every` steps, and two matrices of its size
+in memory.
 
 Axes: R replicas, K matrices of one shape [n, m].
 """
@@ -50,25 +51,31 @@ def _right(shape: Shape, options: Any) -> Shape | None:
 
 
 def keep_basis(slots: Slots, options: Any, t: int) -> None:
-    """Take the eigenbases of the first step; later on follow them, by one power iteration and QR
-    every so many steps."""
-    if t and t % options.every:
+    """Take the eigenbases of the first gradient; later on follow them, by one power iteration and
+    QR every so many steps."""
+    is_due = t % options.every == 0
+    if t > options.every and not is_due:
         return
+    square = slots["exp_avg_sq"]
+    # Nothing was moved yet: the first steps in float16 may be skipped, of each replica by itself.
+    begins = ~square.any(dim=-1).any(dim=-1)
     for side in ("left", "right"):
         if f"{side}_gram" not in slots:
             continue
         gram, basis = (slots[f"{side}_{what}"] for what in ("gram", "basis"))
         finite = gram.nan_to_num()  # LAPACK refuses others, which a neighbour may have
-        if not t:
-            basis.copy_(torch.linalg.eigh(finite)[1].flip(-1))
+        if begins.any():
+            first = torch.linalg.eigh(finite)[1].flip(-1)
+            basis.copy_(torch.where(begins[..., None, None], first, basis))
+        if not is_due or begins.all():
             continue
         turned = finite @ basis.nan_to_num()
         order = (basis * turned).sum(dim=-2).argsort(dim=-1, descending=True)
         columns = order[..., None, :]
-        square = slots["exp_avg_sq"]
         moved = order[..., :, None] if side == "left" else columns
         square.copy_(square.gather(-2 if side == "left" else -1, moved.expand_as(square)))
-        basis.copy_(torch.linalg.qr(turned.gather(-1, columns.expand_as(turned)))[0])
+        followed = torch.linalg.qr(turned.gather(-1, columns.expand_as(turned)))[0]
+        basis.copy_(torch.where(begins[..., None, None], basis, followed))
 
 
 @optimizer(
