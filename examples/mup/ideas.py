@@ -10,7 +10,7 @@ from torch import nn
 
 from paribus.extend import Drawing, probe
 
-BASE = 32  # the width at which learning rates were tuned
+BASE = 32  # the width of which rates are stated
 
 
 class Head(nn.Module):

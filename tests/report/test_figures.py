@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ import vl_convert
 
 from paribus.analysis import analyse
 from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
-from paribus.report.figures.figure_rows import finding, last_means
+from paribus.report.figures.figure_rows import Curves, finding, last_means
+from paribus.report.figures.over_training import all_trends
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
@@ -46,6 +48,15 @@ def figures(five: Results) -> dict[str, Figure]:
 
 def drawn(results: Results) -> dict[str, Figure]:
     return {figure.name: figure for figure in draw(results, analyse(results))}
+
+
+def test_steps_of_other_sizes_are_told(five: Results, figures: dict[str, Figure]) -> None:
+    """As of batches that grow: at one step such arms have read less."""
+    assert "tokens a step" not in figures["train_loss"].caption
+    trials = {key: one | {"iterations": 10, "tokens": 640} for key, one in five.trials.items()}
+    trials["layernorm", 1] |= {"iterations": 16}
+    grows = replace(five, trials=trials)
+    assert "read 40 to 64 tokens a step" in all_trends(Curves(grows))[0].caption
 
 
 def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figure]) -> None:

@@ -445,7 +445,7 @@ def step(group: ParameterGroup, update: Update) -> None:
     places = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in tensors.items()}
     what = f"optimizer '{name}' failed on weights of shape {tuple(update.weights.shape)}"
     but = (RuntimeError,) if update.weights.is_cuda else ()
-    with blamed(what, "it is called with one paribus.engine.training.Update", but=but):
+    with blamed(what, "it is called with one paribus.extend.Update", but=but):
         given = group.optimizer.step(update)
     if given is not None:
         raise ParibusError(

@@ -54,6 +54,7 @@ LEAST_POINTS = 12
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
 TRAIN_LOSS = "train_loss"
 SEED, MEAN = "seed", "mean"
+ALIKE = 1.01  # times as many tokens in a step are as many
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
     "tokens": "training tokens",
@@ -79,7 +80,7 @@ def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
     title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
     chart = _lines(curves.results.study, name, rows, drawing.axis)
     chart = chart.properties(width=WIDTH, height=HEIGHT)
-    caption = f"{drawing.title} over training. {_about(rows)} At the end: {ends}"
+    caption = f"{drawing.title} over training. {_about(curves.results, rows)} At the end: {ends}"
     log, in_text = _positive(rows), drawing.in_text
     return Figure(name, drawing.section, title, caption, chart, rows, log=log, in_text=in_text)
 
@@ -97,7 +98,7 @@ def all_series(results: Results) -> list[Figure]:
         title, ends = finding(label, last_means(rows))
         chart = _lines(results.study, figure_name(name), rows, unit)
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-        caption = f"{label} over training, as logged. {_about(rows)} At the end: {ends}"
+        caption = f"{label} over training, as logged. {_about(results, rows)} At the end: {ends}"
         about = (figure_name(name), "along", title, caption, chart, rows)
         found.append(Figure(*about, log=_positive(rows)))
     return found
@@ -150,7 +151,9 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
     chart = _lines(curves.results.study, None, rows, drawing.axis)
     parts = alt.Facet("part:N", title=None, sort=there)
     facet = panels(chart, parts, name, own="y", labels=there)
-    caption = f"{drawing.title} over training, one panel for each part. {_about(rows)}"
+    caption = (
+        f"{drawing.title} over training, one panel for each part. {_about(curves.results, rows)}"
+    )
     if len(drawing.parts) > MOST_PANELS:
         caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
     caption += f" At the end: {ends}"
@@ -168,10 +171,18 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
     )
 
 
-def _about(rows: list[dict[str, Any]]) -> str:
+def _about(results: Results, rows: list[dict[str, Any]]) -> str:
     band = "the band reaches from the lowest seed to the highest."
     thin = "Thin lines are seeds, thick ones their mean, and"
-    return f"{thin if 'value' in rows[0] else 'Lines are means over seeds, and'} {band}"
+    told = f"{thin if 'value' in rows[0] else 'Lines are means over seeds, and'} {band}"
+    counts = [(one.get("tokens"), one.get("iterations")) for one in results.trials.values()]
+    each = [tokens / steps for tokens, steps in counts if tokens and steps]
+    if each and max(each) > ALIKE * min(each):
+        told += (
+            f" Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at "
+            "one step some have read more text."
+        )
+    return told
 
 
 def _values(rows: list[dict[str, Any]]) -> list[float]:

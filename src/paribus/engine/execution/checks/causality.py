@@ -320,7 +320,7 @@ def _refuse(where: str, when: str, setting: Setting, leak: Leak, dtype: torch.dt
     """Raise the NotCausalError that says what leaks, and at which position."""
     what = {
         "repetition": "the same tokens read again give other logits: it draws random numbers or "
-        "keeps something between calls; for dropout take paribus.engine.model.Dropout",
+        "keeps something between calls; for dropout take paribus.extend.Dropout",
         "other rows": "its logits change with other rows of the batch; each row is a text of its "
         "own",
         "later tokens": "its logits change with tokens after it; a language model reads the past "

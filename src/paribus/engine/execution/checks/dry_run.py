@@ -366,7 +366,7 @@ def _require_repeatable(
         own = in_brackets(step_code(study, arm))
         why = (
             f"own code{own} draws random numbers, or keeps something between calls; for "
-            "dropout take paribus.engine.model.Dropout"
+            "dropout take paribus.extend.Dropout"
             if own
             else f"no code of yours runs in it, so a kernel of this device ({device}) adds up "
             "in no fixed order, and no trial could be repeated: train on another device"
