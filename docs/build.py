@@ -34,6 +34,7 @@ from pydantic import BaseModel
 
 DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", flags=re.MULTILINE)
+STUDY = re.compile(r"\]\(\.\./\.\./studies/gallery/([\w-]+)\)")  # whose card is copied beside
 PAGES = (".md", ".txt")
 LEFT_OUT = shutil.ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints", "paper")
 
@@ -42,6 +43,9 @@ def pages(out: Path, source: Path = DOCS) -> Path:
     """Copy the pages of `source` to `out`/docs, filled in; returns mkdocs.yml beside them."""
     shutil.copytree(source, out / "docs", ignore=LEFT_OUT, dirs_exist_ok=True)
     shutil.copy(source.parent / "mkdocs.yml", out)
+    (there := out / "docs/explanation/gallery").mkdir(exist_ok=True)
+    for card in (source.parent / "studies/gallery").glob("*/README.md"):
+        shutil.copy(card, there / f"{card.parent.name}.md")
     for path in sorted((out / "docs").rglob("*")):
         if path.suffix in PAGES:
             path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -49,8 +53,9 @@ def pages(out: Path, source: Path = DOCS) -> Path:
 
 
 def filled(text: str) -> str:
-    """Return a page with what is generated in the place of its marks."""
-    return MARK.sub(lambda mark: GENERATED[mark[1]](), text)
+    """Return a page with what is generated in the place of its marks, and links to studies' cards
+    as they are copied beside it."""
+    return MARK.sub(lambda mark: GENERATED[mark[1]](), STUDY.sub(r"](gallery/\1.md)", text))
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

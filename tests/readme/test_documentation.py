@@ -217,6 +217,10 @@ def test_the_pages_are_filled_and_listed(build: ModuleType, tmp_path: Path) -> N
     for path in (tmp_path / "docs").rglob("*.md"):
         assert "<!-- generated" not in path.read_text(encoding="utf-8")
     assert not list(tmp_path.rglob("*.py"))
+    gallery = (tmp_path / "docs" / "explanation" / "gallery.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\((gallery/[\w-]+\.md)\)", gallery))
+    assert len(linked) == len(list((ROOT / "studies/gallery").glob("*/README.md")))
+    assert all((tmp_path / "docs" / "explanation" / one).is_file() for one in linked)
     told = (tmp_path / "docs" / "llms.txt").read_text(encoding="utf-8")
     assert "`paribus verify`" in told
     assert "(how-to/optimizer/)" in told
