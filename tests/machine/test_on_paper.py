@@ -90,6 +90,19 @@ def test_a_plan_by_hand() -> None:
     assert plan.fits and plan.fullest.total < 0.2 * CARDS["h100"].memory_bytes
 
 
+@pytest.mark.parametrize("choice", ["propagated", "replicated"])
+def test_tuning_is_of_each_arm_and_for_each_seed_where_it_is_anew(choice: str) -> None:
+    """Of arms whose names begin alike too: `deep` and `deep-2`."""
+    deep = {"deep": {"set": {"model.n_layer": 48}}, "deep-2": {"set": {"model.n_layer": 12}}}
+    table = LARGE | {"arms": {"baseline": {}} | deep, "inference": {"choice": choice}}
+    grid = {"training.optimizer.learning_rate": [1e-4, 2e-4]}
+    plan = plan_on_paper(load_study(table | {"tuning": {"seeds": [11, 12], "grid": grid}}), "h100")
+    each = sum(of.flops for of in plan.arms.values())
+    anew = 5 if choice == "replicated" else 1
+    assert plan.tuning_trials == anew * 12
+    assert plan.flops == pytest.approx((5 + anew * 4) * each)
+
+
 def test_more_devices_take_less_each_and_checkpointing_less_again() -> None:
     setting = study().setting("baseline")
     one, eight = (memory(setting, VOCABULARY, devices=n) for n in (1, 8))

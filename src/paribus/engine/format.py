@@ -24,6 +24,7 @@ from paribus.metric import Metric
 from paribus.migrations import GATE
 from paribus.study import Study, explain
 from paribus.study.trainer import TrainerFormat
+from paribus.study.tuning_study import arm_of
 
 PRECISION = "training.precision"
 TEST_REUSE = "data.test_reuse"
@@ -228,7 +229,7 @@ class StackedFormat(TrainerFormat):
         """Raise ParibusError where candidates of one arm are trained on other budgets."""
         budgets = {made.setting(arm).tokens for arm in arms}
         if len(budgets) > 1:
-            named = arms[0].rpartition("-")[0]
+            named = arm_of(arms[0])
             raise ParibusError(
                 f"tuning would train '{named}' on {min(budgets)} tokens with one candidate and on "
                 f"{max(budgets)} with another; every trial has the same budget: state "

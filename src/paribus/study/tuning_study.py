@@ -35,6 +35,11 @@ def candidate_arm(arm: str, number: int) -> str:
     return f"{arm}-{number}"
 
 
+def arm_of(candidate: str) -> str:
+    """Return the arm of a name that `candidate_arm` gave."""
+    return candidate.rpartition("-")[0]
+
+
 def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) -> Study:
     """Every arm of `study` with each of `candidates`, the first of which has the number `first`.
 

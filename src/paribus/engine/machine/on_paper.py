@@ -10,8 +10,9 @@ width of an MLP, T window, V vocabulary, S devices of a trial.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from paribus.engine.setting import Data, Setting, rows_of
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.study import Study, tuning_study
+from paribus.study.tuning_study import arm_of
 
 GIB = 2**30
 
@@ -440,7 +442,8 @@ def plan_on_paper(
     tuned = _tuned(study, arms)
     hours = sum(of.device_hours for of in trials) + sum(hours for hours, _, _ in tuned)
     at_once = min(count // each, max(len(trials), len(tuned)))
-    state = max(WEIGHT * (of.parameters + _slots(settings[a], of)) for a, of in arms.items())
+    numbers = {arm: sizes(one, known[arm] or ASSUMED_VOCABULARY) for arm, one in settings.items()}
+    state = WEIGHT * max(of.all + slot_numbers(settings[arm], of) for arm, of in numbers.items())
     longest = max(of.tokens for of in arms.values())
     peak = found.flops[_precision(settings[study.baseline])]
     return OnPaper(
@@ -459,8 +462,8 @@ def plan_on_paper(
         tokens=sum(of.tokens for of in trials) + sum(tokens for _, tokens, _ in tuned),
         flops=sum(of.flops for of in trials) + sum(flops for _, _, flops in tuned),
         device_hours=hours,
-        hours=_elapsed([h for h, _, _ in tuned], count // each, each)
-        + _elapsed([of.device_hours for of in trials], count // each, each),
+        hours=last_end((hours / each for hours, _, _ in tuned), count // each)
+        + last_end((of.device_hours / each for of in trials), count // each),
         text_bytes=longest * (2 if max(size or 0 for size in known.values()) <= 2**16 else 4),
         checkpoint_bytes=at_once * KEPT_CHECKPOINTS * state,
         weights_bytes=sum(of.weights_bytes for of in trials),
@@ -491,10 +494,6 @@ def _arm(
     )
 
 
-def _slots(setting: Setting, arm: ArmOnPaper) -> int:
-    return SLOTS.get(setting.training.optimizer.name, 2) * arm.parameters
-
-
 def _precision(setting: Setting) -> str:
     """Return what products are in; "auto" is bfloat16 on every card there is here."""
     precision = setting.training.precision
@@ -507,21 +506,19 @@ def _tuned(study: Study, arms: dict[str, ArmOnPaper]) -> list[tuple[float, int, 
         return []
     tuning = tuning_study(study, study.tuning.candidates)
     found = []
-    for arm, _ in tuning.trials:
-        tokens = tuning.setting(arm).tokens
-        of = next(of for name, of in arms.items() if arm == name or arm.startswith(f"{name}-"))
+    for candidate, _ in tuning.trials:
+        tokens = tuning.setting(candidate).tokens
+        of = arms[arm_of(candidate)]
         share = tokens / of.tokens
         found.append((of.device_hours * share, tokens, of.flops * share))
-    return found
+    return found * (len(study.seeds) if study.tunes_anew else 1)
 
 
-def _elapsed(hours: list[float], places: int, devices: int) -> float:
-    """Return when the last trial is done, each taken by the first of so many places that is free:
-    of `devices` devices, which share its hours."""
-    free_at = [0.0] * max(places, 1)
-    for each in hours:
-        first = free_at.index(min(free_at))
-        free_at[first] += each / devices
+def last_end(times: Iterable[float], places: int) -> float:
+    """Return when the last of these is done, each taken by the first place that is free."""
+    free_at = [0.0] * places
+    for each in times:
+        heapq.heapreplace(free_at, free_at[0] + each)
     return max(free_at)
 
 

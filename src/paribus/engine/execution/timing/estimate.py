@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from paribus.engine.execution.workers.messages import CountModel, MeasureMemory,
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device
 from paribus.engine.machine.measurements import ModelSize, StepCost
+from paribus.engine.machine.on_paper import last_end
 from paribus.errors import require_positive
 from paribus.metric import Metric
 from paribus.study import Study, tuning_study
@@ -183,12 +183,4 @@ def _seconds(study: Study, stacks: list[list[Trial]], costs: list[StepCost]) -> 
         len(trials) * (study.setting(trials[0][0]).budget_iterations * step / size + evaluation)
         for trials in stacks
     ]
-    return _together(each, len(costs))
-
-
-def _together(seconds: list[float], n_workers: int) -> float:
-    """When the last of the tasks is done, each taken by the first of the workers that is free."""
-    free_at = [0.0] * n_workers
-    for task in seconds:
-        heapq.heapreplace(free_at, free_at[0] + task)
-    return max(free_at)
+    return last_end(each, len(costs))
