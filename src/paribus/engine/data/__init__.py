@@ -2,7 +2,7 @@
 
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset
-from paribus.engine.data.describe import Consumption, class_counts, consumption, describe_data
+from paribus.engine.data.describe import class_counts, consumption, describe_data
 from paribus.engine.data.duplicates import (
     Duplicates,
     count_duplicates,
@@ -18,14 +18,13 @@ from paribus.engine.data.order import (
     extend_digest,
     step_batch,
 )
-from paribus.engine.data.split import SealedPart, open_test
+from paribus.engine.data.split import open_test
 from paribus.engine.data.tokenizer import (
     STAND_INS,
     TOKEN_CLASSES,
     CharacterTokenizer,
     Tokenizer,
     token_classes,
-    tokenizer_of,
 )
 from paribus.engine.data.tokens import Tokens
 
@@ -34,11 +33,9 @@ __all__ = [
     "STAND_INS",
     "TOKEN_CLASSES",
     "CharacterTokenizer",
-    "Consumption",
     "Dataset",
     "Duplicates",
     "Mixture",
-    "SealedPart",
     "Tokenizer",
     "Tokens",
     "Windows",
@@ -57,5 +54,4 @@ __all__ = [
     "read_corpus",
     "step_batch",
     "token_classes",
-    "tokenizer_of",
 ]

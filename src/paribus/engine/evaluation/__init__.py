@@ -1,10 +1,8 @@
 """Held-out measurements of a trained model: one pass over the text, then one file a measure."""
 
-from paribus.engine.evaluation.blocks import Blocks
 from paribus.engine.evaluation.heldout import (
     Evaluation,
     LossSum,
-    Measurement,
     evaluate_heldout,
     evaluate_on,
     heldout_loss,
@@ -12,7 +10,6 @@ from paribus.engine.evaluation.heldout import (
 )
 from paribus.engine.evaluation.measures import (
     Measure,
-    OwnMeasure,
     all_measures,
     measure,
     own_measures,
@@ -23,12 +20,9 @@ from paribus.engine.evaluation.text_parts import Row
 
 __all__ = [
     "TEMPERATURES",
-    "Blocks",
     "Evaluation",
     "LossSum",
     "Measure",
-    "Measurement",
-    "OwnMeasure",
     "Predictions",
     "Row",
     "all_measures",

@@ -3,7 +3,6 @@
 from paribus.engine.model.attentions import KeyValueCache, visible
 from paribus.engine.model.attentions.causal import Attention
 from paribus.engine.model.build import (
-    Flops,
     build_model,
     count_parameters,
     counted_flops_per_token,
@@ -15,7 +14,6 @@ from paribus.engine.model.build import (
 from paribus.engine.model.contract import require_parts, unused_positions
 from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import (
-    InitialParameter,
     InitialRule,
     initial_parameters,
     initial_rules,
@@ -30,8 +28,6 @@ __all__ = [
     "GPT",
     "Attention",
     "Dropout",
-    "Flops",
-    "InitialParameter",
     "InitialRule",
     "KeyValueCache",
     "ModelConfig",

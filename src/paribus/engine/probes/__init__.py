@@ -32,7 +32,6 @@ from paribus.study.importing import load_own
 __all__ = [
     "EVERY_BLOCK",
     "LOGITS",
-    "Probe",
     "StepView",
     "known_probes",
     "probe",

@@ -1,6 +1,6 @@
 """What the built-in trainer is told: data, model, training, and what is measured on the way."""
 
-from paribus.engine.setting.architecture import Embedding, Init, Model, Modules
+from paribus.engine.setting.architecture import Embedding, Init, Model
 from paribus.engine.setting.batches import Ramp
 from paribus.engine.setting.curve import curve_steps
 from paribus.engine.setting.data import CORPUS, Data
@@ -25,7 +25,6 @@ __all__ = [
     "Init",
     "LossScale",
     "Model",
-    "Modules",
     "Probes",
     "Ramp",
     "Setting",

@@ -5,15 +5,14 @@ items from the validation split and `write_suite` writes them down so that anybo
 them unchanged.
 """
 
-from paribus.engine.tasks.draw import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
+from paribus.engine.tasks.draw import SHOTS, Suite, TaskItems, build_suite
 from paribus.engine.tasks.generators import all_tasks, find_tasks, own_tasks
-from paribus.engine.tasks.task import HeldOut, Item, Question, Task, task
+from paribus.engine.tasks.task import HeldOut, Question, Task, task
 from paribus.engine.tasks.written import (
     PINNED,
     STANDARD_FILE,
     TASK_PREFIX,
     WrittenSuite,
-    WrittenTask,
     copy_task,
     read_standard,
     read_suite,
@@ -23,19 +22,16 @@ from paribus.engine.tasks.written import (
 )
 
 __all__ = [
-    "N_ITEMS",
     "PINNED",
     "SHOTS",
     "STANDARD_FILE",
     "TASK_PREFIX",
     "HeldOut",
-    "Item",
     "Question",
     "Suite",
     "Task",
     "TaskItems",
     "WrittenSuite",
-    "WrittenTask",
     "all_tasks",
     "build_suite",
     "copy_task",

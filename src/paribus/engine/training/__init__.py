@@ -1,13 +1,13 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
-from paribus.engine.training.averages import Average, Taken, average
+from paribus.engine.training.averages import Taken, average
 from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
 from paribus.engine.training.optimizers import Optimizer, Update, optimizer
-from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS, Replicas
+from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS
 from paribus.engine.training.safeguards import clip_factors
-from paribus.engine.training.schedules import Moment, Schedule, find_schedule, schedule
+from paribus.engine.training.schedules import Moment, find_schedule, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.engine.training.step_metrics import (
     COLUMNS,
@@ -32,14 +32,11 @@ __all__ = [
     "PHASES",
     "PRODUCTS",
     "WEIGHTS",
-    "Average",
     "Loss",
     "Moment",
     "Optimizer",
     "Options",
     "ReplicaState",
-    "Replicas",
-    "Schedule",
     "Taken",
     "Trainer",
     "Update",

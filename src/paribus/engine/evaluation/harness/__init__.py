@@ -9,7 +9,6 @@ from paribus.engine.evaluation.harness.outcome import (
     ITEMS,
     TASK_ACCURACY,
     TaskResults,
-    harness_pins,
     together,
 )
 from paribus.engine.evaluation.harness.standard import (
@@ -29,7 +28,6 @@ __all__ = [
     "describe_standard",
     "evaluate_standard",
     "evaluate_tasks",
-    "harness_pins",
     "standard_tasks",
     "together",
 ]

@@ -8,7 +8,6 @@ command and are known by files (`jobs.py`). Nothing outside knows on which machi
 
 from paribus.engine.execution.backends.local import WORKER, PipedProcess
 from paribus.engine.execution.backends.protocol import (
-    WORD,
     Backend,
     End,
     Hear,
@@ -21,7 +20,6 @@ from paribus.engine.execution.backends.protocol import (
 from paribus.study.choices import Options
 
 __all__ = [
-    "WORD",
     "WORKER",
     "Backend",
     "End",

@@ -23,7 +23,7 @@ from paribus.engine.setting import setting
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
-__all__ = ["Loss", "Options", "TrainingLoss", "find_loss", "loss"]
+__all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
 PACKAGE = "paribus.engine.training.losses"
 WHERE = "training.loss.name"
