@@ -47,17 +47,6 @@ def test_a_moved_folder_is_the_same_suite(suite: Suite, tmp_path: Path) -> None:
     assert read_suite(tmp_path / "there").digest == digest
 
 
-def test_another_suite_takes_the_place_of_one_that_is_there(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.txt").write_text("not of the suite")
-    for name in ("typo", "word_cut"):
-        write_suite(tmp_path, build_suite(dataset, 0, 128, names=[name], n_items=20))
-    assert {path.name for path in tmp_path.glob("*.yaml")} == {"word_cut.yaml"}
-    assert not (tmp_path / "typo.jsonl").exists()
-    assert (tmp_path / "mine.txt").exists()
-
-
 def reseal(folder: Path, file: str, content: bytes) -> None:
     """Another content whose digest suite.json states, as somebody with intent would leave it."""
     (folder / file).write_bytes(content)

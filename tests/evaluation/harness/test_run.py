@@ -35,7 +35,7 @@ def test_a_model_that_knows_the_text_is_always_right(
         reader, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 3), n_items=24
     )
     assert {cell["accuracy"] for cell in results.cells} == {1.0}
-    assert results.scores["overall"]["normalised_accuracy"] == 1.0
+    assert results.headline["macro_accuracy_normalised"] == 1.0
     assert len(results.items) == 24 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
 
 
@@ -51,7 +51,7 @@ def test_a_uniform_model_gets_chance_exactly(
         assert cell["normalised_accuracy"] == 0
         assert cell["brier_score"] == pytest.approx((1 - 1 / k) ** 2 + (k - 1) / k**2)
         assert cell["calibration_error"] == pytest.approx(0, abs=1e-12)
-    assert results.scores["overall"]["normalised_accuracy"] == 0
+    assert results.headline["macro_accuracy_normalised"] == 0
     for row in results.items.to_pylist():
         assert row["probability"] == [1 / len(row["probability"])] * len(row["probability"])
 
@@ -285,20 +285,17 @@ def test_macro_accuracy_counts_every_task_once() -> None:
         ("a", 0, 0, right), ("a", 0, 0, wrong), ("a", 3, 0, right), ("a", 3, 0, right),
         ("b", 0, 0, four), ("b", 0, 0, four), ("b", 0, 1, four), ("b", 0, 1, four),
     )  # fmt: skip
-    scores = results.scores
-    assert scores["by_shots"]["0"]["accuracy"] == (0.5 + 0.5) / 2
-    assert scores["by_shots"]["3"] | {"accuracy": 1.0, "tasks": 1} == scores["by_shots"]["3"]
-    assert scores["overall"]["accuracy"] == pytest.approx(((0.5 + 1) / 2 + 0.5) / 2)
-    assert scores["overall"]["normalised_accuracy"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
+    macro = results.headline
+    assert macro["macro_accuracy"] == pytest.approx(((0.5 + 1) / 2 + 0.5) / 2)
+    assert macro["macro_accuracy_normalised"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
 
 
 def test_wordings_of_a_task_count_as_one_task() -> None:
     right, wrong = [0.9, 0.1], [0.1, 0.9]
     one = rows(("a", 0, 0, right), ("b", 0, 0, wrong), ("b", 0, 0, wrong))
     table = one.items.set_column(0, "task", pa.array(["a", "b:x", "b:y"]))
-    scores = TaskResults(table, {"a": 0.5, "b:x": 0.5, "b:y": 0.5}, (), {}, {}, {}).scores
-    assert scores["overall"] == scores["by_shots"]["0"]
-    assert (scores["overall"]["tasks"], scores["overall"]["accuracy"]) == (2, 0.5)
+    results = TaskResults(table, {"a": 0.5, "b:x": 0.5, "b:y": 0.5}, (), {}, {}, {})
+    assert results.headline["macro_accuracy"] == 0.5
 
 
 def test_brier_score_and_calibration_error_by_hand() -> None:

@@ -177,7 +177,7 @@ def test_lambada_is_right_where_the_word_is_the_most_probable_one(
     lambada, piqa = results.cells
     assert lambada["accuracy"] == lambada["normalised_accuracy"] == 0.5
     assert lambada["brier_score"] is lambada["calibration_error"] is None
-    assert results.scores["overall"]["brier_score"] == piqa["brier_score"] is not None
+    assert results.headline["choice_brier_score"] == piqa["brier_score"] is not None
     assert NIGHT["text"].endswith(" lamp")
 
 

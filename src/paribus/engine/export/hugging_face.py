@@ -189,18 +189,12 @@ def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[
 
 
 MODEL_CODE = "modeling_paribus.py"
-# What `modeling_paribus.py` has; a site's own parts go beside it.
-KNOWN = {
-    "norms": ("none", "layernorm", "rmsnorm", "rms_free", "center", "fixed_scale"),
-    "positions": ("learned", "rotary", "none"),
-    "mlps": ("gelu", "gelu_tanh", "relu2", "swiglu"),
-    "attentions": ("causal",),
-}
+ATTENTIONS = ("causal",)  # that `modeling_paribus.py` has; a site's own parts go beside it
 
 
 def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
     model, module = setting.model, MODEL_CODE.removesuffix(".py")
-    if model.modules.attention is None and model.attention.kind not in KNOWN["attentions"]:
+    if model.modules.attention is None and model.attention.kind not in ATTENTIONS:
         raise ParibusError(
             f"model.attention.kind = '{model.attention.kind}' is in no exported code; name its "
             "class in model.modules.attention, which is copied beside it"

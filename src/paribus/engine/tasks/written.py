@@ -17,7 +17,6 @@ what it says.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -141,8 +140,7 @@ class WrittenSuite:
 
 
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
-    """Write `suite` to `folder`, in the place of one that is there; equal suites, equal bytes."""
-    _clear(folder)
+    """Write `suite` to `folder`, which has none yet; equal suites, equal bytes."""
     tasks = {name: _write_task(folder, made, suite.delimiter) for name, made in suite.tasks.items()}
     write_bytes(folder / "items.py", LOADER.encode())
     record = {
@@ -269,14 +267,6 @@ def _require_items(content: bytes, path: Path) -> None:
             right, texts = False, []
         if not right or not all(isinstance(text, str) for text in texts):
             raise ParibusError(f"{path}, line {number}, is no item; write the suite again")
-
-
-def _clear(folder: Path) -> None:
-    """Take away the tasks that an earlier suite names: the harness runs all that it finds."""
-    with contextlib.suppress(ParibusError):
-        for task in read_suite(folder).tasks.values():
-            for file in task.files:
-                (folder / file).unlink()
 
 
 def _write_task(folder: Path, made: TaskItems, delimiter: str) -> dict[str, Any]:

@@ -146,8 +146,12 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """The values that endpoints are read from, by the name of the metric."""
-        overall = self.scores["overall"]
+        """The values that endpoints are read from, by the name of the metric: macro averages.
+
+        Every task counts once, with the mean over its wordings ("task:wording") and its numbers of
+        shots. What tasks without choices do not have is a mean over the others.
+        """
+        overall = _macro(self.cells)
         return {metric.name: overall[average] for average, metric in HEADLINE.items()}
 
     @property
@@ -162,22 +166,6 @@ class TaskResults:
             "replaced": self.replaced,
             "truncated": self.truncated,
             "uninformed": self.uninformed,
-        }
-
-    @property
-    def scores(self) -> dict[str, Any]:
-        """Macro averages: the unweighted mean over tasks, by number of shots and overall.
-
-        Every task counts once, with the mean over its wordings ("task:wording") and, overall, its
-        numbers of shots. What tasks without choices do not have is a mean over the others.
-        """
-        cells = self.cells
-        return {
-            "overall": _macro(cells),
-            "by_shots": {
-                str(shots): _macro([cell for cell in cells if cell["shots"] == shots])
-                for shots in sorted({cell["shots"] for cell in cells})
-            },
         }
 
 
@@ -205,13 +193,13 @@ def together(parts: Sequence[TaskResults]) -> TaskResults:
     )
 
 
-def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:
+def _macro(cells: list[dict[str, Any]]) -> dict[str, float | None]:
     """Means over tasks of the means over a task's cells; None where one of them is None."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         by_task.setdefault(cell["task"].partition(":")[0], []).append(cell)
     tasks = list(by_task.values())
-    macro: dict[str, float | int | None] = {"tasks": len(tasks)}
+    macro: dict[str, float | None] = {}
     with_choices = [cells for cells in tasks if cells[0]["chance"] > 0]
     for name in MACRO:
         having = with_choices if name in OF_CHOICES else tasks

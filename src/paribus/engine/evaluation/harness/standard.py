@@ -105,8 +105,9 @@ def _render(jinja: str, document: dict[str, Any]) -> list[str]:
     return [part.strip().replace(STAND_IN, SEPARATOR) for part in rendered.split(SEPARATOR)]
 
 
-def read_templates() -> dict[str, Template]:
-    """Return every template by its name here, `task:wording`."""
+@cache
+def templates() -> dict[str, Template]:
+    """Return every template by its name here, `task:wording`; read once."""
     text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
     tasks = tomllib.loads(text)
     del tasks["source"]
@@ -137,12 +138,6 @@ WORDING = (
     "target_delimiter",
     "fewshot_delimiter",
 )
-
-
-@cache
-def templates() -> dict[str, Template]:
-    """Return every wording by `task:name`; read once."""
-    return read_templates()
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
