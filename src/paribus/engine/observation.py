@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -24,13 +23,16 @@ EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
 
 
 class Alone:
-    """One device that sees all of a step: there is nobody to ask.
+    """The devices that a step is of: one that sees all of it, and has nobody to ask.
 
-    Of a replica over many devices, `Ranks` has the same: each sees its rows of a batch and its part
-    of every parameter, and all of them ask at the same places.
+    `Ranks` are those of a replica over many devices: each sees its rows of a batch and its part of
+    every parameter, and all of them ask at the same places.
+
+    Attributes:
+        size: how many they are.
     """
 
-    size = 1
+    size: int = 1
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sums of `values` over all devices."""
@@ -47,31 +49,6 @@ class Alone:
     def together(self, values: Tensor, dim: int) -> Tensor:
         """Join what every device has along `dim`: small values alone."""
         return values
-
-
-class Over(Protocol):
-    """The devices that a step is of: `Alone`, or `Ranks`."""
-
-    @property
-    def size(self) -> int:
-        """Return how many they are."""
-        ...
-
-    def sum(self, values: Tensor, /) -> Tensor:
-        """Return the sums over all."""
-        ...
-
-    def mean(self, values: Tensor, /) -> Tensor:
-        """Return the means over all."""
-        ...
-
-    def largest(self, values: Tensor, /) -> Tensor:
-        """Return the largest of all."""
-        ...
-
-    def together(self, values: Tensor, dim: int, /) -> Tensor:
-        """Join what all have along `dim`."""
-        ...
 
 
 ALONE = Alone()
@@ -108,7 +85,7 @@ class StepView:
     updates: Weights
     slots: Mapping[str, Weights]
     corrections: Mapping[str, Mapping[str, float]]
-    over: Over = ALONE
+    over: Alone = ALONE
 
     @property
     def block_inputs(self) -> list[Tensor]:

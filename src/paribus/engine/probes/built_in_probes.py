@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paribus.drawing import Drawing
 from paribus.engine.model import visible
-from paribus.engine.observation import ALONE, Over
+from paribus.engine.observation import ALONE, Alone
 from paribus.engine.probes import EVERY_BLOCK, LOGITS, StepView, probe
 from paribus.engine.probes.reduce import (
     CLASSES,
@@ -123,14 +123,14 @@ def embedding_similarity(step: StepView) -> Tensor:
     return torch.stack(each, dim=1)
 
 
-def _table(weights: Weights, name: str, over: Over) -> Tensor:
+def _table(weights: Weights, name: str, over: Alone) -> Tensor:
     """Return [R, S]; an own embedding stage may have no such table."""
     if name in weights:
         return _similarities(weights[name], over)
     return absent(weights, len(SIMILARITIES))
 
 
-def _similarities(x: Tensor, over: Over = ALONE) -> Tensor:
+def _similarities(x: Tensor, over: Alone = ALONE) -> Tensor:
     """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair.
 
     `over` are the devices that the n vectors lie on.
@@ -143,7 +143,7 @@ def _similarities(x: Tensor, over: Over = ALONE) -> Tensor:
     return torch.stack([_mean_cosine(variant, over) for variant in variants], dim=-1)
 
 
-def _mean_cosine(x: Tensor, over: Over) -> Tensor:
+def _mean_cosine(x: Tensor, over: Alone) -> Tensor:
     """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
 
     It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
@@ -309,7 +309,7 @@ def _pieces(
         yield [(piece, c) for c, names in of_group.items() for piece in rows.pieces(names)]
 
 
-def _statistics(rows: Weights, corrections: Mapping[str, float], over: Over) -> Tensor:
+def _statistics(rows: Weights, corrections: Mapping[str, float], over: Alone) -> Tensor:
     """Return [R, G, 1 + Q] mean and quantiles of magnitudes; these of a sample, which is another
     one where the numbers lie on several devices."""
     sampled = []
@@ -329,7 +329,7 @@ def _mean(
     rows: Weights,
     corrections: Mapping[str, float],
     of: Callable[[Tensor, float], Tensor],
-    over: Over,
+    over: Alone,
 ) -> Tensor:
     """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
     columns = []

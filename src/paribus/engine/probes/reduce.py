@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.observation import ALONE, Labels, Over
+from paribus.engine.observation import ALONE, Alone, Labels
 from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
 
@@ -45,7 +45,7 @@ def groups(rows: Weights) -> Iterator[list[Tensor]]:
     return (rows.pieces(names) for names in by_group.values())
 
 
-def group_norms(rows: Weights, over: Over = ALONE) -> Tensor:
+def group_norms(rows: Weights, over: Alone = ALONE) -> Tensor:
     """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group.
 
     Of parameters that lie on several devices, the squares of all are added up.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.engine.observation import ALONE, Column, Over, Probe, StepView, is_there
+from paribus.engine.observation import ALONE, Alone, Column, Probe, StepView, is_there
 from paribus.engine.rows import Weights
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
@@ -76,7 +76,7 @@ class Probing:
         token_classes: Tensor,
         *,
         strict: bool,
-        over: Over | None = None,
+        over: Alone | None = None,
     ) -> None:
         self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
         slots = tuple(replicas.slots)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +19,15 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from paribus.engine.observation import Alone
+
 # Between tasks ranks wait for what rank 0 is asked: who starts them decides how long.
 PATIENCE = timedelta(days=30)
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(Alone):
     """The processes of one trial, and which of them this is.
 
     Attributes:
@@ -37,7 +39,7 @@ class Ranks:
     """
 
     rank: int
-    size: int
+    size: int = field()  # without a default, which `Alone` has
     device: torch.device
     mesh: DeviceMesh
     talk: dist.ProcessGroup
