@@ -93,7 +93,6 @@ def check(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[Script
             assert (ready.device, len(pool.workers)) == ("cpu", 4)  # not six: there are four tasks
             pool.work(
                 [Check(arm, 1) for arm in study.arms],
-                lambda task: f"in the dry run of arm '{task.arm}'",
                 lambda task, message: warnings.extend(message.lines),
             )
         return warnings

@@ -121,9 +121,7 @@ def work(backend: Scripted, study: Study, results: Path, n: int | None = None) -
     tasks = [Train(arm, ((arm, seed),)) for arm, seed in study.trials[:n]]
     todo = [task for task in tasks if not folder.trial(*task.trials[0]).is_finished]
     with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
-        crew.work(
-            todo, lambda task: f"on {task.trials[0]}", lambda task, m: heard.append((task, m))
-        )
+        crew.work(todo, lambda task, message: heard.append((task, message)))
     return heard
 
 
@@ -240,7 +238,7 @@ def test_trials_that_come_together_otherwise_are_no_job_any_more(
     backend.script = well
     folder, pair = ResultsFolder(tmp_path / "r"), tuple(study.trials[:2])
     with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
-        crew.work([Train(pair[0][0], pair)], str)
+        crew.work([Train(pair[0][0], pair)])
     first, second = backend.batches
     assert backend.cancelled == [first.order.name] and first.take(0) is None
     assert second.order.jobs == [[encode(Train(pair[0][0], pair))]]

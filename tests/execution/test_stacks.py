@@ -357,7 +357,7 @@ def test_arms_that_could_share_a_stack_are_tried_once() -> None:
     asked: dict[str, list[str]] = {}
 
     class Hearing:
-        def work(self, tasks: list[Check], doing: object, hear: object) -> None:
+        def work(self, tasks: list[Check], hear: object) -> None:
             for task in tasks:
                 asked.setdefault(task.arm, []).append(task.part)
 

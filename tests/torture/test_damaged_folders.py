@@ -202,7 +202,7 @@ class InThisProcess:
 
     def start_for(self, n_tasks: int, workers: int | None) -> None: ...
 
-    def work(self, tasks: list[Any], doing: object) -> None:
+    def work(self, tasks: list[Any]) -> None:
         import torch
 
         from paribus.engine.execution.evaluate import answer_tasks

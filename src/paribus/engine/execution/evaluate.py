@@ -173,7 +173,7 @@ def _ask(
     tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
     with Pool(results.study, results.path, device=device, lease=lease, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
-        pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
+        pool.work(tasks)
 
 
 def _about(folder: TrialFolder) -> dict[str, Any]:

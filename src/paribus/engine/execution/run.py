@@ -13,7 +13,7 @@ from pathlib import Path
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.backends.jobs import JobBackend
-from paribus.engine.execution.crew import Crew, PoolCrew
+from paribus.engine.execution.crew import PoolCrew
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
 from paribus.engine.execution.jobs.crew import JobCrew
 from paribus.engine.execution.jobs.entry import entered, note_backend
@@ -146,8 +146,13 @@ class RunOptions:
     tried: Tried = field(default_factory=set)
 
     @contextlib.contextmanager
-    def crew(self, study: Study, folder: ResultsFolder, held: Lease) -> Iterator[Crew]:
-        """Yield who works for `study`, while the lock of its folder is `held`."""
+    def crew(
+        self, study: Study, folder: ResultsFolder, held: Lease
+    ) -> Iterator[PoolCrew | JobCrew]:
+        """Yield who works for `study`, while the lock of its folder is `held`.
+
+        Everything is done, or begun again, whatever happened before.
+        """
         backend = find_backend(self.backend)
         if isinstance(backend, JobBackend):
             given = {
@@ -282,7 +287,7 @@ class _Run:
         self,
         study: Study,
         folder: ResultsFolder,
-        crew: Crew,
+        crew: PoolCrew | JobCrew,
         followers: Followers,
     ) -> None:
         self.study = study
@@ -306,7 +311,7 @@ class _Run:
             left = [trials for trials in stacks if not todo.isdisjoint(trials)]
             keep_stacks(self.folder.path, left)
             tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
-            self.crew.work(tasks, self._doing, self._hear)
+            self.crew.work(tasks, self._hear)
             self.crew.retrain(self.study, self.folder, self._say)
             if not take_look(self.study, self.folder, self._say):
                 return True
@@ -407,7 +412,3 @@ class _Run:
         self.followers.progress(self.progress)
         for trial in trials:
             self.followers.sinks.finished(trial)
-
-    def _doing(self, task: Train) -> str:
-        labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
-        return f"on {', '.join(labels)}"

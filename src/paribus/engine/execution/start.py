@@ -155,7 +155,7 @@ def _check(
             if arm in large:
                 parts[arm] = ("shapes",)
     tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
-    pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
+    pool.work(tasks, hear)
     tried.update(key for key, arm in todo.items() if arm not in large)
     return warnings
 

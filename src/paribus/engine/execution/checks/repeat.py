@@ -53,7 +53,7 @@ def repeat_trials(
     alone = study.model_copy(update={"resources": Resources()})
     with Pool(alone, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
-        pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}", hear)
+        pool.work(tasks, hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
 
 

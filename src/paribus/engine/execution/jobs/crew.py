@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from paribus.digests import digest
 from paribus.engine.execution.backends.jobs import JobBackend, JobState
-from paribus.engine.execution.crew import Asked, Say
+from paribus.engine.execution.crew import Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
 from paribus.engine.execution.jobs.job import software
 from paribus.engine.execution.jobs.standing import end_jobs
@@ -38,6 +38,7 @@ from paribus.engine.execution.workers.messages import (
     decode,
     encode,
 )
+from paribus.engine.execution.workers.pool import Asked
 from paribus.errors import ParibusError
 from paribus.files import fence, unfence
 from paribus.results import ResultsFolder
@@ -174,7 +175,6 @@ class JobCrew:
         registered = registered_retries(folder)
         self.retries = backend.retries if registered is None else registered
         self._software = software(study)
-        self._doing: dict[str, str] = {}
         by_itself = backend.workers(_devices(study))  # refuses what does not fit, whoever asks
         self._workers: int | None = settings["workers"] or by_itself
 
@@ -218,12 +218,10 @@ class JobCrew:
     def work(
         self,
         tasks: Iterable[Asked],
-        doing: Callable[[Asked], str],
         hear: Callable[[Asked, Any], None] = lambda task, message: None,
     ) -> None:
         """Do tasks, in as many jobs as the backend packs them into."""
         by_line = {encode(task): task for task in tasks}
-        self._doing = {line: doing(task) for line, task in by_line.items()}
 
         def heard(line: str, message: Any) -> None:
             if line in by_line:
@@ -488,7 +486,7 @@ class JobCrew:
         for line in job.begun or job.tasks:
             deaths[line] += 1
             if deaths[line] > self.retries:
-                about = self._doing.get(line, "") if line else "before any trial"
+                about = decode(line).doing if line else "before any trial"
                 raise ParibusError(
                     f"{named} ended ({said}) {about}{f': {last}' if last else ''}{where}; finished "
                     "trials are kept: run again to continue"
@@ -501,11 +499,11 @@ class JobCrew:
         """Count what a job left undone that says it is done: it is not submitted for ever."""
         if job.batch.order.kind == "work":
             for line in job.tasks:
-                if line and not self._is_done(decode(line)):
+                if line and not self._is_done(task := decode(line)):
                     deaths[line] += 1
                     if deaths[line] > self.retries:
                         raise ParibusError(
-                            f"job {job.id} says that it is done {self._doing.get(line, '')}, and "
+                            f"job {job.id} says that it is done {task.doing}, and "
                             f"{self._folder.path} does not show it; does every machine see it?"
                         )
 
@@ -572,11 +570,7 @@ def train_by_jobs(
                 case Finished():
                     followed.finished(trial)
 
-        crew.work(
-            [Train(arm, ((arm, seed),)) for arm, seed in trials],
-            lambda task: f"on {task.arm}/seed-{task.trials[0][1]}",
-            hear,
-        )
+        crew.work([Train(arm, ((arm, seed),)) for arm, seed in trials], hear)
     remove_copies(folder.path / COPIES)  # what a job has left that was killed
 
 

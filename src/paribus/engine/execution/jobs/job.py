@@ -122,7 +122,7 @@ class _Job:
                     self._start(crew, study)
                 case "work":
                     pool.start_for(len(tasks), given["workers"])
-                    pool.work(tasks, _doing, self._hear)
+                    pool.work(tasks, self._hear)
                 case "retrain":
                     pool.start_for(1, 1)
                     crew.retrain(study, self.results, lambda words: self.tell(say=words))
@@ -164,11 +164,6 @@ class _Job:
                 return
             self._told[line] = now
         self.tell(task=line, message=encode(message))
-
-
-def _doing(task: Any) -> str:
-    trials = getattr(task, "trials", None) or [(task.arm, task.seed)]
-    return f"on {', '.join(f'{arm}/seed-{seed}' for arm, seed in trials)}"
 
 
 class _Telling(logging.Handler):

@@ -167,10 +167,8 @@ def _doing(batch: Batch, number: int) -> str:
 
 
 def _label(line: str) -> str:
-    task = decode(line)
-    trials = getattr(task, "trials", None) or [(task.arm, task.seed)]
-    more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
-    return f"{trials[0][0]}/seed-{trials[0][1]}{more}"
+    first, *others = decode(line).labels
+    return f"{first} and {len(others)} more" if others else first
 
 
 def _end_those_that_run(backend: JobBackend, jobs: JobsFolder) -> list[str]:

@@ -190,7 +190,7 @@ def _measure(
         study = settle_precision(study, ready, pool)
         size = size or min(default_size(study, ready.device), len(study.seeds))
         pool.start_more(pool.n_workers(workers, replace(ready, devices=1)))
-        pool.work([Check(arm, size)], lambda task: "in its dry run")
+        pool.work([Check(arm, size)])
         # All at once: cores share caches and memory, and a study will use them all.
         doing = f"while stacks of {size} were timed; state fewer --workers or a smaller --stack"
         return pool.ask_at_once(MeasureStack(arm, size, steps), pool.at_once, doing)

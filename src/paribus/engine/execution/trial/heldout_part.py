@@ -20,7 +20,8 @@ from paribus.study import Study, first_stage
 if TYPE_CHECKING:
     import torch
 
-    from paribus.engine.execution.crew import Crew
+    from paribus.engine.execution.crew import PoolCrew
+    from paribus.engine.execution.jobs.crew import JobCrew
 
 Trial = tuple[str, int]
 
@@ -68,7 +69,7 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
 
 
 def judge_on_heldout_part(
-    crew: Crew,
+    crew: PoolCrew | JobCrew,
     study: Study,
     folder: ResultsFolder,
     dataset: Dataset,
@@ -88,7 +89,7 @@ def judge_on_heldout_part(
         seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
     say("evaluating every trial on the sealed test part")
     tasks = [EvaluateHeldoutPart(trial.arm, trial.seed) for trial in todo]
-    crew.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")
+    crew.work(tasks)
     seal_heldout(folder, folders)
 
 

@@ -151,6 +151,18 @@ class ArmTask(Task[Answer]):
 
     arm: str
 
+    @property
+    def labels(self) -> list[str]:
+        """The trials that it is on, as `TrialFolder.label` has them."""
+        seed = getattr(self, "seed", None)
+        trials = getattr(self, "trials", () if seed is None else ((self.arm, seed),))
+        return [f"{arm}/seed-{seed}" for arm, seed in trials]
+
+    @property
+    def doing(self) -> str:
+        """What its worker does, should it die: "on baseline/seed-1"."""
+        return f"on {', '.join(self.labels) or self.arm}"
+
 
 @dataclass(frozen=True)
 class Metrics:
@@ -221,6 +233,11 @@ class Check(ArmTask[Findings]):
     stack: int
     part: DryPart = "whole"
 
+    @property
+    def doing(self) -> str:
+        """What its worker does, should it die."""
+        return f"in the dry run of arm '{self.arm}'"
+
 
 @dataclass(frozen=True)
 class MeasureMemory(ArmTask[Fit]):
@@ -269,6 +286,11 @@ class EvaluateHeldoutPart(ArmTask[Finished]):
 
     arm: str
     seed: int
+
+    @property
+    def doing(self) -> str:
+        """What its worker does, should it die."""
+        return f"{super().doing}, test part"
 
 
 @dataclass(frozen=True)

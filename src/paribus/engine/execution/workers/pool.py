@@ -266,7 +266,6 @@ class Pool:
     def work(
         self,
         tasks: Iterable[Asked],
-        doing: Callable[[Asked], str],
         hear: Callable[[Asked, Any], None] = lambda task, message: None,
     ) -> None:
         """Do `tasks` in their order, `at_once` of them at the same time; then all are idle.
@@ -274,7 +273,6 @@ class Pool:
         Args:
             tasks: each of one arm, whose setting says which custom modules it needs, and so which
                 worker may do it.
-            doing: words for a task, should its worker die ("on baseline/seed-1").
             hear: is given the task and each message on it; its answer before the next is given.
 
         What a task leaves in the results folder is begun again, from its checkpoint, where its
@@ -298,16 +296,16 @@ class Pool:
                     self.workers.remove(worker)
                 if worker in busy:
                     task = busy.pop(worker)
-                    self._try_again(worker, task, doing(task), deaths)
+                    self._try_again(worker, task, deaths)
                     waiting.appendleft(task)
             elif not isinstance(message, Ready):
                 hear(busy[worker], message)
                 if isinstance(message, busy[worker].answer):
                     del busy[worker]
 
-    def _try_again(self, worker: Worker, task: Task[Any], doing: str, deaths: Counter[str]) -> None:
+    def _try_again(self, worker: Worker, task: ArmTask[Any], deaths: Counter[str]) -> None:
         """Count a death in the middle of a task. Raises ParibusError where it was the last."""
-        error, line = worker.died(doing), encode(task)
+        error, line = worker.died(task.doing), encode(task)
         deaths[line] += 1
         if task.answer is not Finished or worker.left or deaths[line] > self.retries:
             raise error
