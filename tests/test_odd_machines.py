@@ -121,7 +121,7 @@ def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
     data = paribus.load_study("quickstart").data
     stated = {"corpus": "text", "path": "text.txt", "seq_len": 16, "validation_tokens": None}
     assert load_dataset(data.model_copy(update=stated), folder).vocab_size > 10
-    assert load_own("own.py:Own", "here", "class", lambda value: isinstance(value, type), folder)
+    assert load_own("own.py:Own", "here", "class", type, folder)
 
 
 def test_a_user_without_a_home_has_no_cache_in_the_current_folder(

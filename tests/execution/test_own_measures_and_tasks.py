@@ -260,7 +260,7 @@ def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Pat
     ("name", "words"),
     [
         ("uneven", r"tasks.own = 'ideas.py:uneven' fails: .*\[5, 9\] characters: one length"),
-        ("typo", "a task named 'typo' is there already"),
+        ("typo", "a task cannot be named 'typo': it is there already"),
         ("path", "a task cannot be named 'a/b'"),
         ("last_leter", "no task of that name: did you mean 'last_letter'"),
     ],

@@ -104,7 +104,7 @@ def test_digests_of_earlier_folders_are_compared_with_each_other_alone(folder: P
 
 def load(folder: Path, text: str) -> None:
     (folder / "ideas.py").write_text(text + "\nclass Mine:\n    pass\n")
-    load_own("ideas.py:Mine", "model.modules.mlp = 'ideas.py:Mine'", "class", bool, folder)
+    load_own("ideas.py:Mine", "model.modules.mlp = 'ideas.py:Mine'", "class", type, folder)
 
 
 @pytest.mark.parametrize(

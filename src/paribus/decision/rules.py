@@ -341,7 +341,7 @@ def find_rule(study: Study) -> Rule:
     name = study.decision.rule
     where = f"decision.rule = '{name}'"
     if ":" in name:
-        rule = _as_registered(load_own(name, where, "rule", _is_rule, study.folder), where)
+        rule = _as_registered(load_own(name, where, "rule", Rule, study.folder), where)
     else:
         rule = _shipped(name)
     _require_keys(rule, study.decision, where)
@@ -396,10 +396,6 @@ def _shipped(name: str) -> Rule:
             "They are declared in paribus/decision/rules.py; your own is 'file.py:name'"
         )
     return RULES[name]
-
-
-def _is_rule(value: object) -> bool:
-    return isinstance(value, Rule)
 
 
 def _require_keys(rule: Rule, decision: Decision, where: str) -> None:

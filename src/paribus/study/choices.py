@@ -6,7 +6,7 @@ corpora, curricula and backends, and so are the words for a name that is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,13 +48,25 @@ def find_declared(
     known = declared(package, kind)  # type: ignore[type-var]
     if ":" not in name:
         return require_declared(name, known, where, word, package)
-    own = load_own(name, f"{where} = '{name}'", word, lambda v: isinstance(v, kind), folder)
+    own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
             f"{where} = '{name}': it is named '{own.name}', as one that ships is, and records "
             "would tell them apart no more; give it another name"
         )
     return own
+
+
+def require_new_name(where: str, word: str, name: str, taken: Container[str]) -> None:
+    """Raise ParibusError where the user's own `word` cannot be called `name` beside those `taken`.
+
+    `where` is the key of the study, for errors.
+    """
+    if name in taken or "/" in name:
+        rule = "a name has no '/'" if "/" in name else "it is there already"
+        raise ParibusError(
+            f"{where}: a {word} cannot be named '{name}': {rule}; give it another name"
+        )
 
 
 def require_declared(

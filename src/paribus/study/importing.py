@@ -45,14 +45,18 @@ def load_own(
     path: str,
     where: str,
     kind: str,
-    is_wanted: Callable[[object], bool],
+    wanted: type | Callable[[object], bool],
     folder: Path,
     start: str = STUDY_FOLDER,
 ) -> Any:
-    """Return what `path` names, if it is wanted; `where`, `kind` and `start` are for the errors.
+    """Return what `path` names, if it is wanted: of a class, or what a function says so of.
 
-    Raises ParibusError.
+    `where`, `kind` and `start` are for the errors. Raises ParibusError.
     """
+
+    def is_wanted(value: object) -> bool:
+        return isinstance(value, wanted) if isinstance(wanted, type) else wanted(value)
+
     module_name, colon, name = path.partition(":")
     if not colon or not name:
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
@@ -67,6 +71,13 @@ def load_own(
             )
         raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
     return found
+
+
+def function_or(kind: type) -> Callable[[object], bool]:
+    """Return what `load_own` takes where a plain function stands for a `kind`."""
+    return lambda value: (
+        isinstance(value, kind) or (callable(value) and not isinstance(value, type))
+    )
 
 
 def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:

@@ -27,6 +27,7 @@ from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Better, readable
 from paribus.study import Study
+from paribus.study.choices import require_new_name
 from paribus.study.importing import load_own
 
 __all__ = [
@@ -92,20 +93,12 @@ def known_probes(study: Study) -> list[Probe]:
     """Return the same, and those that it turned off, of a cadence of 0."""
     found = dict(shipped_probes())
     for path in study.probes.own:
-        own = load_own(path, f"probes.own = '{path}'", "probe", _is_probe, study.folder)
-        if own.name in found or "/" in own.name:
-            rule = "a name has no '/'" if "/" in own.name else "it is there already"
-            raise ParibusError(
-                f"probes.own = '{path}': a probe cannot be named '{own.name}': {rule}; give it "
-                "another name"
-            )
+        where = f"probes.own = '{path}'"
+        own = load_own(path, where, "probe", Probe, study.folder)
+        require_new_name(where, "probe", own.name, found)
         found[own.name] = replace(own, is_own=True)
     for name in study.probes.every:
         if name not in found:
             raise ParibusError(f"probes.every.{name}: no such probe: {nearest(name, found)}")
     cadences = {name: study.probes.every.get(name, one.every) for name, one in found.items()}
     return [one.at(cadences[name]) for name, one in found.items()]
-
-
-def _is_probe(value: object) -> bool:
-    return isinstance(value, Probe)

@@ -18,7 +18,7 @@ from paribus.engine.data.pieces import Document, Piece, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
-from paribus.study.importing import load_own
+from paribus.study.importing import function_or, load_own
 
 # (the `data` table of the study, the folder where its relative paths start) -> documents
 Read = Callable[[Data, Path], Iterable[Document]]
@@ -95,7 +95,7 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
 
 def _own(path: str, folder: Path) -> Corpus:
     """Return the user's own corpus, a `Corpus` or a function of (data, folder), by import path."""
-    found = load_own(path, f"data.corpus = '{path}'", "corpus", _is_corpus, folder)
+    found = load_own(path, f"data.corpus = '{path}'", "corpus", function_or(Corpus), folder)
     if not isinstance(found, Corpus):
         found = Corpus(path, frozenset(SOURCE_KEYS), found)
 
@@ -104,10 +104,6 @@ def _own(path: str, folder: Path) -> Corpus:
             yield from found.read(data, folder)
 
     return replace(found, read=read, files=None)
-
-
-def _is_corpus(value: object) -> bool:
-    return isinstance(value, Corpus) or (callable(value) and not isinstance(value, type))
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:

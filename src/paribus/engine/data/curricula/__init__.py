@@ -23,7 +23,7 @@ from paribus.engine.data.tokenizer import Tokenizer
 from paribus.engine.data.tokens import CHUNK_TOKENS, ShardedTokens, Tokens
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
-from paribus.study.importing import load_own
+from paribus.study.importing import function_or, load_own
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def find_key(name: str, folder: Path) -> Callable[[str], float]:
     Raises ParibusError for an unknown one, and where it fails or gives no finite number.
     """
     if ":" in name:
-        found = load_own(name, f"data.curriculum = '{name}'", "curriculum key", _is_key, folder)
+        wanted = function_or(CurriculumKey)
+        found = load_own(name, f"data.curriculum = '{name}'", "curriculum key", wanted, folder)
         of = found.of if isinstance(found, CurriculumKey) else found
     else:
         of = require_declared(name, all_keys(), "data.curriculum", "curriculum key", __name__).of
@@ -76,10 +77,6 @@ def find_key(name: str, folder: Path) -> Callable[[str], float]:
         return value
 
     return checked
-
-
-def _is_key(value: object) -> bool:
-    return isinstance(value, CurriculumKey) or (callable(value) and not isinstance(value, type))
 
 
 def by_curriculum(

@@ -27,6 +27,7 @@ from paribus.engine.evaluation.predictions import Predictions
 from paribus.engine.evaluation.text_parts import Parts, Row, whole
 from paribus.errors import ParibusError
 from paribus.metric import Better, Items, ItemSums, Metric, readable
+from paribus.study.choices import require_new_name
 from paribus.study.importing import load_own
 
 if TYPE_CHECKING:
@@ -294,17 +295,13 @@ def own_measures(
     `strict` says whether a measure that fails is an error, or has no rows. Raises ParibusError for
     a path that names no measure, and for a name that is taken.
     """
-    found = {measure.name: measure for measure in all_measures()}
+    taken = {*TAKEN, *(measure.name for measure in all_measures())}
     own = []
     for path in paths:
         where = f"evaluation.own = '{path}'"
-        measure = load_own(path, where, "measure", _is_measure, folder)
-        if measure.name in found or measure.name in TAKEN or "/" in measure.name:
-            rule = "a name has no '/'" if "/" in measure.name else "it is there already"
-            raise ParibusError(
-                f"{where}: a measure cannot be named '{measure.name}': {rule}; give it another name"
-            )
-        found[measure.name] = measure
+        measure = load_own(path, where, "measure", Measure, folder)
+        require_new_name(where, "measure", measure.name, taken)
+        taken.add(measure.name)
         own.append(OwnMeasure(measure, strict))
     return tuple(own)
 
@@ -339,7 +336,3 @@ def _checked(measure: Measure, found: Any, seq_len: int, is_finite: bool) -> lis
     if is_finite and any(math.isnan(row.value) for row in rows.values()):
         raise ValueError("it gave NaN; leave out a part of which nothing can be said")
     return list(rows.values())
-
-
-def _is_measure(value: object) -> bool:
-    return isinstance(value, Measure)

@@ -217,9 +217,7 @@ def _own(path: str, where: str) -> BackendClass:
             f"{where}: {file} lies in the results folder {held}, which is data and is not run; "
             "move it to a folder of your own"
         )
-    found: type = load_own(
-        path, where, "backend", lambda one: isinstance(one, type), Path.cwd(), "the current folder"
-    )
+    found: type = load_own(path, where, "backend", type, Path.cwd(), "the current folder")
     of = vars(found).get(DECLARED)
     if not (isinstance(of, BackendClass) and issubclass(found, Backend)):
         raise ParibusError(

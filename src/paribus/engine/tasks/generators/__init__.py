@@ -13,7 +13,7 @@ import numpy as np
 from paribus.declared import declared
 from paribus.engine.tasks.task import HeldOut, Question, Task
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import no_such
+from paribus.study.choices import no_such, require_new_name
 from paribus.study.importing import load_own
 
 
@@ -45,21 +45,18 @@ def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
     Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
     of a file; and, while questions are drawn, where the task fails or gives what is no question.
     """
-    found = dict(all_tasks())
+    taken = set(all_tasks())
     own = []
     for path in paths:
         where = f"tasks.own = '{path}'"
-        task: Task = load_own(path, where, "task", _is_task, folder)
+        task: Task = load_own(path, where, "task", Task, folder)
         if not NAME.fullmatch(task.name):
             raise ParibusError(
                 f"{where}: a task cannot be named {task.name!r}; take up to 64 letters, digits, "
                 "'_' and '-'"
             )
-        if task.name in found:
-            raise ParibusError(
-                f"{where}: a task named '{task.name}' is there already; give it another name"
-            )
-        found[task.name] = task
+        require_new_name(where, "task", task.name, taken)
+        taken.add(task.name)
         own.append(_guarded(task, where))
     return tuple(own)
 
@@ -88,7 +85,3 @@ def _require_question(question: object, task: Task, length: int) -> None:
             f"context and choice together have {len(question.context) + len(question.right)} "
             f"characters, and {length} is the most"
         )
-
-
-def _is_task(value: object) -> bool:
-    return isinstance(value, Task)
