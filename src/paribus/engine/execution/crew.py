@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from paribus.engine.execution.checks.repeat import retrain
 from paribus.engine.execution.start import Beginning, start
 from paribus.engine.execution.timing.interleaved_timing import time_in_turn
-from paribus.engine.execution.trial.stacks import Trial
 from paribus.engine.execution.workers.pool import Pool
 from paribus.results import ResultsFolder
 from paribus.study import Study
+from paribus.study.trainer import Trial
 
 Say = Callable[[str], object]
 

@@ -74,19 +74,12 @@ def show_reading() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    shown = False
-
-    def tell(what: str, n_bytes: int) -> None:
-        nonlocal shown
-        print(f"\r\x1b[K{reading(what, n_bytes)}", end="", file=sys.stderr, flush=True)
-        shown = True
-
-    try:
-        with listening(tell):
-            yield
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    console = Console(stderr=True)
+    with (
+        Live(console=console, transient=True, redirect_stdout=False) as live,
+        listening(lambda what, n: live.update(reading(what, n), refresh=True)),
+    ):
+        yield
 
 
 @contextmanager

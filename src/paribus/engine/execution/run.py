@@ -28,7 +28,7 @@ from paribus.engine.execution.start import (
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
 from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
-from paribus.engine.execution.trial.stacks import Trial, sharing_arms
+from paribus.engine.execution.trial.stacks import sharing_arms
 from paribus.engine.execution.workers.messages import Finished, Resumed, Train, Trained
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device
@@ -46,6 +46,7 @@ from paribus.results.opened_texts import note, require_fresh
 from paribus.results.registration import FILE, registered_retries
 from paribus.results.store import DATA
 from paribus.study import Study
+from paribus.study.trainer import Trial
 from paribus.trainers.looking import take_look
 from paribus.trainers.run import results_folder
 from paribus.trainers.tune import tune

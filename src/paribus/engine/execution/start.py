@@ -14,7 +14,6 @@ from paribus.digests import digest
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.execution.trial.stacks import (
     Recorded,
-    Trial,
     default_size,
     plan_stacks,
     read_recorded,
@@ -32,6 +31,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, registration, settle
 from paribus.study import Study, require_trust, step_code, with_choice
 from paribus.study.sections import Resources
+from paribus.study.trainer import Trial
 
 DRY_ROWS = 2  # of a step that is tried
 Tried = set[tuple[str, int]]
@@ -227,11 +227,6 @@ def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
     settled = with_precision(study, ready.precision)
     pool.work_on(settled)
     return settled
-
-
-def settle_on(study: Study, precision: str) -> Study:
-    """`study` with the precision that a worker elsewhere has settled."""
-    return with_precision(study, precision) if is_open(study) else study
 
 
 def device_warnings(study: Study, ready: Ready) -> list[str]:

@@ -27,8 +27,7 @@ from paribus.engine.execution.crew import Say
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, Kind, Order, tail
 from paribus.engine.execution.jobs.job import software
 from paribus.engine.execution.jobs.standing import end_jobs
-from paribus.engine.execution.start import Beginning, settle_on
-from paribus.engine.execution.trial.stacks import Trial
+from paribus.engine.execution.start import Beginning
 from paribus.engine.execution.workers.messages import (
     EvaluateHeldoutPart,
     Finished,
@@ -39,6 +38,7 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.engine.execution.workers.pool import Asked
+from paribus.engine.setting import with_precision
 from paribus.errors import ParibusError
 from paribus.files import fence, unfence
 from paribus.results import ResultsFolder
@@ -49,7 +49,7 @@ from paribus.results.registration import registered_retries, repetitions
 from paribus.search_path import own_folders, shared_folders
 from paribus.study import Study
 from paribus.study.study import substance
-from paribus.study.trainer import COMMAND
+from paribus.study.trainer import COMMAND, Trial
 from paribus.trainers.command.sources import COPIES, remove_copies
 
 LOOK_SECONDS = 0.5  # between two looks at what jobs have told
@@ -212,7 +212,7 @@ class JobCrew:
             "start", [""], lambda _: bool(found), lambda _, about: found.update(about), settings
         )
         begins.tried.update((one, size) for one, size in found["tried"])
-        self._study = settle_on(begins.study, found["precision"])
+        self._study = with_precision(begins.study, found["precision"])
         return self._study, [[(arm, seed) for arm, seed in one] for one in found["stacks"]]
 
     def work(

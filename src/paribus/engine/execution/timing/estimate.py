@@ -15,7 +15,7 @@ from paribus.engine.execution.start import (
     tried_alone,
 )
 from paribus.engine.execution.timing.budgets import settled_budgets
-from paribus.engine.execution.trial.stacks import Trial, default_size, plan_stacks
+from paribus.engine.execution.trial.stacks import default_size, plan_stacks
 from paribus.engine.execution.workers.messages import CountModel, MeasureMemory, MeasureStep
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.execution.workers.processes import Device
@@ -24,6 +24,7 @@ from paribus.engine.machine.on_paper import last_end
 from paribus.errors import require_positive
 from paribus.metric import Metric
 from paribus.study import Study, tuning_study
+from paribus.study.trainer import Trial
 
 
 @dataclass(frozen=True)

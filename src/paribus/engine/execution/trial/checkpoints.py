@@ -27,13 +27,13 @@ from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.migrations import KEY, SCHEMA
 from paribus.results.formats import write_plain_json
 from paribus.results.records import Record
+from paribus.study.trainer import Trial
 from paribus.untrusted_io import WEIGHTS_BYTES, open_regular, read_json
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2
 SHARD_BYTES = 2**30
 
-Trial = tuple[str, int]  # (arm, seed)
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -62,6 +62,7 @@ class Checkpoint:
         t: steps done.
         identity: what has to be the same for a run to go on from here: study, software ...
         about: anything else, such as `seconds`; and by replica what is no array.
+        files: by replica, {file: its SHA-256}.
     """
 
     path: Path
@@ -69,7 +70,7 @@ class Checkpoint:
     t: int
     identity: dict[str, Any]
     about: dict[str, Any]
-    _shards: list[dict[str, str]]
+    files: list[dict[str, str]]
 
     def require(self, identity: Mapping[str, Any]) -> None:
         """Raise UnusableError where it is not of this identity."""
@@ -79,11 +80,6 @@ class Checkpoint:
             raise UnusableError(
                 f"it is of another {key}: {_short(there)} there, {_short(here)} here"
             )
-
-    @property
-    def files(self) -> list[dict[str, str]]:
-        """By replica, {file: its SHA-256}."""
-        return self._shards
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Return the arrays of every replica. Raises UnusableError where one is not what was
@@ -95,7 +91,7 @@ class Checkpoint:
                 for file, sha256 in shards.items()
                 for name, array in read_arrays(self.path / Path(file).name, sha256).items()
             }
-            for shards in self._shards
+            for shards in self.files
         ]
 
 

@@ -16,14 +16,13 @@ from paribus.results.heldout_part import heldout_folder, is_tested, purpose, sea
 from paribus.results.opened_texts import open_in_ledger, seal_reuse
 from paribus.results.store import LEDGER, TEST
 from paribus.study import Study, first_stage
+from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
     import torch
 
     from paribus.engine.execution.crew import PoolCrew
     from paribus.engine.execution.jobs.crew import JobCrew
-
-Trial = tuple[str, int]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch.distributed.checkpoint.hf_storage import (
@@ -146,21 +146,16 @@ class ShardedCheckpoints:
         return arrays
 
 
-class _Pending:
+class _Pending(NamedTuple):
     """A checkpoint on its way."""
 
-    def __init__(
-        self,
-        t: int,
-        path: Path,
-        folder: contextlib.ExitStack,
-        hashes: Future[dict[str, str]],
-        history: Mapping[str, np.ndarray],
-        identity: Mapping[str, Any],
-        about: Mapping[str, Any],
-    ) -> None:
-        self.t, self.path, self.folder, self.hashes = t, path, folder, hashes
-        self.history, self.identity, self.about = history, identity, about
+    t: int
+    path: Path
+    folder: contextlib.ExitStack
+    hashes: Future[dict[str, str]]
+    history: Mapping[str, np.ndarray]
+    identity: Mapping[str, Any]
+    about: Mapping[str, Any]
 
 
 def _written(saved: Any, folder: Path, rank: int) -> dict[str, str]:

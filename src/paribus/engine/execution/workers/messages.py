@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 from pydantic import TypeAdapter
 
 from paribus.engine.machine.measurements import Fit, ModelSize, StackTimes, StepCost
+from paribus.study.trainer import Trial
 
-Trial = tuple[str, int]  # (arm, seed)
 DryPart = Literal["whole", "steps", "reading", "shapes"]
 Answer = TypeVar("Answer")
 Message = TypeVar("Message")
