@@ -22,8 +22,13 @@ from paribus.engine.model.side_by_side import SideBySide, WithKernels, stacked_b
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows, Weights
 from paribus.engine.setting import Setting
-from paribus.engine.training.averages import Averaging, find_average, kept_of
-from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
+from paribus.engine.training.averages import Averaging, find_average
+from paribus.engine.training.groups import (
+    ParameterGroup,
+    StackedOptimizer,
+    optimizer_record,
+    parameter_groups,
+)
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.schedules import scheduled_columns
@@ -64,7 +69,40 @@ class ForwardBackward(NamedTuple):
     auxiliaries: Tensor | tuple[()] = ()
 
 
-class Replicas:
+class TrainedModel:
+    """What replicas on one device and one over many have alike: dropout, and groups of parameters.
+
+    Attributes:
+        dropouts: names of the model's dropout modules in use.
+    """
+
+    def __init__(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
+        self._groups = groups
+        self._dropouts = {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, Dropout) and module.p > 0
+        }
+        self.dropouts = tuple(self._dropouts)
+
+    def corrections(self, t: int) -> dict[str, dict[str, float]]:
+        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
+
+        As if no step before t had been skipped.
+        """
+        found = {slot: dict[str, float]() for one in self._groups for slot in one.optimizer.slots}
+        for group in self._groups:
+            for slot, value in group.optimizer.corrections(group.options, t).items():
+                found[slot] |= dict.fromkeys(group.names, value)
+        return found
+
+    def _set_first(self, first: int) -> None:
+        """Tell dropout how many sequences of the batch came before."""
+        for dropout in self._dropouts.values():
+            dropout.first = first
+
+
+class Replicas(TrainedModel):
     """R replicas of one model, side by side on one device: their weights are one tensor [R, N].
 
     They differ in seed and perhaps in learning rate, weight decay and initial weights, and share no
@@ -77,7 +115,6 @@ class Replicas:
 
     Attributes:
         model: one of them, for its structure; its weights mean nothing.
-        dropouts: names of its dropout modules in use.
         initial_records: of each replica, its initial parameters as they are recorded.
         shapes: of `arrays`, by name.
         slots: {name of what the optimizer keeps: {parameter name: [R, ...]}}.
@@ -101,12 +138,6 @@ class Replicas:
             for one in dict.fromkeys(settings)
         }
         self.model = models[setting]
-        self._dropouts = {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Dropout) and module.p > 0
-        }
-        self.dropouts = tuple(self._dropouts)
         self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
         self.auxiliaries = self.model.auxiliaries
@@ -117,6 +148,7 @@ class Replicas:
         self._lower = lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
+        super().__init__(self.model, groups)
         self.optimizer_record = optimizer_record(groups, self.model)
         parameters = dict(self.model.named_parameters())
         # Those that are updated together lie together.
@@ -132,7 +164,6 @@ class Replicas:
         self._flat = torch.from_numpy(np.stack(values)).to(device)
         self._rows = Rows(self._flat, self._shapes).like
         self._leaves = self._found_leaves(parameters)
-        self._groups = groups
         self._optimizer = StackedOptimizer(
             groups, self.weights, scheduled_columns(setting.training)
         )
@@ -176,7 +207,8 @@ class Replicas:
 
     @property
     def _kinds(self) -> dict[str, Rows]:
-        return {WEIGHTS: self.weights, **self.slots, **kept_of(self._averaging)}
+        kept = self._averaging.kept if self._averaging else {}
+        return {WEIGHTS: self.weights, **self.slots, **kept}
 
     def forward_backward(
         self,
@@ -221,11 +253,11 @@ class Replicas:
         if scales_R is not None:
             grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
         return ForwardBackward(
-            _mean(losses),
-            _mean(objectives),
+            mean_of(losses),
+            mean_of(objectives),
             self._rows(grads_RN),
             {path: _together([part[path] for part in outputs]) for path in outputs[0]},
-            _mean(auxiliaries) if auxiliaries else (),
+            mean_of(auxiliaries) if auxiliaries else (),
         )
 
     def logits(
@@ -297,17 +329,6 @@ class Replicas:
         for now_RN, before_RN in before:
             now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
 
-    def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
-
-        As if no step before t had been skipped.
-        """
-        found: dict[str, dict[str, float]] = {slot: {} for slot in self.slots}
-        for group in self._groups:
-            for slot, value in group.optimizer.corrections(group.options, t).items():
-                found[slot] |= dict.fromkeys(group.names, value)
-        return found
-
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
         """Copy all that a replica goes on from, float32: `weights/<parameter>`, and of its
         optimizer and average `<slot>/<parameter>`, `average-0/<parameter>`; waits for the
@@ -336,11 +357,6 @@ class Replicas:
         finally:
             for name, key in before.items():
                 self._dropouts[name].key = key
-
-    def _set_first(self, first: int) -> None:
-        """Tell dropout how many sequences of the batch came before."""
-        for dropout in self._dropouts.values():
-            dropout.first = first
 
     def _forward(
         self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
@@ -408,7 +424,8 @@ def _copied(values: Tensor) -> np.ndarray:
     return host.copy() if values.device.type == "cpu" else host
 
 
-def _mean(parts_R: Sequence[Tensor]) -> Tensor:
+def mean_of(parts_R: Sequence[Tensor]) -> Tensor:
+    """Return [R] the mean over parts of a batch, which are of one size."""
     return parts_R[0] if len(parts_R) == 1 else torch.stack(tuple(parts_R)).mean(dim=0)
 
 

@@ -27,7 +27,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from paribus.engine.model import Dropout, build_model, initial_parameters, parameter_uses
+from paribus.engine.model import build_model, initial_parameters, parameter_uses
 from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import capture
 from paribus.engine.rows import Shards
@@ -50,8 +50,10 @@ from paribus.engine.training.replicas import (
     FORWARD,
     ForwardBackward,
     OnPhase,
+    TrainedModel,
     losses_of,
     lower_products,
+    mean_of,
     require_auxiliaries,
 )
 from paribus.engine.training.schedules import scheduled_columns
@@ -65,7 +67,7 @@ TRIED = 64  # numbers of a row that an optimizer is tried on
 TOLERANCE = 1e-6
 
 
-class ShardedReplica:
+class ShardedReplica(TrainedModel):
     """One replica over the devices of `ranks`: what `Replicas` is to a stack, with R = 1.
 
     Args:
@@ -126,13 +128,8 @@ class ShardedReplica:
         )
         self._parameters: dict[str, Any] = dict(self.model.named_parameters())
         self.initial_records = [self._draw(whole or model, setting, seed)]
-        self._dropouts = {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Dropout) and module.p > 0
-        }
-        self.dropouts = tuple(self._dropouts)
-        self._groups, self._scheduled = groups, scheduled_columns(setting.training)
+        super().__init__(self.model, groups)
+        self._scheduled = scheduled_columns(setting.training)
         self._slots = {
             slot: {
                 name: torch.zeros_like(self._parameters[name].to_local()).detach()
@@ -257,7 +254,7 @@ class ShardedReplica:
         if scales_R is not None:
             divisor = divisor * scales_R[0].double()
         gradients = Shards({n: self._gradient(n, divisor)[None] for n in self._parameters})
-        both = self._ranks.mean(torch.stack([_mean(losses), _mean(objectives)]))
+        both = self._ranks.mean(torch.stack([mean_of(losses), mean_of(objectives)]))
         return ForwardBackward(
             both[0],
             both[1],
@@ -349,14 +346,6 @@ class ShardedReplica:
     def afterwards(self, t: int) -> None:
         """Do nothing on the host after step t."""
 
-    def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """Return {slot: {parameter name: what the optimizer divides it by at step t}}."""
-        found: dict[str, dict[str, float]] = {slot: {} for slot in self._slots}
-        for group in self._groups:
-            for slot, value in group.optimizer.corrections(group.options, t).items():
-                found[slot] |= dict.fromkeys(group.names, value)
-        return found
-
     def tensors(self) -> dict[str, DTensor]:
         """Return all that a trial goes on from, as tensors over all ranks: what
         `torch.distributed.checkpoint` saves, and writes to when it loads."""
@@ -404,10 +393,6 @@ class ShardedReplica:
             yield
         finally:
             self.model.train()
-
-    def _set_first(self, first: int) -> None:
-        for dropout in self._dropouts.values():
-            dropout.first = first
 
 
 class Reader(nn.Module):
@@ -511,10 +496,6 @@ def scheduled_of(
         decays = decays * scheduled[DECAY]
     momentum = getattr(group.options, group.optimizer.momentum, 0.0)
     return rates, decays, scheduled[MOMENTUM] * momentum if MOMENTUM in scheduled else momentum
-
-
-def _mean(parts_R: Sequence[Tensor]) -> Tensor:
-    return torch.stack(tuple(parts_R)).mean(dim=0)
 
 
 def _over(like: DTensor, local: Tensor) -> DTensor:

@@ -10,7 +10,7 @@ Axes: R replicas, N parameters of one replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,8 +160,3 @@ def tried(spec: setting.Average, steps: int, folder: Path | None) -> bool:
         weights.flat.fill_(done)
         averaging.take(done, weights)
     return not averaging.given(steps, weights).flat.equal(weights.flat)
-
-
-def kept_of(averaging: Averaging | None) -> Mapping[str, Rows]:
-    """Return what is kept; nothing where nothing is averaged."""
-    return averaging.kept if averaging else {}
