@@ -5,11 +5,12 @@ What a rank decides by itself (a clock, a request to leave) the first decides fo
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from paribus.engine.execution.trial.checkpoints import Checkpoint
+from paribus.engine.execution.trial.checkpoints import Checkpoint, UnusableError
 from paribus.engine.execution.trial.sharded_checkpoints import ShardedCheckpoints
-from paribus.engine.execution.trial.trial import Machine, Stack, in_words
+from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.training import MEASURED
 from paribus.engine.training.safeguards import SCALE
 from paribus.errors import ParibusError
@@ -32,37 +33,13 @@ class ShardedTrial(Stack):
         replica: Any = self.trainer.replicas
         return replica
 
-    def _restored(self) -> tuple[float, list[Machine], str]:
-        self._written = ShardedCheckpoints(self.checkpoints, self._ranks)
-        failures: list[str] = []
-        for found in self._newest_first():
-            try:
-                if not isinstance(found, Checkpoint):
-                    raise found
-                found.require(self._identity)
-                arrays = self._written.load(found, self._replica.tensors())
-            except ParibusError as error:
-                failures.append(str(error).partition(";")[0])
-                continue
-            about, (one,) = found.about, found.about["replicas"]
-            self.trainer.take_up(
-                found.t, arrays[MEASURED], one["batch_digest"], one["diverged_at"],
-                {name: of for name, of in arrays.items() if name.startswith(f"{SCALE}/")},
-            )  # fmt: skip
-            self.curve.points = self.curve.points_of(about["curve"])
-            if self.writes:
-                self.checkpoints.remove_after(found.t)
-            way_on = f"training goes on from step {found.t}"
-            return about["seconds"], about["machines"], in_words(self.checkpoints, failures, way_on)
-        self.remove_checkpoints()
-        if failures:  # some of it may have been loaded
-            self.trainer = self._built()
-            self._written = ShardedCheckpoints(self.checkpoints, self._ranks)
-        return 0.0, [], in_words(self.checkpoints, failures, "training starts again")
+    @cached_property
+    def _written(self) -> ShardedCheckpoints:
+        return ShardedCheckpoints(self.checkpoints, self._ranks)
 
-    def _newest_first(self) -> list[Any]:
-        """Return the checkpoints that rank 0 sees, on all ranks."""
-        seen: list[Any] = list(self.checkpoints.newest_first())
+    def _newest_first(self) -> list[Checkpoint | UnusableError]:
+        """Return the checkpoints, where all ranks see the same. Raises ParibusError."""
+        seen = list(self.checkpoints.newest_first())
         steps = [getattr(found, "t", None) for found in seen]
         if any(of != steps for of in self._ranks.of_all(steps)):
             raise ParibusError(
@@ -70,6 +47,17 @@ class ShardedTrial(Stack):
                 "be on a file system that all of them share"
             )
         return seen
+
+    def _take_up(self, found: Checkpoint) -> None:
+        arrays = self._written.load(found, self._replica.tensors())
+        (one,) = found.about["replicas"]
+        self.trainer.take_up(
+            found.t, arrays[MEASURED], one["batch_digest"], one["diverged_at"],
+            {name: of for name, of in arrays.items() if name.startswith(f"{SCALE}/")},
+        )  # fmt: skip
+
+    def _begin_again(self) -> None:
+        self.trainer = self._built()  # some of a checkpoint may have been loaded
 
     def checkpoint(self, seconds: float) -> None:
         """Begin to save, on whose training `seconds` were spent; training may go on."""

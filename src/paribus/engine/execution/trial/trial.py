@@ -7,7 +7,7 @@ Trials of one model can share a stack; each still leaves a folder of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,12 @@ from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import SharedRequests
 from paribus.engine.execution.checks.causality import require_causal_training
-from paribus.engine.execution.trial.checkpoints import Checkpoint, StackCheckpoints
+from paribus.engine.execution.trial.checkpoints import (
+    Arrays,
+    Checkpoint,
+    StackCheckpoints,
+    UnusableError,
+)
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import TrainedStack, has_diverged, record
 from paribus.engine.execution.trial.suite import suite_folder
@@ -155,8 +160,47 @@ class Stack:
         )
 
     def _restored(self) -> tuple[float, list[Machine], str]:
-        """Go on from the newest checkpoint that can be used; see `restore`."""
-        return restore(self.trainer, self.checkpoints, self._identity, self.curve)
+        """Go on from the newest checkpoint that can be used, the trials and their curve.
+
+        Returns the seconds already spent on training, the machines that it was trained on, and one
+        line where a checkpoint could not be used.
+        """
+        failures: list[str] = []
+        for found in self._newest_first():
+            try:
+                if not isinstance(found, Checkpoint):
+                    raise found
+                found.require(self._identity)
+                self._take_up(found)
+            except ParibusError as error:
+                failures.append(str(error).partition(";")[0])
+                continue
+            about = found.about
+            self.curve.points = self.curve.points_of(about["curve"])
+            if self.writes:
+                self.checkpoints.remove_after(found.t)
+            words = _in_words(self.checkpoints, failures, f"training goes on from step {found.t}")
+            return about["seconds"], about["machines"], words
+        self.remove_checkpoints()
+        if failures:
+            self._begin_again()
+        return 0.0, [], _in_words(self.checkpoints, failures, "training starts again")
+
+    def _newest_first(self) -> Iterable[Checkpoint | UnusableError]:
+        """Return the checkpoints that are there, or why one cannot be read."""
+        return self.checkpoints.newest_first()
+
+    def _take_up(self, found: Checkpoint) -> None:
+        """Go on from the state of a checkpoint. Raises ParibusError where that cannot be."""
+        self.trainer.restore(
+            [
+                ReplicaState(found.t, arrays, one["batch_digest"], one["diverged_at"])
+                for arrays, one in zip(found.states(), found.about["replicas"], strict=True)
+            ]
+        )
+
+    def _begin_again(self) -> None:
+        """Go back to before the first step, where no checkpoint could be used."""
 
     def remove_checkpoints(self) -> None:
         """Remove what is no longer gone on from."""
@@ -184,11 +228,25 @@ class Stack:
         self._began = time.monotonic()
 
     def checkpoint(self, seconds: float) -> None:
-        """Save all replicas, on whose training `seconds` were spent."""
-        save(
-            *(self.trainer, self.checkpoints, self._identity, seconds, self.curve),
-            self._machines,
-        )
+        """Save all replicas and the curve so far, on whose training `seconds` were spent."""
+        trainer = self.trainer
+        replicas: list[dict[str, Any]] = []
+
+        def states() -> Iterator[Arrays]:
+            for replica in range(len(trainer.seeds)):
+                state = trainer.state(replica)  # one at a time: it may be as large as the memory
+                told = {"batch_digest": state.batch_digest, "diverged_at": state.diverged_at}
+                replicas.append(told)
+                yield state.arrays
+
+        about = {
+            "seconds": seconds,
+            "stack": len(trainer.seeds),
+            "replicas": replicas,
+            "curve": self.curve.saved,
+            "machines": self._machines,
+        }
+        self.checkpoints.write(trainer.t, states(), identity=self._identity, about=about)
 
     def train(self, on_progress: Callable[[int, list[float]], None], leaving: Leaving) -> bool:
         """Train to the end; False, with a checkpoint, where it is asked to leave before."""
@@ -291,72 +349,7 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
     } | ({"layout": "one model over devices"} if stack.ranks else {})
 
 
-def save(
-    stack: Trainer,
-    checkpoints: StackCheckpoints,
-    identity: dict[str, Any],
-    seconds: float,
-    curve: HeldOutCurve,
-    machines: list[Machine],
-) -> None:
-    """Write the state of every replica, and the curve so far, as one checkpoint; `seconds` were
-    spent on training, on `machines`."""
-    replicas: list[dict[str, Any]] = []
-
-    def states() -> Any:
-        for replica in range(len(stack.seeds)):
-            state = stack.state(replica)  # one at a time: a state may be as large as the memory
-            replicas.append({"batch_digest": state.batch_digest, "diverged_at": state.diverged_at})
-            yield state.arrays
-
-    about = {
-        "seconds": seconds,
-        "stack": len(stack.seeds),
-        "replicas": replicas,
-        "curve": curve.saved,
-        "machines": machines,
-    }
-    checkpoints.write(stack.t, states(), identity=identity, about=about)
-
-
-def restore(
-    stack: Trainer,
-    checkpoints: StackCheckpoints,
-    identity: dict[str, Any],
-    curve: HeldOutCurve,
-) -> tuple[float, list[Machine], str]:
-    """Go on from the newest checkpoint that can be used, the stack and its curve.
-
-    Returns the seconds already spent on training, the machines that it was trained on, and one line
-    where a checkpoint could not be used.
-    """
-    failures: list[str] = []
-    for found in checkpoints.newest_first():
-        try:
-            if not isinstance(found, Checkpoint):
-                raise found
-            found.require(identity)
-            replicas = found.about["replicas"]
-            states = found.states()
-            stack.restore(
-                [
-                    ReplicaState(found.t, arrays, one["batch_digest"], one["diverged_at"])
-                    for arrays, one in zip(states, replicas, strict=True)
-                ]
-            )
-        except ParibusError as error:
-            failures.append(str(error).partition(";")[0])
-            continue
-        curve.points = curve.points_of(found.about["curve"])
-        checkpoints.remove_after(found.t)
-        way_on = f"training goes on from step {found.t}"
-        about = found.about
-        return about["seconds"], about["machines"], in_words(checkpoints, failures, way_on)
-    checkpoints.remove()
-    return 0.0, [], in_words(checkpoints, failures, "training starts again")
-
-
-def in_words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:
+def _in_words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:
     """Say, in one line, why the newest checkpoint was not gone on from; nothing where it was."""
     if not failures:
         return ""
