@@ -13,6 +13,7 @@ from paribus.errors import ParibusError
 from paribus.report import comparison_tables, write_comparison
 from paribus.results import Results
 from paribus.study import Study
+from paribus.trainers.judging import columns, exploratory, judged, table_runs
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 Make = Callable[[str, Study], Results]
@@ -62,6 +63,35 @@ def test_studies_of_one_name_are_told_apart(small_study: Maker, made: Make, tmp_
     both = [made(folder, small_study()) for folder in ("one", "two")]
     page = write_comparison(both, tmp_path / "both.html").read_text("utf-8")
     assert "small (one)" in page and "small (two)" in page
+
+
+def test_a_study_without_sizes_has_blank_cells_for_them(
+    small_study: Maker, made: Make, tmp_path: Path
+) -> None:
+    endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.03}]
+    trained = made("trained", small_study(name="trained", endpoints=endpoints))
+    runs = [(arm, seed) for arm in ("baseline", "layernorm") for seed in (1, 2, 3)]
+    table = {
+        "arm": [arm for arm, _ in runs],
+        "seed": [seed for _, seed in runs],
+        "validation_loss": [2 + len(arm) / 100 + seed / 50 for arm, seed in runs],
+    }
+    scores = ["validation_loss"]
+    reading = table_runs(table, columns(scores, "arm", "seed"))
+    study = exploratory(reading, scores=scores, margin=0.03, baseline="baseline", name="logged")
+    with judged(study, reading, tmp_path / "logged") as logged:
+        page = write_comparison([logged, trained], tmp_path / "both.html").read_text("utf-8")
+    table_of_studies = next(one for one in page.split("<table>") if "The studies." in one)
+    rows = [
+        re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL)
+        for row in table_of_studies.split("<tr>")
+    ]
+    head, first, second = (
+        [re.sub(r"<.*?>", "", cell).strip() for cell in row] for row in rows if row
+    )
+    by_study = {row[0]: dict(zip(head, row, strict=True)) for row in (first, second)}
+    assert (by_study["logged"]["tokens"], by_study["logged"]["seeds"]) == ("", "3")
+    assert by_study["trained"]["iterations"] == "8" and by_study["trained"]["seeds"] == "2"
 
 
 def test_what_cannot_be_compared_is_refused(small_study: Maker, made: Make, tmp_path: Path) -> None:

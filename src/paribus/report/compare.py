@@ -219,20 +219,20 @@ def _forest_rows(
 
 
 def _studies(labels: list[str], results: Sequence[Results]) -> Table:
+    by_study = [one.study.format.sizes(one.study) for one in results]
+    sizes = list(dict.fromkeys(name for mine in by_study for name in mine))
     rows = []
-    for label, one in zip(labels, results, strict=True):
-        study = one.study
+    for label, one, mine in zip(labels, results, by_study, strict=True):
         rows.append(
             (
                 label,
-                *study.format.sizes(study).values(),
-                str(len(study.seeds)),
+                *(mine.get(name, "") for name in sizes),
+                str(len(one.study.seeds)),
                 f"{len(one.finished)} of {one.n_trials}",
-                study.digest[:12],
+                one.study.digest[:12],
             )
         )
-    sizes = [name for one in results for name in one.study.format.sizes(one.study)]
-    head = ("study", *dict.fromkeys(sizes), "seeds", "finished", "digest")
+    head = ("study", *sizes, "seeds", "finished", "digest")
     return Table("studies", "The studies.", head, tuple(rows), frozenset({"study", "digest"}))
 
 
