@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paribus.engine.execution.timing.estimate import estimate
     from paribus.engine.export import export_trial
     from paribus.errors import ParibusError
-    from paribus.report import write_report
+    from paribus.report.page import write_report
     from paribus.results import extend, load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
     from paribus.trainers import register, run
@@ -55,7 +55,7 @@ _HOMES = {
     "run": "paribus.trainers",
     "shipped_studies": "paribus.study",
     "verify": "paribus.verification",
-    "write_report": "paribus.report",
+    "write_report": "paribus.report.page",
 }
 
 __all__ = [

@@ -16,8 +16,11 @@ from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
 from paribus.cli.printed import contrasts
 from paribus.decision import Verdict, decide, effect_in_words, verdict_record
-from paribus.report import draw, render, tables, write_paper
+from paribus.report import tables
 from paribus.report.card import card
+from paribus.report.figures import draw
+from paribus.report.page import render
+from paribus.report.paper import write_paper
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.study import Study

@@ -14,8 +14,8 @@ from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.engine.evaluation import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric, from_records
-from paribus.report import render
 from paribus.report.figures import draw
+from paribus.report.page import render
 from paribus.report.tables import endpoints as endpoint_table
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.study import Study

@@ -27,7 +27,7 @@ from paribus.engine.execution.following import Progress
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
-from paribus.report import write_report
+from paribus.report.page import write_report
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.extension import _require_tested

@@ -16,7 +16,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.report import render
+from paribus.report.page import render
 from paribus.results import Results
 from paribus.study import Study
 

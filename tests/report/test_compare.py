@@ -10,7 +10,7 @@ import pytest
 
 from paribus.decision import WORDS
 from paribus.errors import ParibusError
-from paribus.report import comparison_tables, write_comparison
+from paribus.report.compare import comparison_tables, write_comparison
 from paribus.results import Results
 from paribus.study import Study
 from paribus.trainers.judging import columns, exploratory, judged, table_runs

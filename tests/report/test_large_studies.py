@@ -11,9 +11,9 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.decision import decide
-from paribus.report import draw, render
-from paribus.report.figures import Figure
+from paribus.report.figures import Figure, draw
 from paribus.report.figures.figure_rows import over_seeds
+from paribus.report.page import render
 from paribus.report.tables import MOST_SAID, left_out, summed_up_in_words, trial_tables, trials
 from paribus.results import Results, write_tables
 

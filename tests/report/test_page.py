@@ -12,9 +12,10 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts
-from paribus.report import render, write_paper, write_report
 from paribus.report.card import chips
 from paribus.report.figures import ARM_COLOURS, colours, draw
+from paribus.report.page import render, write_report
+from paribus.report.paper import write_paper
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
 from paribus.study import Study

@@ -25,8 +25,8 @@ import paribus
 from paribus.analysis import analyse
 from paribus.cli.printed import comparison
 from paribus.decision import decide, verdict_record
-from paribus.report import write_paper
 from paribus.report.figures import Figure
+from paribus.report.paper import write_paper
 from paribus.report.paper.contents import Fact, Material, sections
 from paribus.report.paper.typesetting import write_figure
 from paribus.report.tables import claims as claims_table

@@ -17,9 +17,9 @@ from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.printed import chosen
 from paribus.decision import decide, shared_caveats
-from paribus.report import render
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
+from paribus.report.page import render
 from paribus.report.paper.bound import Bound
 from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table

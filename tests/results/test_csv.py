@@ -9,7 +9,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.report import write_paper
+from paribus.report.paper import write_paper
 from paribus.results import Results, write_tables
 from paribus.results.formats import csv_cell
 from paribus.study import Study

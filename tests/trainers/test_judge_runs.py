@@ -21,8 +21,8 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
-from paribus.report import draw
 from paribus.report.card import card
+from paribus.report.figures import draw
 from paribus.results import ResultsFolder
 from paribus.statistics import holm, welch
 from paribus.study import load_study

@@ -602,7 +602,9 @@ def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
     from paribus.cli import printed
     from paribus.engine.execution.progress import doing
     from paribus.files import sweep
-    from paribus.report import draw, prepare, write_paper, write_report
+    from paribus.report.figures import draw
+    from paribus.report.page import prepare, write_report
+    from paribus.report.paper import write_paper
     from paribus.results import write_tables
     from paribus.results.store import answering, secure
 

@@ -238,7 +238,7 @@ def compare(
 ) -> None:
     """Show several studies of the same arms side by side: a table here, and one page."""
     from paribus.cli import as_json
-    from paribus.report import comparison_record, comparison_tables, write_comparison
+    from paribus.report.compare import comparison_record, comparison_tables, write_comparison
     from paribus.results import load_results
 
     with _readable(folders) as read:

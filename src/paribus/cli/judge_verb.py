@@ -114,7 +114,7 @@ def judge(
     if arm and arm_from:
         raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
     if page is not None:
-        from paribus.report import prepare
+        from paribus.report.page import prepare
 
         prepare()
     if ":" not in (reader or ""):
@@ -258,7 +258,8 @@ def _give(
     written: list[str] = []
     if page is not None:
         from paribus.files import write_bytes
-        from paribus.report import draw, render
+        from paribus.report.figures import draw
+        from paribus.report.page import render
 
         drawn = draw(results, analysis)
         write_bytes(page, render(results, analysis, verdicts, drawn).encode())
