@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
 
@@ -122,6 +123,12 @@ def compact(value: float) -> str:
 def plural(n: int, word: str, words: str = "") -> str:
     """`1 arm`, `2 arms`; `words` are those of several where an s does not do."""
     return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first `most` names and how many there are besides: `a, b, c and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def ordinal(n: int) -> str:

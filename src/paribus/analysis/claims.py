@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paribus.metric import SHARE, Metric
+from paribus.numbers import some
 from paribus.results import Results
 from paribus.statistics import granularity
 from paribus.study.sections import Claim
@@ -51,18 +52,13 @@ def _sizes(results: Results, reported: int) -> list[str]:
         if sizes:
             found.setdefault(sizes[0], []).append(arm)
     return [
-        f"The reported {reported:,} parameters {_fit(size, reported)} {_some(names)}: {size:,}."
+        f"The reported {reported:,} parameters {_fit(size, reported)} {some(names)}: {size:,}."
         for size, names in found.items()
     ]
 
 
 def _fit(size: int, reported: int) -> str:
     return "fit" if abs(size - reported) <= FITS * reported else "do not fit"
-
-
-def _some(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _digits(value: float) -> int:

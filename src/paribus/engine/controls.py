@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paribus.engine.setting.setting import COSTED
+from paribus.numbers import some as named
 from paribus.results.controls import (
     WORST,
     Check,
@@ -32,7 +33,6 @@ from paribus.results.controls import (
     Labelled,
     State,
     declared_by,
-    named,
     settings,
 )
 from paribus.results.software import KERNELS, differences

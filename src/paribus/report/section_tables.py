@@ -429,10 +429,9 @@ def _ratio(ratio: Ratio | None, pairs: int) -> str:
 
 def _crossings(one: Along) -> str:
     found = one.contrast.crossings
-    places = [(numbers.short(c.at), c.resolved) for c in found[:MOST_CROSSINGS]]
+    places = [(numbers.short(c.at), c.resolved) for c in found]
     told = [at if is_resolved else f"({at})" for at, is_resolved in places]
-    more = f" and {len(found) - MOST_CROSSINGS} more" if len(found) > MOST_CROSSINGS else ""
-    return (", ".join(told) + more) or numbers.NONE
+    return numbers.some(told, MOST_CROSSINGS) or numbers.NONE
 
 
 def _reached(one: Along) -> tuple[str, str, str]:

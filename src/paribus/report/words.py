@@ -154,7 +154,6 @@ def _files(results: Results) -> dict[str, str]:
     told = {}
     for arm, sources in found.items():
         files = list(dict.fromkeys(path_of(source) for source in sources if source))
-        more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
-        of = f" of {', '.join(files[:MOST_FILES])}{more}" if files else ""
+        of = f" of {numbers.some(files, MOST_FILES)}" if files else ""
         told[f"Runs of {arm}"] = f"{len(sources)}{of}"
     return told

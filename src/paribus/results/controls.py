@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paribus.digests import changes
+from paribus.numbers import some
 from paribus.study import Study
 from paribus.study.trainer import STACKED
 
@@ -181,7 +182,7 @@ def _summarise(findings: list[Labelled]) -> Finding:
     if state in ("held", "not proven"):  # of one that is broken the first is an example
         of_text = {text: [label for label, one in seen if one == text] for text in texts}
         told = "; ".join(
-            f"{text} ({named(of_text[text])})" if len(texts) > 1 and state != "held" else text
+            f"{text} ({some(of_text[text])})" if len(texts) > 1 and state != "held" else text
             for text in texts[:MOST_TEXTS]
         )
         told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
@@ -189,7 +190,7 @@ def _summarise(findings: list[Labelled]) -> Finding:
     is_everywhere = len(texts) == 1 and all(one == state for _, one, _ in findings)
     is_named = len(texts) > 1 and state == "not proven"  # each text has its own
     is_unnamed = state == "held" or is_named or (is_everywhere and of > 1)
-    where = [] if is_unnamed else [named(trials)]
+    where = [] if is_unnamed else [some(trials)]
     where += [f"{n} of {of} seeds"] if of > 1 else []
     return state, f"{told} ({': '.join(where)})" if where else told
 
@@ -248,8 +249,3 @@ def declared_by(declared: Declared, *prefixes: str) -> State:
     """Return the state of a difference: declared where the arm sets such a key, else broken."""
     is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)
     return "declared" if is_declared else "broken"
-
-
-def named(names: list[str], most: int = 3) -> str:
-    """Return the first few of `names`, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -35,6 +35,7 @@ from paribus.ledger import (
     uses,
 )
 from paribus.metric import from_records
+from paribus.numbers import some
 from paribus.results.formats import read_json, write_json
 from paribus.results.look_record import read_looks
 from paribus.results.record_format import records_of
@@ -161,12 +162,11 @@ def registered_otherwise(folder: ResultsFolder) -> str:
     each = [
         f"'{one.study}' on {one.time[:10]}"
         + (f" (margin {one.margin:g})" if one.margin is not None else " (no margin)")
-        for one in others[:MOST_OTHERS]
+        for one in others
     ]
-    more = f" and {len(others) - MOST_OTHERS} more" if len(others) > MOST_OTHERS else ""
     return (
         f"These runs were registered on {len(others) + 1} different terms: also as "
-        f"{', '.join(each)}{more}, says the ledger."
+        f"{some(each, MOST_OTHERS)}, says the ledger."
     )
 
 

@@ -21,7 +21,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
-from paribus.numbers import plural
+from paribus.numbers import plural, some
 from paribus.readers import Columns, Reading, Run, counted_once, read, without_shared_seed
 from paribus.results import Results
 from paribus.study import Study, load_study
@@ -392,10 +392,9 @@ def _require_score(score: str, runs: Sequence[Run]) -> None:
 
 
 def _question(score: str, others: list[str], baseline: str) -> str:
-    shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not others:
         return f"{readable(score)} of {baseline}"
-    return f"{readable(score)} of {shown} against {baseline}"
+    return f"{readable(score)} of {some(others)} against {baseline}"
 
 
 def _require_arms(

@@ -22,7 +22,7 @@ import numpy as np
 
 from paribus.analysis.contrasts import RARE, at_least, equal_by_chance
 from paribus.errors import ParibusError, nearest
-from paribus.numbers import plural
+from paribus.numbers import plural, some
 from paribus.readers import (
     Columns,
     Reading,
@@ -474,17 +474,8 @@ def _replaced(arm: str, mine: Mapping[int, Run], section: RunsSection) -> list[s
     other = {seed: of for seed, of in other.items() if of}  # without one, nothing is known
     if not other:
         return []
-    return [
-        f"runs of {arm} are of seeds {_some(other.values())} in place of the registered "
-        f"{_some(map(str, other))}"
-    ]
-
-
-def _some(names: Iterable[str]) -> str:
-    """Return `7, 19, 23 and 2 more`."""
-    every = list(names)
-    more = len(every) - SEEDS_TOLD
-    return ", ".join(every[:SEEDS_TOLD]) + (f" and {more} more" if more > 0 else "")
+    theirs, ours = some([*other.values()], SEEDS_TOLD), some([*map(str, other)], SEEDS_TOLD)
+    return [f"runs of {arm} are of seeds {theirs} in place of the registered {ours}"]
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> float:
@@ -540,17 +531,16 @@ def without_crashed(
             for arm, runs in by_arm.items()
         }
     if early := [run for run in every if is_early(run)]:
-        named = ", ".join(
+        each = [
             f"{run.facts.get('Name') or run.source or 'a row'} is {run.facts[NOT_FINISHED]}"
             + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
             + ("" if name in run.scores else f" and has no {name}")
-            for run in early[:SEEDS_TOLD]
-        )
-        more = f" and {len(early) - SEEDS_TOLD} more" if len(early) > SEEDS_TOLD else ""
+            for run in early
+        ]
         raise ParibusError(
-            f"{len(early)} of {plural(len(every), 'run')} had not finished: {named}{more}; leave "
-            "them out with --crashed exclude, or wait for them; of one that diverged, NaN says so; "
-            "if they had, drop the column that says otherwise"
+            f"{len(early)} of {plural(len(every), 'run')} had not finished: "
+            f"{some(each, SEEDS_TOLD)}; leave them out with --crashed exclude, or wait for them; "
+            "of one that diverged, NaN says so; if they had, drop the column that says otherwise"
         )
     return {arm: list(runs) for arm, runs in by_arm.items()}
 
@@ -575,11 +565,10 @@ def require_at_step(by_arm: Mapping[str, Sequence[Run]], name: str, step: float 
     if odd:
         counts = Counter(arm for arm, _ in odd)
         each = ", ".join(f"{n} of {len(by_arm[arm])} of {arm}" for arm, n in counts.items())
-        named = ", ".join(said for _, said in odd[:MOST_NAMED])
-        more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+        named = some([said for _, said in odd], MOST_NAMED)
         raise ParibusError(
             f"{len(odd)} of {plural(len(runs), 'run')} ({each}) have no {name} at step {step:g}: "
-            f"{named}{more}; state a step that all runs have, or leave out runs that did not come "
+            f"{named}; state a step that all runs have, or leave out runs that did not come "
             "to it (of one that diverged, NaN says so)"
         )
 
@@ -696,9 +685,7 @@ def _of_several_programs(found: Mapping[Trial, Run]) -> list[str]:
         for fact, what in PROGRAM.items():
             counts = Counter(str(of[fact]) for of in mine if fact in of)
             if len(counts) > 1:
-                each = ", ".join(f"{of[:12]} ({n})" for of, n in counts.most_common(PROGRAMS_TOLD))
-                more = len(counts) - PROGRAMS_TOLD
-                each += f" and {more} more" if more > 0 else ""
+                each = some([f"{of[:12]} ({n})" for of, n in counts.most_common()], PROGRAMS_TOLD)
                 told.append(
                     f"The runs of {arm} are of {len(counts)} {what}, {each}: is it one arm?"
                 )

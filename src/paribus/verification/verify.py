@@ -27,7 +27,7 @@ from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.migrations import SCHEMA, leniency
-from paribus.numbers import plural
+from paribus.numbers import plural, some
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -71,7 +71,7 @@ SENTENCES = frozenset(
 )
 # Repeats the trials of results, of tuning or not, and gives what differs.
 Repeat = Callable[[Results, bool], list[str]]
-SHOWN = 5  # of the keys in which a file differs
+SHOWN = 5  # names in a finding: keys in which a file differs, trials, arms, steps
 # Beside the sealed records, what a trial's folder may hold.
 BESIDE = frozenset({"manifest.json", "timing.json"})
 
@@ -319,8 +319,8 @@ def _tested(results: Results) -> Iterator[str]:
     if not why_not_tested(results):
         return
     if missing := results.trials.keys() - results.tested.keys():
-        some = _some([f"{arm}/seed-{seed}" for arm, seed in sorted(missing)])
-        yield f"incomplete: {some} not evaluated on the sealed test part; run the study again"
+        named = some([f"{arm}/seed-{seed}" for arm, seed in sorted(missing)], SHOWN)
+        yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
 
 
 def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
@@ -330,9 +330,10 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         lost = [trial.label for trial in results.unfinished if (trial.arm, trial.seed) in timed]
-        yield f"incomplete: {_some(missing)} missing, of {results.n_trials} trials"
+        yield f"incomplete: {some(missing, SHOWN)} missing, of {results.n_trials} trials"
         if lost:
-            yield f"incomplete: {_some(lost)} missing, and was finished when the arms were timed"
+            named = some(lost, SHOWN)
+            yield f"incomplete: {named} missing, and was finished when the arms were timed"
         return
     if is_timed and not folder.has_timed(results.trials):
         yield (
@@ -342,12 +343,12 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
     custom = [arm for arm in results.study.arms if results.study.setting(arm).own_parts]
     repeated = folder.read_repeated(custom)
     if lacking := [arm for arm in custom if arm not in repeated]:
-        yield f"not repeated: repeated.json does not hold {_some(lacking)}, with custom code"
+        yield f"not repeated: repeated.json does not hold {some(lacking, SHOWN)}, with custom code"
 
 
 def _no_weights(results: Results) -> str:
     steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
-    earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
+    earlier = f" (and weights after step {some([*map(str, steps)], SHOWN)})" if steps else ""
     n_trials = len(results.finished)
     return f"weights of {n_trials} trials{earlier}: none were kept, their digests are"
 
@@ -413,11 +414,6 @@ def _parameters(results: Results) -> Iterator[str]:
             yield f"trial {trial.label}: its parameters are not those of trial {other.label}"
 
 
-def _some(labels: list[str]) -> str:
-    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-    return ", ".join(labels[:SHOWN]) + more
-
-
 def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     """Compare analysis.json and verdict.json with the ones that the records give now.
 
@@ -453,7 +449,8 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
         is_older |= schema < SCHEMA
         of_file = compare(there, now, leniency(name, schema, SENTENCES))
         if of_file.differing:
-            findings.append(f"{name} is not what the records give: {_some(of_file.differing)}")
+            keys = some(of_file.differing, SHOWN)
+            findings.append(f"{name} is not what the records give: {keys}")
         found += of_file
     return findings, found, is_older
 

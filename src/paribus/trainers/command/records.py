@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from paribus.numbers import plural
+from paribus.numbers import plural, some
 from paribus.results import Results, TrialFolder
 from paribus.results.controls import (
     Check,
@@ -182,9 +182,7 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
         worst: State = next(one for one in EFFECTS if one in effects)
         if any(key.startswith(keys) for key in declared):
             return "declared", ", ".join(words for _, words in mine.values())[:200]
-        words = [words for effect, words in mine.values()]
-        more = f" and {len(words) - SEEDS_TOLD} more" if len(words) > SEEDS_TOLD else ""
-        return worst, ", ".join(words[:SEEDS_TOLD]) + more
+        return worst, some([words for _, words in mine.values()], SEEDS_TOLD)
 
     return check
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
+from paribus.numbers import some
 from paribus.programs.values import NUMBER, Found
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
@@ -566,12 +567,10 @@ def _tell_uncommitted(sources: Mapping[str, Source]) -> None:
     for source in sources.values():
         if source.uncommitted and source.uncommitted not in told:
             told.add(source.uncommitted)
-            names = ", ".join(source.changed[:CHANGED_SHOWN])
-            n = len(source.changed) - CHANGED_SHOWN
             LOG_.warning(
-                "%s has uncommitted changes (%s%s), of which the digest alone is recorded; commit "
+                "%s has uncommitted changes (%s), of which the digest alone is recorded; commit "
                 "them to run this again some day",
-                *(source.top, names, f" and {n} more" if n > 0 else ""),
+                *(source.top, some(source.changed, CHANGED_SHOWN)),
             )
 
 
