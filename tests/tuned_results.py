@@ -62,7 +62,7 @@ def tuned_and_trained(
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
     record = tuning_record(study, tune_by(study, path, loss, at))
-    folder.write_tuning(record)
+    folder.seal("tuning.json", record)
     chosen = {arm: one["values"] for arm, one in record["chosen"].items()}
     made = with_choice(study, chosen)
     folder.create(made)

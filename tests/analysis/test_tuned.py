@@ -241,7 +241,7 @@ def test_verify_chooses_once_more(whole: Path) -> None:
     path = whole / "tuning.json"
     record = json.loads(path.read_text())
     record["trials"][0]["value"] = 1.0
-    ResultsFolder(whole).write_tuning(record)  # sealed, and still not what the trials give
+    ResultsFolder(whole).seal("tuning.json", record)  # sealed, and still not what the trials give
     findings = verify(whole).findings
     assert any(f.startswith("tuning.json is not what the tuning trials give") for f in findings)
 

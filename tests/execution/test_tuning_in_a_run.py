@@ -271,7 +271,7 @@ def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(
     folder, worse = ResultsFolder(copy), dict[str, Value]({RATE: 1e-4})
     record = folder.read_tuning()
     record["chosen"]["layernorm"] = {"candidate": 1, "values": worse}
-    folder.write_tuning(record)
+    folder.seal("tuning.json", record)
     folder.create(with_choice(folder.read_study(), {"baseline": {RATE: 1e-2}, "layernorm": worse}))
     study, trained = studies_in(tmp_path)(**TABLES), copy / "trials" / "layernorm"
     shutil.rmtree(trained)

@@ -172,7 +172,7 @@ def test_a_choice_that_was_edited_is_invalid(copy: Path) -> None:
     with pytest.raises(ParibusError, match=r"tuning\.json chose"):
         load_results(copy)
     folder = ResultsFolder(copy)
-    folder.write_tuning(record)
+    folder.seal("tuning.json", record)
     with pytest.raises(ParibusError, match="another setting"):
         load_results(copy)
     trial = folder.trial("near", int(seed))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.metric import Metric
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json
 from paribus.results.registration import read_registration
 from paribus.results.store import LEDGER, TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
@@ -52,8 +52,7 @@ def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
     for trial in trials:
         there = heldout_folder(folder, trial.arm, trial.seed)
         sealed[trial.label] = {name: file_digest(there.path / name) for name in FILES}
-    with folder.sealing(TEST):
-        write_json(folder.path / TEST, {"trials": sealed})
+    folder.seal(TEST, {"trials": sealed})
 
 
 def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:

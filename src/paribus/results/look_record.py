@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paribus.digests import digest
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json
 from paribus.results.store import LOOKS, ResultsFolder
 from paribus.study import Study
 
@@ -32,8 +32,7 @@ def read_looks(folder: ResultsFolder) -> list[Entry]:
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
     """Add a look to those that were taken, and seal them."""
     looks = read_looks(folder)
-    with folder.sealing(LOOKS):
-        write_json(folder.path / LOOKS, {"looks": [*looks, chained(looks, entry)]})
+    folder.seal(LOOKS, {"looks": [*looks, chained(looks, entry)]})
 
 
 def chained(before: Sequence[Entry], entry: Mapping[str, Any]) -> Entry:

@@ -36,7 +36,7 @@ from paribus.ledger import (
 )
 from paribus.metric import from_records
 from paribus.numbers import some
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json
 from paribus.results.look_record import read_looks
 from paribus.results.record_format import records_of
 from paribus.results.records import FirstUse, Reuse
@@ -283,8 +283,7 @@ def _said(before: list[Use], tests: int, line: str) -> Reuse:
 
 def seal_reuse(folder: ResultsFolder, said: Mapping[str, Any]) -> None:
     """Write and seal ledger.json."""
-    with folder.sealing(LEDGER):
-        write_json(folder.path / LEDGER, dict(said))
+    folder.seal(LEDGER, said)
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:

@@ -195,8 +195,7 @@ class ResultsFolder(Folder):
 
     def write_data(self, described: Mapping[str, Any]) -> None:
         """Write and seal data.json: what `describe_data` found in the text."""
-        with self.sealing(DATA):
-            write_json(self.path / DATA, dict(described))
+        self.seal(DATA, described)
 
     def read_data(self) -> dict[str, Any]:
         """Return data.json; empty where nothing was sealed yet."""
@@ -204,8 +203,7 @@ class ResultsFolder(Folder):
 
     def write_runs(self, record: RunsRecord) -> None:
         """Write and seal runs.json: what became of the files of other programs' runs."""
-        with self.sealing(RUNS):
-            write_json(self.path / RUNS, record.model_dump(mode="json"))
+        self.seal(RUNS, record.model_dump(mode="json"))
 
     def read_runs(self) -> RunsRecord | None:
         """Return runs.json; None of a study whose trials are trained."""
@@ -213,8 +211,7 @@ class ResultsFolder(Folder):
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""
-        with self.sealing(REPEATED):
-            write_json(self.path / REPEATED, dict(repeated))
+        self.seal(REPEATED, repeated)
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
@@ -226,11 +223,6 @@ class ResultsFolder(Folder):
             for arm in arms
             if arm in there and there[arm]["trial"] == self.trial(arm, there[arm]["seed"]).seal
         }
-
-    def write_tuning(self, record: Mapping[str, Any]) -> None:
-        """Write and seal tuning.json: every tuning trial, and what was chosen by it."""
-        with self.sealing(TUNING):
-            write_json(self.path / TUNING, dict(record))
 
     def read_tuning(self) -> dict[str, Any]:
         """Return tuning.json; empty where the study is not tuned yet, or not at all."""
@@ -270,13 +262,17 @@ class ResultsFolder(Folder):
 
     def seal_opened(self, opened: Mapping[str, str]) -> None:
         """Write and seal test_part.json for a run that holds the folder."""
-        with self.sealing(TEST_PART):
-            write_json(self.path / TEST_PART, dict(opened))
+        self.seal(TEST_PART, opened)
 
     def _sealed(self) -> dict[str, str]:
         """{record of the study: its SHA-256}."""
         path = self.path / MANIFEST
         return read_json(path) if os.path.lexists(path) else {}
+
+    def seal(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write the record `name` of the whole study, and seal it."""
+        with self.sealing(name):
+            write_json(self.path / name, dict(value))
 
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:

@@ -41,7 +41,6 @@ from paribus.results.opened_texts import (
     parts_of,
     registered_otherwise,
     require_fresh,
-    seal_reuse,
 )
 from paribus.results.record_format import TRAINER
 from paribus.results.registration import FILE, read_registration, registration, settle
@@ -339,7 +338,7 @@ def _begin(study: Study, folder: ResultsFolder) -> None:
     note(folder)
     if parts_of(study, read_registration(folder) or {}, "test") and not folder.has_sealed(LEDGER):
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        seal_reuse(folder, open_in_ledger(folder, study, now))
+        folder.seal(LEDGER, open_in_ledger(folder, study, now))
     note(folder, is_begun=True)
 
 

@@ -35,7 +35,7 @@ def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
     if not study.tunes_anew:
         record = _tuned(study, folder, None, there, train)
         if not there:
-            folder.write_tuning(record)
+            folder.seal(TUNING, record)
         tuned = with_choice(study, values_of(record))
     else:
         known, found = there.get("by_seed", {}), {}
@@ -44,7 +44,7 @@ def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
             one = of_arms(study.at(seed), arms)
             found[str(seed)] = _tuned(one, folder, seed, known.get(str(seed), {}), train)
         if found.keys() != known.keys():
-            folder.write_tuning({"by_seed": found})
+            folder.seal(TUNING, {"by_seed": found})
         tuned = with_choice(study, {}, {seed: values_of(one) for seed, one in found.items()})
     folder.create(tuned)
     return tuned
