@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from paribus.metric import Metric
 from paribus.report.table_model import Table
 from paribus.report.words import at_the_same_seed, is_large, listed, state_of
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates, UnpairedContrast, UnpairedRates
+from paribus.statistics import Decided, Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
@@ -185,31 +186,19 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     paired, says, metric = contrast.paired, contrast.decided, contrast.declared
     if contrast.unpaired:
         return _unpaired_in_full(contrast, contrast.unpaired, alpha)
-    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
-    head = ("n", "mean (SD)", level, "simultaneous", wider)
     if paired is None or says is None:
+        head = ("n", "mean (SD)", numbers.level(alpha), "simultaneous", numbers.level(2 * alpha))
         cells = (str(len(contrast.seeds)), contrast.why_not, "", "", "")
         return dict(zip(head, cells, strict=True))
 
-    def p(value: float | None) -> str:
-        return numbers.p_or_blank(value if contrast.tested else None)
-
-    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
-    spans = [_of(metric, interval) for interval in intervals]
-    mean = f"{metric.change_text(says.mean)} ({metric.size_text(paired.sd)})"
+    p = partial(_p, contrast)
     flip = f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if contrast.tested else ""
     others = (
         f"{check.test} p {p(check.p_value)}, Holm {p(check.holm_p)}"
         + (" (disagrees)" if check.disagrees else "")
         for check in contrast.checks
     )
-    cells = {
-        "decided by": TESTS[says.test],
-        "finding": state_of(contrast, alpha) if contrast.primary else "",
-        "items": contrast.items_about,
-        **dict(zip(head, (str(says.n), mean, *spans), strict=True)),
-        "p": p(says.p_value),
-        "Holm p": p(contrast.holm_p),
+    cells = _shared_cells(contrast, says, str(says.n), paired.sd, alpha) | {
         "bootstrap": p(paired.studentized_p),
         "sign flip": flip,
         "TOST p": p(contrast.equivalence_holm_p),
@@ -230,8 +219,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "d_z": f"{numbers.signed(paired.d_z, 2)} {_span(paired.d_z_interval, 2)}".strip(),
     }
     if paired.margin is not None:
-        inside = "inside" if says.equivalent else "not inside"
-        cells["margin"] = f"{wider} interval {inside} ±{metric.size_text(paired.margin)}"
+        cells["margin"] = _at_margin(metric, says, paired.margin, alpha)
     if metric.ratio:
         between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
         cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {between}"
@@ -247,24 +235,8 @@ def _unpaired_in_full(
 ) -> dict[str, str]:
     """Return the same of runs that are no pairs."""
     says, metric = contrast.decided or unpaired.decided, contrast.declared
-    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
-
-    def p(value: float | None) -> str:
-        return numbers.p_or_blank(value if contrast.tested else None)
-
-    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
-    spans = dict(
-        zip((level, "simultaneous", wider), (_of(metric, one) for one in intervals), strict=True)
-    )
-    cells = {
-        "decided by": TESTS[says.test],
-        "finding": state_of(contrast, alpha) if contrast.primary else "",
-        "items": contrast.items_about,
-        "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
-        "mean (SD)": f"{metric.change_text(says.mean)} ({metric.size_text(unpaired.sd)})",
-        **spans,
-        "p": p(says.p_value),
-        "Holm p": p(contrast.holm_p),
+    p, n = partial(_p, contrast), f"{unpaired.n_treatment} and {unpaired.n_baseline}"
+    cells = _shared_cells(contrast, says, n, unpaired.sd, alpha) | {
         "df": numbers.fixed(unpaired.df, 1),
         "permutation": f"{p(unpaired.permutation_p)} ({p(unpaired.permutation_floor)})"
         if contrast.tested
@@ -276,9 +248,36 @@ def _unpaired_in_full(
         "detectable": metric.size_text(says.detectable),
     }
     if unpaired.margin is not None:
-        inside = "inside" if says.equivalent else "not inside"
-        cells["margin"] = f"{wider} interval {inside} ±{metric.size_text(unpaired.margin)}"
+        cells["margin"] = _at_margin(metric, says, unpaired.margin, alpha)
     return cells
+
+
+def _shared_cells(
+    contrast: Contrast, says: Decided, n: str, sd: float, alpha: float
+) -> dict[str, str]:
+    """Return the first cells of a contrast, of runs that are pairs or not."""
+    metric = contrast.declared
+    return {
+        "decided by": TESTS[says.test],
+        "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
+        "n": n,
+        "mean (SD)": f"{metric.change_text(says.mean)} ({metric.size_text(sd)})",
+        numbers.level(alpha): _of(metric, says.interval),
+        "simultaneous": _of(metric, says.simultaneous_interval),
+        numbers.level(2 * alpha): _of(metric, says.equivalence_interval),
+        "p": _p(contrast, says.p_value),
+        "Holm p": _p(contrast, contrast.holm_p),
+    }
+
+
+def _p(contrast: Contrast, value: float | None) -> str:
+    return numbers.p_or_blank(value if contrast.tested else None)
+
+
+def _at_margin(metric: Metric, says: Decided, margin: float, alpha: float) -> str:
+    inside = "inside" if says.equivalent else "not inside"
+    return f"{numbers.level(2 * alpha)} interval {inside} ±{metric.size_text(margin)}"
 
 
 def _of(metric: Metric, interval: Interval | None) -> str:
