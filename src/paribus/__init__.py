@@ -36,26 +36,23 @@ keep_former_paths()
 
 # Where each public name lives; nothing is loaded before it is asked for.
 _HOMES = {
-    "ParibusError": "paribus.errors",
-    "Study": "paribus.study",
-    "analyse": "paribus.analysis",
-    "bench": "paribus.engine.execution.timing.bench",
-    "calibrate": "paribus.decision",
-    "decide": "paribus.decision",
-    "detectable": "paribus.analysis",
-    "estimate": "paribus.engine.execution.timing.estimate",
-    "evaluate": "paribus.engine.execution.evaluate",
-    "extend": "paribus.results",
-    "export_trial": "paribus.engine.export",
-    "judge": "paribus.trainers.judging",
-    "load_results": "paribus.results",
-    "load_study": "paribus.study",
-    "null_study": "paribus.study",
-    "register": "paribus.trainers",
-    "run": "paribus.trainers",
-    "shipped_studies": "paribus.study",
-    "verify": "paribus.verification",
-    "write_report": "paribus.report.page",
+    name: module
+    for module, names in {
+        "paribus.analysis": "analyse detectable",
+        "paribus.decision": "calibrate decide",
+        "paribus.engine.execution.evaluate": "evaluate",
+        "paribus.engine.execution.timing.bench": "bench",
+        "paribus.engine.execution.timing.estimate": "estimate",
+        "paribus.engine.export": "export_trial",
+        "paribus.errors": "ParibusError",
+        "paribus.report.page": "write_report",
+        "paribus.results": "extend load_results",
+        "paribus.study": "Study load_study null_study shipped_studies",
+        "paribus.trainers": "register run",
+        "paribus.trainers.judging": "judge",
+        "paribus.verification": "verify",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [
