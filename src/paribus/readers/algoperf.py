@@ -32,7 +32,7 @@ def algoperf(source: Source) -> Iterator[Run]:
             if "/" in name and not name.endswith("/num_examples") and value is not None:
                 run.curves.setdefault(name, []).append((step, value))
                 run.scores[name] = value
-    if not source.tail.endswith(b"\n"):
+    if source.is_cut:
         run.facts["cut"] = "the last line has no end"
     if run.scores:
         yield run

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_in
+from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_fact
 
 
 def _is_table(source: Source) -> bool:
@@ -60,8 +60,7 @@ def autoresearch_log(source: Source) -> Iterator[Run]:
             run.scores[key] = number
         else:
             run.facts[NAMES.get(key, key)] = number
-    if (seed := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed
+    run.facts |= seed_fact(source.path)
     if not source.tail.endswith(b"\n"):
         run.facts["cut"] = "the last line has no end"
     if run.scores:

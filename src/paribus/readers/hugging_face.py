@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Run, Source, as_float, is_number, reader, seed_in
+from paribus.readers.port import Run, Source, as_float, is_number, reader, seed_fact
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "grad_norm", "total_flos", "epoch", "step")
@@ -47,7 +47,6 @@ def hugging_face(source: Source) -> Iterator[Run]:
     for key in ("train_batch_size", "num_train_epochs", "best_metric"):
         if is_number(state.get(key)):
             run.facts[key] = as_float(state[key])
-    if (seed := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed
+    run.facts |= seed_fact(source.path)
     if run.curves:
         yield run

@@ -22,7 +22,7 @@ from paribus.readers.port import (
     is_number,
     mean,
     reader,
-    seed_in,
+    seed_fact,
 )
 from paribus.untrusted_io import is_regular, parse_json
 
@@ -71,8 +71,7 @@ def lm_eval(source: Source) -> Iterator[Run]:
     for task, digest in hashes.items() if isinstance(hashes, dict) else ():
         if isinstance(digest, str) and digest:
             run.facts[f"task_hash/{task}"] = digest
-    if (seed := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed
+    run.facts |= seed_fact(source.path)
     for file, task in _samples_beside(source):
         _add_items(run, Source(file), task)
     if run.scores:

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, as_number, lines_with, reader, seed_in
+from paribus.readers.port import Run, Source, as_number, lines_with, reader, seed_fact
 from paribus.untrusted_io import MIB
 
 BAR = b"=" * 20
@@ -41,11 +41,8 @@ def _detects(source: Source) -> bool:
 def modded_nanogpt(source: Source) -> Iterator[Run]:
     """Yield the trials of a log, in the order of the file."""
     before: list[bytes] | None = []  # pieces of the source, until the line of `=`
-    facts: dict[str, str | float] = {}
-    if (seed := seed_in(source.path)) is not None:
-        facts["seed"] = seed
+    facts = seed_fact(source.path)
     run: Run | None = None
-    whole = True
     for piece in source.pieces():
         if before is not None:
             before.append(piece)
@@ -56,7 +53,6 @@ def modded_nanogpt(source: Source) -> Iterator[Run]:
                 facts |= _of_environment(text[bar[1] :])
             if bar or LOGGED.search(piece) or len(text) > MOST_SOURCE:
                 before = None  # without it, standard output alone
-        whole = piece.endswith(b"\n")
         for step, planned, pairs in _validations(piece):
             if run is None or _starts_again(run, step):
                 if run is not None:
@@ -65,7 +61,7 @@ def modded_nanogpt(source: Source) -> Iterator[Run]:
             run.facts["planned_steps"] = planned
             _add(run, step, pairs)
     if run is not None:
-        if not whole and not source.tail.endswith(b"ms"):
+        if source.is_cut and not source.tail.endswith(b"ms"):
             run.facts["cut"] = "the last line has no end"
         yield _finished(run)
 

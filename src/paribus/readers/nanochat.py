@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_in
+from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_fact
 
 NUMBER = rb"([-+.\w]+)"
 LINE = re.compile(
@@ -46,9 +46,7 @@ def nanochat(source: Source) -> Iterator[Run]:
     """Yield the stages of a log: what each measured, and its training loss by step."""
     stage = 1
     run = _new(source, stage)
-    whole = True
     for piece in source.pieces():
-        whole = piece.endswith(b"\n")
         for kind, number, planned, values, minutes, least in LINE.findall(piece):
             if minutes:
                 run.facts["train_seconds"] = (as_number(minutes) or 0.0) * 60
@@ -65,16 +63,13 @@ def nanochat(source: Source) -> Iterator[Run]:
                 if planned:
                     run.facts["planned_steps"] = float(planned)
     if run.curves:
-        if not whole:
+        if source.is_cut:
             run.facts["cut"] = "the last line has no end"
         yield _finished(run)
 
 
 def _new(source: Source, stage: int) -> Run:
-    run = Run("", facts={"stage": float(stage)})
-    if (seed := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed
-    return run
+    return Run("", facts={"stage": float(stage)} | seed_fact(source.path))
 
 
 def _last(run: Run) -> float:

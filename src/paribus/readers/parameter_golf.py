@@ -23,7 +23,7 @@ from paribus.readers.port import (
     is_number,
     lines_with,
     reader,
-    seed_in,
+    seed_fact,
 )
 
 NUMBER = rb"([-+.\w]+)"
@@ -43,9 +43,7 @@ def _detects(source: Source) -> bool:
 def parameter_golf(source: Source) -> Iterator[Run]:
     """Yield the run of a training log; its scores are the last result and each labelled one."""
     run = Run("")
-    whole = True
     for piece in source.pieces():
-        whole = piece.endswith(b"\n")
         if seed := SEED.search(piece):
             run.facts["seed"] = float(seed[1])
         for line in lines_with(piece, b"val_bpb"):
@@ -59,12 +57,12 @@ def parameter_golf(source: Source) -> Iterator[Run]:
                         run.facts["result"] = label
     if not run.scores:
         return
-    if not whole:
+    if source.is_cut:
         run.facts["cut"] = "the last line has no end"
     if "result" not in run.facts:
         run.facts["unfinished"] = "no result after training"
-    if "seed" not in run.facts and (seed_named := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed_named
+    if "seed" not in run.facts:
+        run.facts |= seed_fact(source.path)
     yield run
 
 

@@ -156,6 +156,7 @@ class Source:
         self.path = path
         self.columns = columns or Columns()
         self.notes: list[str] = []  # what a reader says of the file besides its runs
+        self.is_cut = False  # once its content was read, whether its last line had no end
 
     @property
     def name(self) -> str:
@@ -216,6 +217,7 @@ class Source:
                     continue
                 yield b"".join([*rest, piece[:end]])
                 rest, waiting = [piece[end:]], len(piece) - end
+        self.is_cut = waiting > 0
         if waiting:
             yield b"".join(rest)
 
@@ -281,6 +283,11 @@ def seed_in(path: str) -> float | None:
     none."""
     found = SEED.findall(path)
     return float(found[-1]) if found else None
+
+
+def seed_fact(path: str) -> dict[str, Value]:
+    """Return the fact of the seed that a path names; empty where it names none."""
+    return {} if (seed := seed_in(path)) is None else {"seed": seed}
 
 
 def lines_with(piece: bytes, word: bytes) -> Iterator[bytes]:

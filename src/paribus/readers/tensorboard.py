@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Curve, Run, SkippedError, Source, reader, seed_in
+from paribus.readers.port import Curve, Run, SkippedError, Source, reader, seed_fact
 from paribus.untrusted_io import LOG_BYTES, MIB, is_regular, open_regular
 
 RECORD = 64 * MIB  # a single one; images and graphs are skipped, but are read
@@ -44,8 +44,7 @@ def tensorboard(source: Source) -> Iterator[Run]:
     for tag, curve in run.curves.items():
         run.scores[tag] = curve[-1][1]
         run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
-    if (seed := seed_in(source.path)) is not None:
-        run.facts["seed"] = seed
+    run.facts |= seed_fact(source.path)
     if run.curves:
         yield run
 
