@@ -136,29 +136,21 @@ class Finder:
             "label": self.label,
         }
 
-
-@dataclass(frozen=True)
-class Found:
-    """What was found of a number in all: none, where `n` is 0."""
-
-    n: int
-    value: float | None
-    step: float | None
-    points: tuple[tuple[float, float], ...]
-    unread: str = ""
-    passed: str = ""
-    labels: tuple[str, ...] = ()
-    label: str = ""
-
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> Found:
-        """Return what `Finder.found` says."""
+    def of(cls, message: Mapping[str, Any]) -> Finder:
+        """Return what `found` says, as the one that found it; it looks for nothing more."""
         value = message["value"]
-        points = tuple((float(step), float(text)) for step, text in message["points"])
-        value = None if value is None else float(value)
-        words = message["unread"], message["passed"]
-        labels = tuple(message.get("labels", ())), message.get("label", "")
-        return cls(message["n"], value, message["step"], points, *words, *labels)
+        return cls(
+            "",
+            n=message["n"],
+            value=None if value is None else float(value),
+            step=message["step"],
+            points=[(float(step), float(text)) for step, text in message["points"]],
+            unread=message["unread"],
+            passed=message["passed"],
+            labels=list(message.get("labels", ())),
+            label=message.get("label", ""),
+        )
 
 
 GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")

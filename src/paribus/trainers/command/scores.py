@@ -18,7 +18,7 @@ from paribus import readers
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.programs.values import Finder, Found, in_rows, lines_of
+from paribus.programs.values import Finder, in_rows, lines_of
 from paribus.results import Results, TrialFolder
 from paribus.results.store import OUTPUTS
 from paribus.study import Study
@@ -43,9 +43,9 @@ def found_of(
     better: str,
     *,
     out: Path,
-    printed: Mapping[str, Found],
+    printed: Mapping[str, Finder],
     reported: Reported,
-) -> Found:
+) -> Finder:
     """Return what was found of a number of the trial `label`. Raises ParibusError.
 
     Args:
@@ -58,13 +58,13 @@ def found_of(
     key = source.key or name
     if source.file:
         rows = _rows(out / source.file, f"trial {label}: metrics.{name}")
-        return Found.of(in_rows(rows, key, source.step, source.take, better).found)
+        return in_rows(rows, key, source.step, source.take, better)
     if source.reader:
         finder = Finder("", source.take, better)
         for value, step in _by_reader(label, name, source, key, out):
             finder.add(value, step)
-        return Found.of(finder.found)
-    return Found.of(reported_value(reported, key, source.take, better).found)
+        return finder
+    return reported_value(reported, key, source.take, better)
 
 
 def files_read(sources: Iterable[MetricSource], out: Path) -> dict[str, str]:
@@ -114,9 +114,9 @@ def _by_reader(
     for run in read.runs:
         curve = run.curves.get(key)
         if curve:
-            yield from ((value, step) for step, value in curve)
+            yield from ((float(value), step) for step, value in curve)
         elif key in run.scores:
-            yield run.scores[key], None
+            yield float(run.scores[key]), None
 
 
 def verified(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
@@ -182,7 +182,7 @@ def _findings(
     seen.update(looked)
 
 
-def _printed(metrics: Mapping[str, Any], folder: TrialFolder) -> dict[str, Found]:
+def _printed(metrics: Mapping[str, Any], folder: TrialFolder) -> dict[str, Finder]:
     finders = {
         name: Finder(one.stdout, one.take, one.better)
         for name, one in metrics.items()
@@ -192,7 +192,7 @@ def _printed(metrics: Mapping[str, Any], folder: TrialFolder) -> dict[str, Found
         for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):
             for finder in finders.values():
                 finder.hear(line)
-    return {name: Found.of(finder.found) for name, finder in finders.items()}
+    return finders
 
 
 def _is_there(source: MetricSource, out: Path, recorded: Iterable[str], there: set[str]) -> bool:

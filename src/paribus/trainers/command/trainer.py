@@ -21,7 +21,7 @@ from typing import Any
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
 from paribus.numbers import some
-from paribus.programs.values import NUMBER, Found
+from paribus.programs.values import NUMBER, Finder
 from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Followed, Watch
@@ -387,7 +387,7 @@ class Command:
     def _record(self, study: Study, job: Job, ended: Mapping[str, Any]) -> TrialRecord:
         """Return the record of a trial that ended well. Raises ParibusError for what it lacks."""
         reported = read_reported(job.home)
-        found: dict[str, Found] = {}
+        found: dict[str, Finder] = {}
         for name, metric in metrics_of(study).items():
             found[name] = self._found(job, name, metric, metric.better, ended, reported)
             if not found[name].n:
@@ -423,8 +423,8 @@ class Command:
         better: str,
         ended: Mapping[str, Any],
         reported: Reported,
-    ) -> Found:
-        printed = {name: Found.of(ended["found"][name])} if source.stdout else {}
+    ) -> Finder:
+        printed = {name: Finder.of(ended["found"][name])} if source.stdout else {}
         out = job.home / OUT
         return found_of(
             job.label, name, source, better, out=out, printed=printed, reported=reported
@@ -435,7 +435,7 @@ class Command:
         job: Job,
         name: str,
         source: MetricSource,
-        found: Found,
+        found: Finder,
         ended: Mapping[str, Any],
         reported: Reported,
     ) -> None:
@@ -471,7 +471,7 @@ class Command:
         ended: Mapping[str, Any],
         scores: Mapping[str, float],
         reported: Reported,
-        found: Mapping[str, Found],
+        found: Mapping[str, Finder],
         failed: str = "",
     ) -> TrialRecord:
         losses = found[TRAIN_LOSS].points if TRAIN_LOSS in found else ()
@@ -532,7 +532,7 @@ class Command:
             LOG_.warning("%s", ask_about_seed(job.arm, list(mine), value))
 
 
-def _score(found: Found) -> float:
+def _score(found: Finder) -> float:
     assert found.value is not None
     return found.value
 
