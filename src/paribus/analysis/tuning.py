@@ -45,6 +45,7 @@ from paribus.study import (
     open_edges,
     tuning_study,
 )
+from paribus.study.study import tuning_of
 from paribus.study.tuning import Value
 from paribus.study.tuning_study import FOLDER, candidate_arm
 
@@ -162,7 +163,7 @@ def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     if (
         study.inference.choice != "propagated"
         or key is None
-        or len(_plan(study).seeds) < LEAST_TUNING_SEEDS
+        or len(tuning_of(study).seeds) < LEAST_TUNING_SEEDS
     ):
         return found
     for arm, values in found.items():
@@ -190,7 +191,7 @@ def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
 
 def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
     """Return what every arm is tried with next; empty where the tuning is done."""
-    tuning = _plan(study)
+    tuning = tuning_of(study)
     if tried is None:
         return tuning.candidates
     if tuning.edge != "extend" or len(tried.sizes) > tuning.extensions:
@@ -213,7 +214,7 @@ def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
     Raises ParibusError where a round is another one, or has trials that are not finished.
     """
     tried: Tried | None = None
-    tuning = _plan(study)
+    tuning = tuning_of(study)
     for results in rounds:
         candidates = next_candidates(study, tried)
         before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower", {})
@@ -251,17 +252,11 @@ def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
     return {
         arm: {
             seed: events.initial_loss
-            for seed in _plan(study).seeds
+            for seed in tuning_of(study).seeds
             if (events := table.events.get((candidate_arm(arm, 1), seed)))
         }
         for arm in study.arms
     }
-
-
-def _plan(study: Study) -> Tuning:
-    if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
-    return study.tuning
 
 
 def tuning_record(
@@ -272,7 +267,7 @@ def tuning_record(
 
     Raises ParibusError where the tuning is not done.
     """
-    tuning, tried = _plan(study), tried_in(study, rounds)
+    tuning, tried = tuning_of(study), tried_in(study, rounds)
     if tried is None or next_candidates(study, tried):
         raise ParibusError(f"the tuning of '{study.name}' is not finished; run the study again")
     values = chosen_values(study, tried)

@@ -6,7 +6,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
-from paribus.study.study import Study, built
+from paribus.study.study import Study, built, tuning_of
 from paribus.study.tuning import CHOICES
 
 BASELINE, AGAIN = "baseline", "again"
@@ -34,9 +34,7 @@ def tuned_null_studies(study: Study, replicates: int) -> list[Study]:
     Arms of another replicate have other values, so each is a study by itself. Raises ParibusError
     as `null_study` does, and where nothing is tuned.
     """
-    if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
-    n_seeds, n_each, found = len(study.seeds), len(study.tuning.seeds), []
+    n_seeds, n_each, found = len(study.seeds), len(tuning_of(study).seeds), []
     n_tuning = n_each * (n_seeds if study.tunes_anew else 1)
     for number in range(1, replicates + 1):
         table = _null_table(study, replicates)

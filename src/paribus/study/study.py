@@ -627,6 +627,13 @@ def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
     )
 
 
+def tuning_of(study: Study) -> Tuning:
+    """Return how a study tunes its arms. Raises ParibusError where it does not."""
+    if study.tuning is None:
+        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
+    return study.tuning
+
+
 def built(
     table: dict[str, Any],
     *,

@@ -14,7 +14,7 @@ from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.migrations import GATE
 from paribus.study.null_study import shortened
-from paribus.study.study import LEARNING_RATE, Study, built
+from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 
 # Where the records of tuning are, in the results folder: `tuning/1` and one for each extension.
@@ -46,7 +46,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
     Raises ParibusError where an arm cannot be trained with one of them, and where the candidates
     would be trained on budgets of different size.
     """
-    tuning = _of(study)
+    tuning = tuning_of(study)
     table = study.model_dump(exclude=OWN)
     asks = tuning.select.partition("/")[0] in TASKS
     margins = {endpoint.metric: endpoint.margin for endpoint in study.endpoints}
@@ -89,15 +89,9 @@ def _rule(study: Study, tuning: Tuning) -> str:
     return "superiority" if short and not study.is_gated else GATE
 
 
-def _of(study: Study) -> Tuning:
-    if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
-    return study.tuning
-
-
 def require_tunable(study: Study) -> None:
     """Raise ParibusError where some tuning trial of `study` could not be trained, or is unfair."""
-    tuning = _of(study)
+    tuning = tuning_of(study)
     study.format.require_tunable(study)
     tuning_study(study, tuning.candidates)
     known = set(study.arms)
