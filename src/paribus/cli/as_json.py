@@ -105,27 +105,22 @@ def plan(
         | {"exceeds_margin": row.exceeds_margin}
         for row in rows
     ]
-    return _named(study) | {
-        "seeds": len(study.seeds),
-        "power": study.inference.power,
-        "alpha": study.inference.alpha,
-        "family": study.family,
-        "detects": seen,
-        "cost": _cost(cost),
-        "looks": looks,
-    }
+    return _planned(study, seen) | {"cost": _cost(cost), "looks": looks}
 
 
 def on_paper(study: Study, rows: Sequence[Detectable], paper: OnPaper) -> dict[str, Any]:
     """Return what `plan` says of devices that are not here."""
     seen = [asdict(row) | {"could_miss": row.could_miss} for row in rows]
+    return _planned(study, seen) | {"on_paper": paper.record}
+
+
+def _planned(study: Study, seen: list[dict[str, Any]]) -> dict[str, Any]:
     return _named(study) | {
         "seeds": len(study.seeds),
         "power": study.inference.power,
         "alpha": study.inference.alpha,
         "family": study.family,
         "detects": seen,
-        "on_paper": paper.record,
     }
 
 
