@@ -107,10 +107,6 @@ class CommandRecords(RecordFormat):
         deciding = trial.get("deciding", "")
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, scores.get(deciding))
 
-    def twin(self, trial: Mapping[str, Any]) -> str | None:
-        """Return nothing: equal data at two seeds are told by the control `seed`."""
-        return None
-
     def why_failed(self, trial: Mapping[str, Any]) -> str:
         """Return how a trial failed that the study leaves out; empty where it did not."""
         return str(trial.get("failed", ""))
