@@ -149,9 +149,10 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     yield escape(shown.reading)
     if shown.action:
         yield escape(shown.action)
-    if shown.caution:
-        more = f" {numbers.plural(shown.more, 'more caution')}: --verbose." if shown.more else ""
-        yield f"[yellow]{escape(shown.caution)}[/]{more}"
+    if shown.cautions:
+        first, *rest = shown.cautions
+        more = f" {numbers.plural(len(rest), 'more caution')}: --verbose." if rest else ""
+        yield f"[yellow]{escape(first)}[/]{more}"
     yield f"{'; '.join(shown.facts)}."
 
 

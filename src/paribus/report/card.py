@@ -88,9 +88,7 @@ class Card:
         blocks: by the endpoint and what its claims are about, its arms: the best change first.
         compared: by the same, what they are compared with.
         reading: how to read the numbers, a line.
-        caution: the most important thing that the answer depends on; empty for nothing.
-        more: how many cautions there are besides.
-        cautions: all of them.
+        cautions: what the answer depends on, the most important first.
         action: what the registered rule says to do; empty where it says nothing.
         facts: trials and controls, counted.
         beside: of runs that are judged, by secondary endpoint the arm, its change and its p.
@@ -101,8 +99,6 @@ class Card:
     blocks: dict[str, list[CardRow]]
     compared: dict[str, list[Compared]]
     reading: str
-    caution: str
-    more: int
     action: str
     facts: tuple[str, ...]
     overruled: str = ""
@@ -159,8 +155,6 @@ def card(analysis: Analysis, verdicts: list[Verdict]) -> Card:
         blocks,
         compared,
         _reading(analysis, called),
-        cautions[0] if cautions else "",
-        max(len(cautions) - 1, 0),
         _action(analysis, verdicts),
         (
             f"{analysis.n_finished} of {analysis.n_trials} trials",
