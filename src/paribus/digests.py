@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
+from collections.abc import KeysView, Mapping
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,19 @@ def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
     """
     text = json.dumps(value, sort_keys=sort_keys, indent=2, ensure_ascii=False, allow_nan=False)
     return text + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold; a number that is not finite is null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(of) for key, of in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | KeysView):
+        return [plain(of) for of in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def digest(value: Any) -> str:

@@ -6,14 +6,14 @@ verbs that give verdicts print verdict.json, whose number is that of all records
 
 from __future__ import annotations
 
-import math
-from collections.abc import KeysView, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paribus.cli import printed
 from paribus.cli.options import print_json
 from paribus.decision import unreachable
+from paribus.digests import plain
 from paribus.migrations import stamped
 
 if TYPE_CHECKING:
@@ -40,20 +40,7 @@ SCHEMAS = {
 
 def give(form: str, value: Mapping[str, Any]) -> None:
     """Print `value` as JSON on standard output, under the number of its form."""
-    print_json(stamped(_plain(value), SCHEMAS[form]))
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold; a number that is not finite is null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(of) for key, of in value.items()}
-    if isinstance(value, list | tuple | set | frozenset | KeysView):
-        return [_plain(of) for of in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    print_json(stamped(plain(value), SCHEMAS[form]))
 
 
 def studies(

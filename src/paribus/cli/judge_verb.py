@@ -270,7 +270,8 @@ def _give(
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
     beside = {}
     if published is not None:
-        from paribus.decision.published import answers_of, plain
+        from paribus.decision.published import answers_of
+        from paribus.digests import plain
 
         found = answers_of(published, analysis, results.trials)
         written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]

@@ -1,6 +1,6 @@
 """Rules by which others accept a result: one TOML file each, and what they say of runs."""
 
-from paribus.decision.published.answers import answers_of, plain, published_record
+from paribus.decision.published.answers import answers_of, published_record
 from paribus.decision.published.rule import (
     PublishedAnswer,
     PublishedRule,
@@ -14,7 +14,6 @@ __all__ = [
     "PublishedRule",
     "answers_of",
     "find_published",
-    "plain",
     "published_record",
     "published_rules",
     "read_rule",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from paribus.analysis import Analysis
 from paribus.decision.published.rule import PublishedAnswer, PublishedRule, find_published
+from paribus.digests import plain
 from paribus.errors import ParibusError, nearest
 
 
@@ -53,14 +52,6 @@ def published_record(
         return {}
     said = answers_of(find_published(name), analysis, trials)
     return {arm: plain(answer) for arm, answer in said.items()}
-
-
-def plain(answer: PublishedAnswer) -> dict[str, Any]:
-    """Return an answer as JSON has it: a number that is not finite is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in asdict(answer).items()
-    }
 
 
 def _steps(arm: str, trials: Mapping[tuple[str, int], Mapping[str, Any]]) -> float | None:
