@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paribus.engine.setting.setting import COSTED
-from paribus.numbers import some as named
+from paribus.numbers import some
 from paribus.results.controls import (
     WORST,
     Check,
@@ -233,7 +233,7 @@ def _budget(own: StackedEvidence, other: StackedEvidence, declared: Declared) ->
         if units == {"flops"} and state == "held" and hidden:
             # What is no matrix product, or in a loss or an optimizer, no counter sees.
             return "not proven", (
-                f"own code ({named(sorted(hidden))}) can compute what no count of FLOPs sees: "
+                f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees: "
                 f"training took {own.clock} against {other.clock}; {told}"
             )
         return state, told
@@ -274,13 +274,13 @@ def _initial_values(own: StackedEvidence, other: StackedEvidence, declared: Decl
     if not differing:
         alone = [name for name in names if name not in shared]
         told = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
-        return "held", f"{told}; not shared: {named(alone)}" if alone else told
+        return "held", f"{told}; not shared: {some(alone)}" if alone else told
     same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
     if same_rule:
-        return "broken", f"drawn by one rule, yet different: {named(same_rule)}"
+        return "broken", f"drawn by one rule, yet different: {some(same_rule)}"
     # What an initialisation rule depends on; the depth scales residual projections.
     state = declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
-    return state, f"another rule for {named(differing)}"
+    return state, f"another rule for {some(differing)}"
 
 
 def _drawn_alike(trials: Iterable[StackedEvidence]) -> Iterator[Labelled]:
@@ -297,7 +297,7 @@ def _drawn_alike(trials: Iterable[StackedEvidence]) -> Iterator[Labelled]:
         if alike:
             about = one.initial[alike[0]]
             told = (
-                f"{named(alike)}: {about['rule']} gives the {about['distinct']:,} distinct values "
+                f"{some(alike)}: {about['rule']} gives the {about['distinct']:,} distinct values "
                 f"of {first[alike[0], about['sha256']]} again; a constant is what the constructor "
                 "gives"
             )
