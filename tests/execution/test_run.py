@@ -18,9 +18,10 @@ import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.timing.estimate import _together, estimate
+from paribus.engine.execution.timing.estimate import estimate
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
+from paribus.engine.machine.on_paper import last_end
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
@@ -300,8 +301,8 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
 
 
 def test_the_last_worker_ends_the_study() -> None:
-    assert _together([4.0, 4.0, 4.0], 2) == 8.0
-    assert _together([4.0, 1.0, 1.0, 1.0], 2) == 4.0
+    assert last_end([4.0, 4.0, 4.0], 2) == 8.0
+    assert last_end([4.0, 1.0, 1.0, 1.0], 2) == 4.0
 
 
 def test_training_seconds_wait_for_the_device(

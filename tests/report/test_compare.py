@@ -10,7 +10,7 @@ import pytest
 
 from paribus.decision import WORDS
 from paribus.errors import ParibusError
-from paribus.report.compare import comparison_tables, write_comparison
+from paribus.report.compare import _studies, comparison_tables, write_comparison
 from paribus.results import Results
 from paribus.study import Study
 from paribus.trainers.judging import columns, exploratory, judged, table_runs
@@ -80,18 +80,10 @@ def test_a_study_without_sizes_has_blank_cells_for_them(
     reading = table_runs(table, columns(scores, "arm", "seed"))
     study = exploratory(reading, scores=scores, margin=0.03, baseline="baseline", name="logged")
     with judged(study, reading, tmp_path / "logged") as logged:
-        page = write_comparison([logged, trained], tmp_path / "both.html").read_text("utf-8")
-    table_of_studies = next(one for one in page.split("<table>") if "The studies." in one)
-    rows = [
-        re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL)
-        for row in table_of_studies.split("<tr>")
-    ]
-    head, first, second = (
-        [re.sub(r"<.*?>", "", cell).strip() for cell in row] for row in rows if row
-    )
-    by_study = {row[0]: dict(zip(head, row, strict=True)) for row in (first, second)}
-    assert (by_study["logged"]["tokens"], by_study["logged"]["seeds"]) == ("", "3")
-    assert by_study["trained"]["iterations"] == "8" and by_study["trained"]["seeds"] == "2"
+        told = _studies(["logged", "trained"], [logged, trained])
+    first, second = (dict(zip(told.head, row, strict=True)) for row in told.rows)
+    assert (first["tokens"], first["seeds"]) == ("", "3")
+    assert (second["iterations"], second["seeds"]) == ("8", "2")
 
 
 def test_what_cannot_be_compared_is_refused(small_study: Maker, made: Make, tmp_path: Path) -> None:
