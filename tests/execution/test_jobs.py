@@ -287,7 +287,7 @@ def test_a_job_that_dies_is_begun_again(
     assert caplog.text.count("NODE_FAIL") == 2
 
 
-@pytest.mark.parametrize(("begun", "where"), [(True, "('baseline', 1)"), (False, "does every")])
+@pytest.mark.parametrize(("begun", "where"), [(True, "on baseline/seed-1"), (False, "does every")])
 def test_a_job_that_dies_too_often_is_told_in_one_line(
     study: Study, tmp_path: Path, begun: bool, where: str
 ) -> None:
