@@ -180,6 +180,51 @@ def test_the_size_of_a_stack_decides_nothing(
             dry_run(study, "baseline", small_dataset, CPU, R)
 
 
+@pytest.mark.parametrize("R", [1, 2])
+def test_an_evaluation_that_mixes_replicas_is_refused(
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int
+) -> None:
+    """Of an average and of an optimizer, whose training is right."""
+    code = """
+from paribus.extend import average, optimizer
+
+@average("mine", give=lambda at: at.kept[0].mean(0, keepdim=True).expand_as(at.weights))
+def mine(at):
+    at.kept[0].copy_(at.weights)
+
+@optimizer("mixed", evaluated=lambda weights, slots, options: weights.mean(0).expand_as(weights))
+def mixed(update):
+    update.weights.sub_(update.rates * update.gradients)
+"""
+    (tmp_path / "ideas.py").write_text(code)
+    for own in (
+        {"training.average.kind": "ideas.py:mine"},
+        {"training.optimizer.name": "ideas.py:mixed"},
+    ):
+        study = small_study(own | {"model.n_layer": 1})
+        with pytest.raises(ParibusError, match=r"follows its neighbours .*ideas.py"):
+            dry_run(study, "baseline", small_dataset, CPU, R)
+
+
+def test_a_parameter_without_axes_stacks(
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path
+) -> None:
+    code = """
+import torch
+
+class Gate(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.gate = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        return x * self.gate
+"""
+    (tmp_path / "ideas.py").write_text(code)
+    study = small_study({"model.modules.mlp": "ideas.py:Gate", "model.n_layer": 1})
+    assert dry_run(study, "baseline", small_dataset, CPU, 2) == []
+
+
 def test_what_cannot_be_tried_on_two_replicas_is_said(
     small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,10 +84,12 @@ class Shared:
                 f"('{name}',) in its class"
             )
         if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-            given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            given = type(value).__name__
+            if isinstance(value, Tensor):
+                given = f"{list(value.shape)} of {value.dtype}"
             raise ParibusError(
                 f"shared.auxiliary('{name}', ...) is given {given}, and takes a number: a tensor "
-                "of no axes, such as a mean over the batch"
+                "of floats without axes, such as a mean over the batch"
             )
         before = self._auxiliary.get(name)
         self._auxiliary[name] = value.float() if before is None else before + value.float()

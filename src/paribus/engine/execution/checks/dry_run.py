@@ -409,16 +409,21 @@ def require_apart(
     start: list[ReplicaState],
     after: list[ReplicaState],
 ) -> None:
-    """Raise ParibusError where a step of the first replica follows what the others are.
+    """Raise ParibusError where a step of the first replica follows what the others are, or the
+    weights that are evaluated of it afterwards.
 
     Those have their weights turned round, and then none that is finite. `after` is where a step
     from `start` led; `own` is the code that a step runs, for the error.
     """
+    stack.restore(after)
+    evaluated = stack.parameters(0)
     for factor in (-1, np.nan):
         others = [replace(one, arrays=_scaled(one, factor)) for one in start[1:]]
         stack.restore([start[0], *others])
         stack.step()
         found = differing(after[:1], [stack.state(0)])
+        now = stack.parameters(0)
+        found += [name for name in now if not _same_bits(evaluated[name], now[name])]
         if found:
             raise ParibusError(
                 f"{where}: what one replica of a stack computes follows its neighbours "
@@ -469,6 +474,6 @@ def in_brackets(own: Sequence[str]) -> str:
 def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
     """Its arrays, with other weights."""
     return {
-        name: np.float32(factor) * values if name.startswith(f"{WEIGHTS}/") else values
+        name: np.asarray(np.float32(factor) * values) if name.startswith(f"{WEIGHTS}/") else values
         for name, values in state.arrays.items()
     }
