@@ -102,7 +102,8 @@ class Scheduled:
             given["final_fraction"] = spec.final_fraction
         elif found.name != "constant" and spec.final_fraction != FINAL_FRACTION:
             raise ParibusError(
-                f"{where}.final_fraction is not read by the schedule '{found.name}'; leave it out"
+                f"{where}.final_fraction is not read by the schedule '{found.name}'; leave it out, "
+                f"or let the arm set {where} as a whole"
             )
         self._options = read_options(found.options, given, f"{where}.options", found.name)
         self._found = found
