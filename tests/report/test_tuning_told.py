@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import vl_convert
 from rich.console import Console
@@ -17,6 +18,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.printed import chosen
 from paribus.decision import decide, shared_caveats
+from paribus.errors import ParibusError
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
 from paribus.report.page import render
@@ -70,6 +72,28 @@ def test_a_paper_names_the_best_that_was_tried(made: Results, analysis: Analysis
     low, high = sorted(numbers.fixed(surface("layernorm", 1e-2, of), 4) for of in (101, 102))
     with_ends = bound.best_tried("one", "layernorm", ends=True)
     assert with_ends == f"{numbers.fixed(means['layernorm'], 4)} ({low} to {high})"
+
+
+def test_a_paper_says_what_a_shared_value_would_have_told(made: Results) -> None:
+    # Where the baseline diverges with a seed, the rate has no change of that seed.
+    changes = {
+        rate: np.mean(
+            [
+                surface("layernorm", rate, of) - surface("baseline", rate, of)
+                for of in (101, 102)
+                if (rate, of) != (1e-2, 102)
+            ]
+        )
+        for rate in RATES
+    }
+    low, high = min(changes, key=changes.__getitem__), max(changes, key=changes.__getitem__)
+    told = Bound({"one": made.path}, digits=3).at_one_value("one", "layernorm")
+    low_told, high_told = (
+        f"{numbers.signed(changes[rate], 3)} at {numbers.compact(rate)}" for rate in (low, high)
+    )
+    assert told == f"{low_told} to {high_told}"
+    with pytest.raises(ParibusError, match="share no value"):
+        Bound({"one": made.path}).at_one_value("one", "baseline")
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:

@@ -127,17 +127,19 @@ def analyse_table(
     )
 
 
-def unregistered_contrasts(results: Results) -> Callable[[str, str, str], Contrast]:
-    """Return a function of (arm, reference, metric): two arms, compared as the study tests its own.
+def unregistered_contrasts(results: Results) -> Callable[..., Contrast]:
+    """Return a function of (arm, reference, metric): two arms, compared as the study tests its own;
+    with `as_given`, as if tuned values had not been chosen.
 
     Each contrast is a family by itself, so that its p is not adjusted. Records are read once for
     all. Raises ParibusError where one is missing or was changed; the function does where the metric
     is no endpoint.
     """
     table = Table.of(results)
-    study, tried = table.results.study, tried_before(table)
+    study, before = table.results.study, tried_before(table)
 
-    def compare(arm: str, reference: str, metric: str) -> Contrast:
+    def compare(arm: str, reference: str, metric: str, *, as_given: bool = False) -> Contrast:
+        tried = None if as_given else before
         endpoint = next((one for one in study.endpoints if one.metric == metric), None)
         if endpoint is None:
             raise ParibusError(f"{study.name}: {metric} is no endpoint, so nothing tests it")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis import Contrast, Interacting
+from paribus.analysis import Contrast, Interacting, SharedContrast
 from paribus.digests import digest, flatten
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -168,12 +168,14 @@ class Bound:
         against: str | None = None,
         digits: int | None = None,
         interval: bool = True,
+        as_given: bool = False,
     ) -> str:
         """Return `-0.004 [-0.014, +0.007]`: the arm minus its reference, at the same seed.
 
         Or minus `against`, another arm: a contrast that was not registered, with the same errors.
+        With `as_given`, without the error of having chosen the tuned values.
         """
-        contrast = self._contrast(study, arm, metric, against)
+        contrast = self._contrast(study, arm, metric, against, as_given=as_given)
         return self._change(f"{study}: {arm}", contrast, digits, interval=interval)
 
     def _change(
@@ -205,12 +207,13 @@ class Bound:
         *,
         against: str | None = None,
         adjusted: bool = True,
+        as_given: bool = False,
     ) -> str:
         """Return `p = 0.013`: by Holm's method in its family, or not `adjusted`.
 
-        One `against` another arm than the reference is a family by itself.
+        One `against` another arm than the reference, or `as_given`, is a family by itself.
         """
-        contrast = self._contrast(study, arm, metric, against)
+        contrast = self._contrast(study, arm, metric, against, as_given=as_given)
         p = contrast.tested_p if adjusted else contrast.p
         return "not tested" if p is None else f"p {numbers.p_equals(p)}"
 
@@ -301,6 +304,23 @@ class Bound:
         if not ends or not finite:
             return text(mean)
         return f"{text(mean)} ({text(min(finite))} to {text(max(finite))})"
+
+    @_bound
+    def at_one_value(self, study: str, arm: str, *, digits: int | None = None) -> str:
+        """Return `-0.110 at 0.0046 to +0.076 at 0.00046`: between what the change of an arm lies
+        where it and its reference have one of the values that were tried, over tuning seeds."""
+        tuned = self.material(study).analysis.tuned
+        extremes = None if tuned is None else tuned.extremes(self._arm(study, arm))
+        if tuned is None or extremes is None:
+            raise ParibusError(f"{study}: {arm} and its reference share no value that was tuned")
+
+        def text(one: SharedContrast) -> str:
+            places = self._digits(tuned.metric, digits)
+            values = tuned.values_of(one).values()
+            told = (numbers.compact(v) if isinstance(v, float) else str(v) for v in values)
+            return f"{numbers.signed(tuned.metric.shown(one.mean), places)} at {', '.join(told)}"
+
+        return " to ".join(map(text, extremes))
 
     @_bound
     def margin(self, study: str, metric: str | None = None) -> str:
@@ -536,20 +556,26 @@ class Bound:
         ]
 
     def _contrast(
-        self, study: str, arm: str, metric: str | None, against: str | None = None
+        self,
+        study: str,
+        arm: str,
+        metric: str | None,
+        against: str | None = None,
+        *,
+        as_given: bool = False,
     ) -> Contrast:
         one, arm, name = (
             self.material(study),
             self._arm(study, arm),
             self._metric(study, metric).name,
         )
-        if against is not None:
-            other = self._arm(study, against)
-            if other == arm:
-                raise ParibusError(f"{study}: {arm} is compared with itself; name another arm")
-            return one.compare(arm, other, name)
-        if one.study.reference(arm) is None:
+        other = one.study.reference(arm) if against is None else self._arm(study, against)
+        if other is None:
             raise ParibusError(f"{study}: {arm} is compared with no other arm")
+        if other == arm:
+            raise ParibusError(f"{study}: {arm} is compared with itself; name another arm")
+        if against is not None or as_given:
+            return one.compare(arm, other, name, as_given=as_given)
         found = [c for c in one.analysis.contrasts if (c.arm, c.metric) == (arm, name)]
         if not found:
             raise ParibusError(f"{study}: {name} is no endpoint; value() has its mean")

@@ -83,8 +83,8 @@ class Material:
         return self.results.study
 
     @cached_property
-    def compare(self) -> Callable[[str, str, str], Contrast]:
-        """Compare two arms that are no contrast of the study: (arm, reference, metric)."""
+    def compare(self) -> Callable[..., Contrast]:
+        """Compare two arms as no contrast of the study does (`unregistered_contrasts`)."""
         return unregistered_contrasts(self.results)
 
     @cached_property
