@@ -31,6 +31,12 @@ def wrong(text):
 
 def failing(text):
     return 1 / 0
+
+asked = []
+
+def fickle(text):
+    asked.append(text)
+    return len(asked)
 """
 
 
@@ -112,6 +118,7 @@ def test_a_run_of_any_length_goes_through_all_of_it_once(n: int, run: int) -> No
         ({"key": "ideas.py:missing"}, "no curriculum key of that name"),
         ({"key": "ideas.py:wrong"}, "gives nan for a document of"),
         ({"key": "ideas.py:failing"}, "fails: ZeroDivisionError"),
+        ({"key": "ideas.py:fickle"}, "asked again"),
     ],
 )
 def test_a_curriculum_that_cannot_be_is_refused(

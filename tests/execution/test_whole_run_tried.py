@@ -57,6 +57,24 @@ class NaN(nn.Module):
         shared.auxiliary("nan", x.mean() * float("nan"))
         return x
 
+class Gives(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x, shared):
+        shared.output("mean", x.mean(0))
+        return x
+
+class Places(nn.Module):
+    stands = "embedding"
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x, shared):
+        return x
+
+@average("negative", give=kept, copies=lambda options: -1)
+def negative(at):
+    pass
+
 class Reads(nn.Module):
     def __init__(self, model):
         super().__init__()
@@ -86,7 +104,10 @@ def tried(
         ({KIND: "own.py:fails"}, ["'fails' failed after step 19", "not there"]),
         ({KIND: "own.py:writes"}, ["'writes' writes to the weights"]),
         ({KIND: "own.py:one"}, ["'one' gives [1, 1]", "[1, 2]"]),
+        ({KIND: "own.py:negative"}, ["'negative' keeps -1 copies"]),
         ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "shared['nobody']"]),
+        ({"model.modules.mlp": "own.py:Gives"}, ["shared.output('mean', ...)", "[B, T, ...]"]),
+        ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "asks for shared"]),
     ],
 )
 def test_what_would_fail_late_fails_now_and_says_where(
@@ -101,8 +122,8 @@ def test_what_would_fail_late_fails_now_and_says_where(
 @pytest.mark.parametrize(
     ("overrides", "word"),
     [
-        ({KIND: "lawa"}, "averages nothing in 20 steps"),
-        ({KIND: "last", "training.average.options.share": 0.01}, "averages nothing"),
+        ({KIND: "lawa"}, "the last weights after 20 steps"),
+        ({KIND: "last", "training.average.options.share": 0.01}, "the last weights"),
         ({"model.modules.block_norm": "own.py:NaN"}, "not finite"),
     ],
 )

@@ -112,17 +112,29 @@ def test_the_arithmetic_holds_for_other_shapes() -> None:
 
 
 def test_a_model_that_memory_cannot_hold_is_told_before_it_is_built(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    setting = load_study("quickstart").setting("baseline")
-    device = torch.device("cpu")
-    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: 24 * 2**20)
-    with pytest.raises(ParibusError, match=r"arm 'a' has 1,597,568 parameters.* 0.02 GiB are free"):
-        require_room(setting, 65, device, "a")
-    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: 25 * 2**20)
-    require_room(setting, 65, device, "a")
-    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: None)
-    require_room(setting, 65, device, "a")
+    study, device = load_study("quickstart"), torch.device("cpu")
+    free: int | None = None
+    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: free)
+    require_room(study, "baseline", 65, device)
+    free = 24 * 2**20
+    said = r"arm 'baseline' has 1,597,568 parameters.* 0.02 GiB are free"
+    with pytest.raises(ParibusError, match=said):
+        require_room(study, "baseline", 65, device)
+    free = 25 * 2**20
+    require_room(study, "baseline", 65, device)
+    # A million copies of the weights are nobody's to keep.
+    (tmp_path / "own.py").write_text(
+        "from paribus.extend import average\n"
+        "@average('many', give=lambda at: at.kept[0], copies=lambda options: 10**6)\n"
+        "def many(at):\n    pass\n"
+    )
+    averaged = SMALL["training"] | {"average": {"kind": "own.py:many"}}
+    study = parse_study(SMALL | {"training": averaged}, folder=tmp_path)
+    free = 24 * 2**30
+    with pytest.raises(ParibusError, match="averages take"):
+        require_room(study, "baseline", 65, device)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ from torch.utils._pytree import tree_leaves
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.on_paper import memory
+from paribus.engine.machine.on_paper import WEIGHT, memory
 from paribus.engine.setting import Setting
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS
+from paribus.engine.training.averages import copies_of
 from paribus.errors import ParibusError
 from paribus.study import Study, step_code
 
@@ -31,23 +32,30 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
-BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
+BYTES_PER_PARAMETER = 4 * WEIGHT  # a weight, its gradient and two moments
 
 
-def require_room(setting: Setting, vocab_size: int, device: torch.device, arm: str) -> None:
+def least_bytes(setting: Setting, vocab_size: int, folder: Path) -> int:
+    """Return what weights, gradients, two moments and an average's copies of a replica take, of
+    matrices alone. Raises ParibusError for an average that has no number of copies."""
+    each = BYTES_PER_PARAMETER + WEIGHT * copies_of(setting.training.average, folder)
+    return each * matrix_parameters(setting, vocab_size)
+
+
+def require_room(study: Study, arm: str, vocab_size: int, device: torch.device) -> None:
     """Raise ParibusError, before anything is built, where one replica of `arm` cannot fit.
 
     A model with modules of the user's own is not judged: they may be smaller than ours.
     """
-    free = free_memory(device)
+    free, setting = free_memory(device), study.setting(arm)
     if free is None or setting.model.modules.named:
         return
-    parameters = matrix_parameters(setting, vocab_size)
-    if parameters * BYTES_PER_PARAMETER > free:
+    needed = least_bytes(setting, vocab_size, study.folder)
+    if needed > free:
         raise ParibusError(
-            f"arm '{arm}' has {parameters:,} parameters, whose weights, gradients and moments take "
-            f"{parameters * BYTES_PER_PARAMETER / 2**30:,.2f} GiB; {free / 2**30:,.2f} GiB are "
-            "free: use a smaller model, or a machine with more memory"
+            f"arm '{arm}' has {matrix_parameters(setting, vocab_size):,} parameters, whose "
+            f"weights, gradients, moments and averages take {needed / 2**30:,.2f} GiB; "
+            f"{free / 2**30:,.2f} GiB are free: use a smaller model, or a machine with more memory"
         )
 
 

@@ -263,6 +263,11 @@ def study_positions(model: ModelConfig, place: str, folder: Path | None = None) 
             f"model.modules.positions = '{model.modules.positions}' does not say where it stands: "
             f"give the class stands = one of {', '.join(map(repr, PLACES))}"
         )
+    if takes_shared(found.forward):
+        raise ParibusError(
+            f"model.modules.positions = '{model.modules.positions}' asks for shared, which "
+            "positions are not given; leave it to the embedding or the attention around them"
+        )
     return found if found.stands == place else None
 
 

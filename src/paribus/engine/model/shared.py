@@ -95,7 +95,14 @@ class Shared:
         self._auxiliary[name] = value.float() if before is None else before + value.float()
 
     def output(self, name: str, value: Tensor) -> None:
-        """Give a training loss a tensor [B, T, ...] under a name."""
+        """Give a training loss a tensor [B, T, ...] under a name. Raises ParibusError for else."""
+        shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        of = None if self.tokens is None else list(self.tokens.shape)
+        if not isinstance(value, Tensor) or of not in (None, shape[:2]):
+            raise ParibusError(
+                f"shared.output('{name}', ...) is given {shape}, and takes a tensor [B, T, ...], a "
+                "row for every token"
+            )
         self.outputs[name] = value
 
     def seen(self) -> Seen:

@@ -23,7 +23,7 @@ from paribus.engine.execution.checks.causality import (
 )
 from paribus.engine.execution.workers.messages import DryPart
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.memory import BYTES_PER_PARAMETER, free_memory, require_room
+from paribus.engine.machine.memory import free_memory, least_bytes, require_room
 from paribus.engine.machine.on_paper import memory
 from paribus.engine.model import (
     GPT,
@@ -39,7 +39,6 @@ from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import is_there
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting, rows_of
-from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.averages import tried
 from paribus.engine.training.groups import parameter_groups
@@ -81,7 +80,7 @@ def dry_run(
     try:
         if part == "shapes":
             return by_shapes(study, arm, dataset)
-        require_room(setting, dataset.vocab_size, device, arm)
+        require_room(study, arm, dataset.vocab_size, device)
         warned = _try_course(study, arm) if part != "reading" else []
         with same_settings(f"a step of {where}"):
             model = _built(study, setting, dataset, device)
@@ -248,8 +247,8 @@ def _try_course(study: Study, arm: str) -> list[str]:
     if tried(setting.training.average, setting.iterations, study.folder):
         return []
     return [
-        f"arm '{arm}': training.average = '{setting.training.average.kind}' averages nothing in "
-        f"{setting.iterations:,} steps; the last weights are evaluated"
+        f"arm '{arm}': training.average = '{setting.training.average.kind}' gives the last weights "
+        f"after {setting.iterations:,} steps: it changes nothing of what is evaluated at the end"
     ]
 
 
@@ -301,7 +300,7 @@ def _try_two(study: Study, arm: str, dataset: Dataset, device: torch.device) -> 
     if not own:
         return []
     try:
-        needed = matrix_parameters(setting, dataset.vocab_size) * BYTES_PER_PARAMETER * TWO_TRIED
+        needed = TWO_TRIED * least_bytes(setting, dataset.vocab_size, study.folder)
         free = free_memory(device)
         if free is not None and needed > free:
             raise MemoryError(f"they take {needed / 2**30:.1f} GiB")

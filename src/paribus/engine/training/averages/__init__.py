@@ -23,7 +23,7 @@ from paribus.engine.setting import setting
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
-__all__ = ["Average", "Averaging", "Options", "Taken", "average", "find_average"]
+__all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
 
 NONE = "none"
 PACKAGE = "paribus.engine.training.averages"
@@ -100,6 +100,23 @@ def find_average(spec: setting.Average, folder: Path | None) -> tuple[Average, O
     return found, read_options(found.options, spec.options, f"{WHERE}.options", found.name)
 
 
+def copies_of(spec: setting.Average, folder: Path | None) -> int:
+    """Return how many sets of weights an average keeps. Raises ParibusError for no whole number."""
+    found = find_average(spec, folder)
+    return 0 if found is None else _copies(*found)
+
+
+def _copies(one: Average, options: Options) -> int:
+    with blamed(f"{WHERE}: copies of average '{one.name}' failed"):
+        n = one.copies(options)
+    if not isinstance(n, int) or n < 0:
+        raise ParibusError(
+            f"{WHERE}: average '{one.name}' keeps {n!r} copies of the weights; it must be a whole "
+            "number from 0"
+        )
+    return n
+
+
 class Averaging:
     """The average of a stack's weights.
 
@@ -110,7 +127,7 @@ class Averaging:
     def __init__(self, found: tuple[Average, Options], steps: int, weights: Rows) -> None:
         self._average, self._options = found
         self._steps = steps
-        n = self._average.copies(self._options)
+        n = _copies(*found)
         # With a hyphen, which no slot of an optimizer has.
         self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
 
@@ -147,7 +164,7 @@ class Averaging:
 
 
 def tried(spec: setting.Average, steps: int, folder: Path | None) -> bool:
-    """Tell whether an average averages something in so many steps, as far as it can be tried.
+    """Tell whether an average gives else than the last weights, as far as it can be tried.
 
     It is tried on a model of two parameters. Raises ParibusError where it fails at a step.
     """

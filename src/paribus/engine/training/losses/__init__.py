@@ -94,8 +94,14 @@ class TrainingLoss:
         more = {"shared": shared} if self.takes_shared else {}
         advice = "it is called with logits [R, B, T, V], targets [R, B, T] and its options"
         if shared is not None and more:
-            outputs = ", ".join(map(repr, shared.outputs)) or "none"
-            advice += f", and shared, with hidden [R, B, T, D] and these outputs: {outputs}"
+            outputs, auxiliary = (
+                ", ".join(map(repr, those)) or "none"
+                for those in (shared.outputs, shared.auxiliary)
+            )
+            advice += (
+                f", and shared, with hidden [R, B, T, D], these outputs: {outputs}; and these "
+                f"auxiliary losses: {auxiliary}"
+            )
         but = (RuntimeError,) if logits_RBTV.is_cuda else ()
         try:
             with blamed(f"loss '{self.declared.name}' failed", advice, but=but):
