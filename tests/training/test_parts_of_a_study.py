@@ -242,6 +242,7 @@ BAD = [
     ({"name": "muon", "options": {"ns_steps": 0}}, "ns_steps = 0 must be greater than"),
     ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "needs a momentum above 0"),
     ({"name": "lion", "betas": [0.9, 0.98]}, "betas is AdamW's"),
+    ({"betas": [0.9, 0.98], "options": {"betas": [0.8, 0.9]}}, "keep one"),
     ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "is left for"),
     ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' is not for '.*bias'"),
     ({"groups": [{"match": "*", "optimizer": "lyon"}]}, r"groups\[0\].optimizer.*mean 'lion'"),

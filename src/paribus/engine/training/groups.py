@@ -203,12 +203,15 @@ class _Found:
         return read_options(model, given, where, name)
 
     def require_read(self, used: set[str]) -> None:
-        """Raise ParibusError where the study sets betas or eps and no optimizer reads them."""
+        """Raise ParibusError where the study sets betas or eps twice, or no optimizer reads
+        them."""
         for key in SHARED:
             default = OptimizerSpec.model_fields[key].default
-            if getattr(self._spec, key) != default and not any(
-                self._reads_shared(name, key) for name in used
-            ):
+            if getattr(self._spec, key) == default:
+                continue
+            if key in self._spec.options:
+                raise ParibusError(f"{KEY}.{key} and {KEY}.options.{key} say one thing; keep one")
+            if not any(self._reads_shared(name, key) for name in used):
                 raise ParibusError(
                     f"{KEY}.{key} is AdamW's, and no parameter is trained with it; those of "
                     f"'{self._spec.name}' are in {KEY}.options"
