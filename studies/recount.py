@@ -20,6 +20,7 @@ from scipy import stats
 
 DRAWS = 200_000
 RATE = "training.optimizer.learning_rate"
+LEAST_TUNING_SEEDS = 3
 CLOSE, ALIKE = 1e-9, 0.06  # of means in nats/token; of errors and intervals, relatively
 
 
@@ -110,7 +111,9 @@ def main(results: Path) -> int:
             print(f"{name:28} {known[name]['why_not']}")
             continue
         delta = sum(w * np.stack([scores[arm][s] for s in seeds]) for arm, w in weights.items())
-        choice = choice_error([(w, *three(*tuned[arm])) for arm, w in weights.items()])
+        fits = [(w, *three(*tuned[arm])) for arm, w in weights.items()]
+        # Of fewer tuning seeds the spread is not known: the rates are taken as given.
+        choice = choice_error(fits) if fits[0][2].shape[1] >= LEAST_TUNING_SEEDS else 0.0
         mean, error = float(delta.mean()), standard_error(delta, choice)
         half = stats.t.ppf(0.975, len(seeds) - 1) * error
         theirs = (says["interval"]["high"] - says["interval"]["low"]) / 2
