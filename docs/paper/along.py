@@ -1,6 +1,6 @@
 """The figure along training: how far each arm is from plain embeddings, by cell.
 
-    python docs/paper/along.py studies/embedding-factorial
+    python docs/paper/along.py studies/embedding-factorial studies/embedding-budget
 
 writes along.svg beside this file: the mean over seeds of the difference of validation loss, and its
 95% interval at every point by itself (paired t; the choice of the rates is taken as given).
@@ -14,20 +14,26 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from effects import ARMS, CELLS, COLOURS, titled, write
+from effects import ARMS, CELLS, COLOURS, COLUMNS, titled, write
 from scipy import stats
 
 from paribus import load_results
 from paribus.results import Results, readable
 
+SHORT = 300  # iterations, which a panel need not say
 SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor", "steps")}
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each arm and evaluated step."""
-    curves, seeds, told = results.trial_curves, results.study.seeds, []
-    for cell, panel in CELLS.items():
+    curves, study, told = results.trial_curves, results.study, []
+    budget = study.setting(study.baseline).iterations
+    for cell, title in CELLS.items():
+        panel = title if budget == SHORT else f"{title}: {budget:,}"
         for arm, called in SHOWN.items():
+            if arm + cell not in study.arms:
+                continue
+            seeds = study.seeds
             pairs = [(curves[arm + cell, seed], curves["none" + cell, seed]) for seed in seeds]
             deltas = np.array([ours.loss - theirs.loss for ours, theirs in pairs])
             half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(deltas)
@@ -35,6 +41,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 {
                     "arm": called,
                     "panel": panel,
+                    "budget": budget,
                     "step": int(step),
                     "mean": float(mean),
                     "low": float(mean - of),
@@ -53,11 +60,12 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     y = alt.Scale(domain=[-0.25, 0.4])
     panels = []
     for number, panel in enumerate(dict.fromkeys(row["panel"] for row in data)):
-        here = [row for row in data if row["panel"] == panel]
-        axis = alt.Axis(labelOpacity=float(number == 0), ticks=number == 0, tickCount=6)
-        title = "change of validation loss" if number == 0 else None
+        here, is_first = [row for row in data if row["panel"] == panel], number % COLUMNS == 0
+        axis = alt.Axis(labelOpacity=float(is_first), ticks=is_first, tickCount=6)
+        title = "change of validation loss" if is_first else None
+        thirds = [here[0]["budget"] * n // 3 for n in (1, 2, 3)]
         base = alt.Chart(alt.Data(values=here)).encode(
-            alt.X("step:Q", title="iteration", axis=alt.Axis(values=[100, 200, 300], grid=False)),
+            alt.X("step:Q", title="iteration", axis=alt.Axis(values=thirds, grid=False)),
             alt.Color("arm:N", scale=colours, title=None, sort=names),
         )
         band = base.mark_area(opacity=0.2).encode(
@@ -78,8 +86,10 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
 
 def main() -> None:
     """Write the picture."""
-    with readable(Path(sys.argv[1])) as folder:
-        data = rows(load_results(folder))
+    data = []
+    for study in sys.argv[1:]:
+        with readable(Path(study)) as folder:
+            data += rows(load_results(folder))
     write(panels_of(data), "along.svg")
 
 

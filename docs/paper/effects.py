@@ -33,6 +33,7 @@ WARMUPS = {"": "no warmup", "-warm": "warmup"}
 CELLS = {o + w: f"{OUTPUTS[o]}, {WARMUPS[w]}" for o in OUTPUTS for w in WARMUPS}
 COLOURS = dict(zip(ARMS, ARM_COLOURS, strict=False))
 METRIC = "validation_loss"
+COLUMNS = 4  # panels beside each other
 
 
 def analysis_of(study: Path) -> dict[str, Any]:
@@ -108,7 +109,9 @@ def titled(panel: str) -> alt.TitleParams:
 
 def write(panels: Sequence[alt.Chart | alt.LayerChart], name: str) -> None:
     """Write panels beside each other as a picture beside this file."""
-    made = alt.hconcat(*panels, spacing=12, bounds="flush", background="white")
+    starts = range(0, len(panels), COLUMNS)
+    rows = (alt.hconcat(*panels[i : i + COLUMNS], spacing=12, bounds="flush") for i in starts)
+    made = alt.vconcat(*rows, background="white")
     made = made.configure_legend(orient="top", symbolOpacity=1).configure_title(fontSize=12)
     write_bytes(Path(__file__).with_name(name), vl_convert.vegalite_to_svg(made.to_dict()).encode())
 
