@@ -5,7 +5,7 @@
 copies this folder and mkdocs.yml into OUT, puts what is generated in the place of each line
 `<!-- generated: NAME -->`, and builds OUT/site; a link that leads nowhere is an error. With
 `--pages` it stops before the site. Endpoints, parts and some functions are the engine's, so that it
-needs `pip install 'paribus[docs,train]'`; all else is had without PyTorch.
+needs `pip install '.[docs,train]'`; all else is had without PyTorch.
 """
 
 from __future__ import annotations

@@ -109,8 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
-    cannot be judged; 4: `--budget` or `--max-trials` is used up; 10: `campaign try` did not keep
-    the idea; with `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
+    cannot be judged, or `verify` found something; 4: `--budget` or `--max-trials` is used up; 10:
+    `campaign try` did not keep the idea; with `--exit-verdict` that of the word
+    (`decision.word`); 130: interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] == ["help"]:  # as git and cargo have it

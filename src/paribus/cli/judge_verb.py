@@ -34,7 +34,8 @@ def judge(
         Parameter(negative=(), help="The score that decides; more of them stand beside it."),
     ] = None,
     margin: Annotated[
-        float | None, Parameter(help="The smallest difference that matters, in the score's unit.")
+        float | None,
+        Parameter(help="The largest change that would not matter, in the score's unit."),
     ] = None,
     better: Annotated[
         list[Literal["lower", "higher"]] | None,

@@ -88,8 +88,8 @@ class Where:
     backend: Annotated[
         str,
         Parameter(
-            help="Where trials run: here, slurm, ray, a TOML file with a kind and options, or your "
-            "own class, such as cluster.py:Queue."
+            help="Where trials run: local, slurm, ray, a TOML file with a kind and options, or "
+            "your own class, such as cluster.py:Queue."
         ),
     ] = "local"
     backend_option: Annotated[

@@ -80,8 +80,8 @@ def judge(
             reader understands.
         score: the column or score that decides; of several the first does, and the others stand
             beside it.
-        margin: the smallest difference that matters, in the score's unit; without one nothing is
-            shown to be the same.
+        margin: the largest change that would not matter, in the score's unit; without one nothing
+            is shown to be the same.
         baseline: the arm that others are compared with; by default the one that is called so.
         better: "lower" or "higher" of the first score, or a list of one for each; by default what
             the name of the score says, if it does.

@@ -346,8 +346,8 @@ class CommandFormat(TrainerFormat):
             table = table | {"endpoints": [made[name] for name in made]}
             if not any(one.get("primary") for one in made.values()):
                 raise ParibusError(
-                    f"no metric decides; give one the smallest difference that matters, such as "
-                    f"[metrics.{next(iter(metrics))}] margin = 0.02"
+                    "no metric decides; give one the largest change that would not matter, such "
+                    f"as [metrics.{next(iter(metrics))}] margin = 0.02"
                 )
         return table
 
