@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import paribus
 from paribus import numbers
 from paribus.report.figures import draw
+from paribus.report.figures.figure_rows import rows_of
 from paribus.report.page import render
 from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import along_table, note
@@ -116,3 +119,28 @@ def test_a_pair_without_a_speed_up_is_counted(
 def test_only_of_a_rate_that_falls_it_is_said(small_study: Callable[..., Study]) -> None:
     assert "learning rate" not in note(small_study())
     assert "learning rate earlier" in note(small_study({"training.schedule.kind": "cosine"}))
+
+
+@pytest.mark.parametrize("most_lines", [100, 2])
+def test_a_mean_at_a_step_is_of_every_seed_that_is_not_at_its_end(
+    most_lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.report.words.MOST_LINES", most_lines)
+    steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
+    found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
+    results: Any = SimpleNamespace(study=SimpleNamespace(called={"base": "base"}))
+    rows = rows_of(results, found, {"loss": ""}, most_rows=600)
+    shown = sorted({row["step"] for row in rows})
+    assert len(shown) < 250
+    for step in shown:
+        there = [s for s, at in steps.items() if at[0] <= step <= at[-1]]
+        here = [row for row in rows if row["step"] == step]
+        if most_lines < len(steps):
+            (row,) = here
+            assert row["mean"] == pytest.approx(np.mean(there) + step / 1000, abs=1e-3)
+        else:
+            assert [row["seed"] for row in here] == there
+            assert [row["value"] for row in here] == pytest.approx([s + step / 1000 for s in there])
+    if most_lines > len(steps):
+        for s, at in steps.items():
+            assert max(row["step"] for row in rows if row["seed"] == s) == at[-1]

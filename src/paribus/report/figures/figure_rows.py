@@ -71,18 +71,49 @@ def rows_of(
         return []
     if len({(arm, seed) for arm, seed, *_ in found}) > words.MOST_LINES:
         return _summed_up(found, called, columns, most_rows)
-    most = most_rows // len(found)
     rows = []
-    for arm, seed, column, steps, values in found:
-        picked = _picked(len(steps), most)
-        about = {"arm": called[arm], "seed": seed}
-        if len(columns) > 1:
-            about["part"] = columns[column]
-        rows += [
-            about | {"step": step, "value": rounded(value)}
-            for step, value in zip(steps[picked].tolist(), values[picked].tolist(), strict=True)
-        ]
+    for (arm, column), members in _by_line(found).items():
+        shared = _on_shared_steps([one[3:] for one in members], most_rows // len(found))
+        for (_, seed, *_), (steps, values) in zip(members, shared, strict=True):
+            about = {"arm": called[arm], "seed": seed}
+            if len(columns) > 1:
+                about["part"] = columns[column]
+            rows += [
+                about | {"step": step, "value": rounded(value)}
+                for step, value in zip(steps.tolist(), values.tolist(), strict=True)
+            ]
     return rows
+
+
+def _by_line(found: list[Series]) -> dict[tuple[str, str], list[Series]]:
+    """Return the series that one mean is of, by arm and column."""
+    groups: dict[tuple[str, str], list[Series]] = {}
+    for one in found:
+        groups.setdefault((one[0], one[2]), []).append(one)
+    return groups
+
+
+def _on_shared_steps(
+    members: list[tuple[np.ndarray, np.ndarray]], most: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return series at steps that are chosen for all: a mean at a step is of every one that had
+    begun and not ended. One that has no such step is read in a straight line between its own."""
+    first = members[0][0]
+    if all(np.array_equal(steps, first) for steps, _ in members):
+        picked = _picked(len(first), most)
+        return [(steps[picked], values[picked]) for steps, values in members]
+    ascending = []
+    for steps, values in members:  # of a step that was logged twice the last
+        steps, at = np.unique(steps[::-1], return_index=True)
+        ascending.append((steps, values[::-1][at]))
+    every = np.unique(np.concatenate([steps for steps, _ in ascending]))
+    ends = [steps[-1] for steps, _ in ascending]
+    chosen = np.union1d(every[_picked(len(every), most)], ends)
+    found = []
+    for steps, values in ascending:
+        here = chosen[(chosen >= steps[0]) & (chosen <= steps[-1])]
+        found.append((here, np.interp(here, steps, values)))
+    return found
 
 
 def _picked(n: int, most: int) -> np.ndarray:
@@ -94,19 +125,17 @@ def _picked(n: int, most: int) -> np.ndarray:
 def _summed_up(
     found: list[Series], called: dict[str, str], columns: dict[str, str], most_rows: int
 ) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
-    for arm, _, column, steps, values in found:
-        groups.setdefault((arm, column), []).append((steps, values))
-    rows = []
+    rows, groups = [], _by_line(found)
     for (arm, column), members in groups.items():
-        at = np.concatenate([steps for steps, _ in members])
-        values = np.concatenate([of_one for _, of_one in members])
+        shared = _on_shared_steps([one[3:] for one in members], most_rows // len(groups))
+        at = np.concatenate([steps for steps, _ in shared])
+        values = np.concatenate([of_one for _, of_one in shared])
         order = np.argsort(at, kind="stable")
         steps, first, counts = np.unique(at[order], return_index=True, return_counts=True)
         values = values[order]
         means = np.add.reduceat(values, first) / counts
         low, high = (of.reduceat(values, first) for of in (np.minimum, np.maximum))
-        for i in _picked(len(steps), most_rows // len(groups)):
+        for i in range(len(steps)):
             row = {"arm": called[arm], "step": int(steps[i]), "mean": rounded(float(means[i]))}
             row |= {"low": rounded(float(low[i])), "high": rounded(float(high[i]))}
             rows.append(row | ({"part": columns[column]} if len(columns) > 1 else {}))
