@@ -7,7 +7,9 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
 from paribus.report.card import card
 from paribus.report.figures import draw
-from paribus.results import ResultsFolder
+from paribus.results import ResultsFolder, extend
 from paribus.statistics import holm, welch
 from paribus.study import load_study
 from paribus.trainers import register
@@ -376,6 +378,39 @@ def test_a_study_that_was_registered_before_is_not_exploratory(
     assert capsys.readouterr().out == out
     analysis = analyse(paribus.load_results(results))
     assert analysis.runs is not None and analysis.runs.exploratory == ""
+
+
+@pytest.mark.parametrize("are_new", [True, False])
+def test_files_of_a_first_stage_are_no_older_than_they_were(
+    are_new: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only those with runs of the second stage must come after its registration."""
+    path, results = tmp_path / "study.toml", tmp_path / "results"
+    text = STUDY.replace("runs.csv", "*.csv").replace("0.02", "1e-4")
+    path.write_text(f'inference.test = "paired_t"\n{text}')
+    register(load_study(path), results)
+    moment = json.loads(results.joinpath("registration.json").read_text())["registered_at"]
+    first = datetime.fromisoformat(moment).timestamp()
+    data = drawn(10, {"base": 0.0, "new": -0.001})
+    parts = [
+        {
+            key: [v for v, seed in zip(of, data["seed"], strict=True) if (seed > 5) == is_new]
+            for key, of in data.items()
+        }
+        for is_new in (False, True)
+    ]
+    for name, part in zip("ab", parts, strict=True):
+        if name == "b":
+            while time.time() < first + 1:
+                time.sleep(0.05)
+            extend(results, 5)
+        file = write(tmp_path / f"{name}.csv", part)
+        if name == "a" or not are_new:
+            os.utime(file, (first, first))
+        capsys.readouterr()
+        assert main(["judge", "--study", str(path), "--results", str(results)]) == 0
+    assert ("xploratory" in capsys.readouterr().out) != are_new
+    assert verify(results).findings == ()
 
 
 @pytest.mark.parametrize("how", ["never", "after"])

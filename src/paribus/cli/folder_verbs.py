@@ -107,11 +107,15 @@ def extend(
     """Add seeds to a finished study, as a registered second stage."""
     from paribus.analysis import extension_in_words
     from paribus.results import extend as extend_study
+    from paribus.study.trainer import RUNS
 
     study = extend_study(folder, seeds)
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
     show(f"registered: a second stage, seeds {first} to {last}", extension_in_words(study))
-    show_path(f"`paribus run STUDY --results {folder}` trains it")
+    does = "`paribus run STUDY --results {}` trains it"
+    if study.trainer == RUNS:
+        does = "`paribus judge --study STUDY --results {}` judges it once its runs are there"
+    show_path(does.format(folder))
 
 
 def evaluate(

@@ -441,7 +441,11 @@ def _benefit(analysis: Analysis, arm: str) -> list[str]:
         return []
     if contrast.decided is None:
         return [f"The registered benefit, {contrast.declared.label}: {contrast.why_not}"]
-    return [f"Of the registered benefit: {_lowered(effect_in_words(contrast))}"]
+    least, metric = analysis.study.decision.least_benefit, contrast.declared
+    wanted = f", at least {metric.stated_text(least)}" if least else ""
+    if least and metric.scale == "linear" and not metric.is_share and metric.unit not in ("", "1"):
+        wanted += f" {metric.unit}"
+    return [f"Of the registered benefit{wanted}: {_lowered(effect_in_words(contrast))}"]
 
 
 def _lowered(text: str) -> str:
@@ -642,8 +646,12 @@ def _described(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> li
         for name, values in ((contrast.arm, ours), (contrast.reference, theirs))
     )
     arm, base = _names(analysis, contrast).values()
-    told = f"{arm} has {numbers.plural(n_ours, 'run')} and {base} "
-    told += f"{n_theirs}: fewer than {DESCRIPTIVE_BELOW} are described, and not tested."
+    told = f"{arm} has {numbers.plural(n_ours, 'run')} and {base} {n_theirs}"
+    few = f"fewer than {DESCRIPTIVE_BELOW}"
+    if analysis.study.is_paired:
+        told += f", which make {numbers.plural(evidence.n, 'pair')}"
+        few += " pairs"
+    told += f": {few} are described, and not tested."
     if contrast.decided is None and ours and theirs:
         change, digits = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs), 4
         told += (

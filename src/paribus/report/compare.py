@@ -46,8 +46,8 @@ def write_comparison(results: Sequence[Results], path: Path) -> Path:
 def render_comparison(results: Sequence[Results]) -> str:
     """Return the page as text."""
     shared = _shared(results)
-    labels = _labels(results)
     analyses = [analyse(one) for one in results]
+    labels = _titles(_labels(results), analyses)
     study = results[0].study
     called, palette = study.called, colours(study)
     by_label = dict(zip(labels, analyses, strict=True))
@@ -73,8 +73,9 @@ def render_comparison(results: Sequence[Results]) -> str:
 def comparison_tables(results: Sequence[Results]) -> list[Table]:
     """Return, for each primary endpoint that all studies have and each shared contrast, a table of
     the word in every study, for the terminal."""
-    shared, labels = _shared(results), _labels(results)
+    shared = _shared(results)
     analyses = [analyse(one).by_name for one in results]
+    labels = _titles(_labels(results), analyses)
     found = [decide(analysis) for analysis in analyses]
     tables = []
     for metric in _judged(results):
@@ -128,6 +129,14 @@ def _judged(results: Sequence[Results]) -> list[str]:
     """Return the primary endpoints that all studies have, in the order of the first."""
     first, *others = ([e.metric for e in one.study.judged] for one in results)
     return [metric for metric in first if all(metric in other for other in others)]
+
+
+def _titles(labels: Sequence[str], analyses: Sequence[Analysis]) -> list[str]:
+    """Return the names with which studies are shown: `new-schedule, exploratory`."""
+    return [
+        f"{label}, exploratory" if one.runs and one.runs.exploratory else label
+        for label, one in zip(labels, analyses, strict=True)
+    ]
 
 
 def _labels(results: Sequence[Results]) -> list[str]:

@@ -90,7 +90,7 @@ def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) ->
 def _margin_in_words(metric: Metric, endpoint: Endpoint) -> str:
     if endpoint.margin is None:
         return "No margin was stated, so that nothing can be shown to be too small to matter"
-    return f"The registered margin is ±{metric.stated_text(endpoint.margin)}"
+    return f"The margin is ±{metric.stated_text(endpoint.margin)}"
 
 
 def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def rule_table(
     head = ("row", "when (no row before it)", "verdict", "fired for")
     return Table(
         "decision",
-        f"The registered decision rule, {rule.title}: the first row whose condition holds decides, "
+        f"The decision rule, {rule.title}: the first row whose condition holds decides, "
         "for each contrast and each primary endpoint by itself.",
         head,
         tuple(rows),

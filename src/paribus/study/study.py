@@ -289,9 +289,10 @@ class Study(Shown, Spec):
                 'have the same batches and initial values: test = "paired_t" sees more'
             )
         if self.plan or self.stages or self.tuning:
-            what = "looks" if self.plan else "a second stage" if self.stages else "tuning"
+            what = "looks need" if self.plan else "a second stage needs"
+            what = what if self.plan or self.stages else "tuning needs"
             raise ParibusError(
-                f'{what} need pairs, and inference.test = "welch_t" has none; state seeds as a '
+                f'{what} pairs, and inference.test = "welch_t" has none; state seeds as a '
                 'list, or test = "paired_t" where runs of one seed share data and initial values'
             )
         return self

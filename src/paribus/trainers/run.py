@@ -138,6 +138,10 @@ def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | N
     """Record what became of the files that were read; `earlier` is the registration before."""
     about = trainer.about(earlier)
     if about is not None:
+        if before := folder.read_runs():  # of a first stage
+            about = about.model_copy(
+                update={"exploratory": before.exploratory or about.exploratory}
+            )
         if twice := registered_otherwise(folder):
             about = about.model_copy(update={"notes": [twice, *about.notes]})
         folder.write_runs(about)

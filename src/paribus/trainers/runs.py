@@ -78,6 +78,7 @@ class Runs:
         self.notes: list[str] = []
         self.replaced: list[str] = []  # seeds in place of those of the study, in words
         self._readings: dict[RunsSection, Reading] = {}
+        self._added: set[str] | None = None  # files with runs of a second stage
         self._scored: list[tuple[str, str]] = []  # digests of scores, with the source of their run
         self._by_chance = math.inf  # of them that would be equal to those of other runs
 
@@ -129,6 +130,8 @@ class Runs:
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
                 "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
             )
+        if study.stages:
+            self._added = {found[trial].path for trial in trials}
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
         self.notes += _in_other_units(study, {trial: found[trial] for trial in trials})
         self.notes += _several_at_a_step(study, {trial: found[trial] for trial in trials})
@@ -148,15 +151,17 @@ class Runs:
     def about(self, registered: Mapping[str, Any] | None) -> RunsRecord | None:
         """Return what became of the files; None where none was read, as all trials were there.
 
-        `registered` is what was registered before; None where nothing was.
+        `registered` is what was registered before; None where nothing was. Files of a first stage,
+        which came before the second was registered, are not asked again.
         """
         if not self.read:
             return None
         paths = [path for one in self.read for path in one.paths]
         sha256 = digests(paths, self.home) if self.is_kept else {}
+        asked = [path for path in paths if self._added is None or path in self._added]
         kept = self.read if self.is_kept else []
         return RunsRecord(
-            exploratory=_why_exploratory(registered, paths, sha256, self.home, self.replaced)
+            exploratory=_why_exploratory(registered, asked, sha256, self.home, self.replaced)
             or self._why_known(registered),
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],

@@ -209,8 +209,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     ).properties(width=WIDTH, height=_row_pixels(rows) * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     band_of = (
-        f"The grey band is the registered margin of {said}: changes within it are too small to "
-        "matter."
+        f"The grey band is the margin of {said}: changes within it are too small to matter."
         if margin
         else "No margin was stated."
     )

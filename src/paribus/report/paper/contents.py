@@ -455,7 +455,7 @@ def changes_figure(compared: Compared) -> Figure:
         rows.append(row | {key: rounded(declared.shown(end)) for key, end in ends.items()})
     caption = (
         f"Change of {_with_unit(declared)} in every study, with the intervals of the tests that "
-        "decide. Bands are the registered margins; shapes and colours say what was found."
+        "decide. Bands are the margins; shapes and colours say what was found."
     )
     chart = _changes_chart(rows, f"change of {_with_unit(declared)}")
     shape = {"panel": 420, "room": LABELS + 20, "wide": True}
