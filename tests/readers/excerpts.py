@@ -153,7 +153,29 @@ base,2,3.25,0.1
 new,1,3.0,0.2
 new,2,nan,0.2
 """
+# A public log of karpathy/nanoGPT's train.py on a Mac, config/train_shakespeare_char.py.
+NANOGPT = b"""\
+Overriding config with config/train_shakespeare_char.py:
+# train a miniature character-level shakespeare model
+learning_rate = 1e-3 # with baby networks can afford to go a bit higher
+max_iters = 5000
+lr_decay_iters = 5000 # make equal to max_iters usually
+
+tokens per iteration will be: 16,384
+number of parameters: 10.65M
+step 0: train loss 4.2874, val loss 4.2823
+iter 0: loss 4.2639, time 90787.59ms, mfu -100.00%
+iter 10: loss 3.1459, time 756.15ms, mfu 0.49%
+step 250: train loss 1.9639, val loss 2.0676
+saving checkpoint to out-shakespeare-char
+iter 250: loss 2.0307, time 90796.41ms, mfu 0.43%
+iter 260: loss 1.9755, time 832.52ms, mfu 0.43%
+step 500: train loss 1.5304, val loss 1.7326
+saving checkpoint to out-shakespeare-char
+"""
+
 EXCERPTS: dict[str, tuple[str, bytes]] = {
+    "nanogpt": ("train_seed3.log", NANOGPT),
     "modded-nanogpt": ("log.txt", MODDED),
     "parameter-golf": ("train.log", GOLF),
     "parameter-golf-submission": ("submission.json", SUBMISSION),

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from paribus.readers import Columns, Reading, Run, read, shipped_readers
 
-from .excerpts import ALGOPERF, EXCERPTS, GOLF, LM_EVAL, LM_EVAL_OLD, MODDED, MODDED_EMA, SAMPLES
+from .excerpts import (
+    ALGOPERF,
+    EXCERPTS,
+    GOLF,
+    LM_EVAL,
+    LM_EVAL_OLD,
+    MODDED,
+    MODDED_EMA,
+    NANOGPT,
+    SAMPLES,
+)
 
 COLUMNS = Columns(scores=("loss",), arm="variant", seed="seed")
 
@@ -126,6 +136,25 @@ def test_nanochat_stages_are_runs(tmp_path: Path) -> None:
     assert tuned.scores["val_loss"] == 1.011768
     assert tuned.scores["arc_easy_acc"] == 0.393555
     assert tuned.facts["stage"] == 2
+
+
+def test_nanogpt(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["nanogpt"])
+    assert run.scores == {"val_loss": 1.7326, "eval_train_loss": 1.5304, "train_loss": 1.9755}
+    assert run.curves["val_loss"] == [(0, 4.2823), (250, 2.0676), (500, 1.7326)]
+    config = "config/train_shakespeare_char.py"
+    assert run.facts == {"seed": 3, "config": config, "planned_steps": 5000, "steps": 500}
+
+
+def test_a_log_of_several_trainings_of_nanogpt(tmp_path: Path) -> None:
+    later = NANOGPT.replace(b"1.7326", b"nan").replace(
+        b"tokens per", b"Overriding: seed = 8\ntokens per"
+    )
+    first, second = runs(tmp_path, "log.txt", NANOGPT + later)
+    assert "seed" not in first.facts and second.facts["seed"] == 8
+    assert math.isnan(second.scores["val_loss"]) and len(second.curves["val_loss"]) == 3
+    (cut,) = runs(tmp_path, "cut.txt", NANOGPT.partition(b", val loss 1.7326")[0])
+    assert cut.scores["val_loss"] == 2.0676 and "cut" in cut.facts
 
 
 def test_miniseries_without_core(tmp_path: Path) -> None:
