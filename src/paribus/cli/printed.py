@@ -54,7 +54,7 @@ from paribus.results.live import read_live
 from paribus.results.record_format import records_of
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study, in_words, is_untuned
-from paribus.study.trainer import STACKED
+from paribus.study.trainer import RUNS, STACKED
 from paribus.trainers.cost import TrialCost
 
 if TYPE_CHECKING:
@@ -504,7 +504,9 @@ def smallest_change(
     elif any(row.kept for row in rows):
         yield dim("A pilot of your own tells better:")
     if unknown or any(row.kept for row in rows):
-        yield _command(f'paribus run {named} --set "seeds={seeds}" --results results/{pilot}')
+        train = f'paribus run {named} --set "seeds={seeds}" --results results/{pilot}'
+        judge = f"paribus judge RUNS ... --results results/{pilot}"
+        yield _command(judge if study.trainer == RUNS else train)
         yield _command(f"paribus plan {named} --pilot results/{pilot}")
 
 
