@@ -174,7 +174,16 @@ step 500: train loss 1.5304, val loss 1.7326
 saving checkpoint to out-shakespeare-char
 """
 
+# Made up in the form of Weights & Biases' charts; columns as in public scripts that read some.
+WANDB_CHART = b"""\
+"Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX","new seed 2 - val/loss","new seed 2 - val/loss__MIN","new seed 2 - val/loss__MAX"
+"100","3.6269","3.6269","3.6269","3.5810","3.5800","3.5820"
+"200","3.3701","3.3701","3.3701","3.3643","3.3643","3.3643"
+"300","3.2961","3.2961","3.2961","","",""
+"""
+
 EXCERPTS: dict[str, tuple[str, bytes]] = {
+    "wandb-chart": ("chart.csv", WANDB_CHART),
     "nanogpt": ("train_seed3.log", NANOGPT),
     "modded-nanogpt": ("log.txt", MODDED),
     "parameter-golf": ("train.log", GOLF),

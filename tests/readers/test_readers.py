@@ -23,6 +23,7 @@ from .excerpts import (
     MODDED_EMA,
     NANOGPT,
     SAMPLES,
+    WANDB_CHART,
 )
 
 COLUMNS = Columns(scores=("loss",), arm="variant", seed="seed")
@@ -155,6 +156,21 @@ def test_a_log_of_several_trainings_of_nanogpt(tmp_path: Path) -> None:
     assert math.isnan(second.scores["val_loss"]) and len(second.curves["val_loss"]) == 3
     (cut,) = runs(tmp_path, "cut.txt", NANOGPT.partition(b", val loss 1.7326")[0])
     assert cut.scores["val_loss"] == 2.0676 and "cut" in cut.facts
+
+
+def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path: Path) -> None:
+    base, new = runs(tmp_path, *EXCERPTS["wandb-chart"])
+    assert base.scores == {"val/loss": 3.2961} and base.curves["val/loss"][0] == (100, 3.6269)
+    assert base.facts == {"run": "base-s1", "arm": "base", "seed": 1}
+    assert new.facts == {"run": "new seed 2", "arm": "new", "seed": 2}
+    assert new.curves["val/loss"] == [(100, 3.581), (200, 3.3643)]
+
+
+def test_a_chart_of_groups_has_no_runs(tmp_path: Path) -> None:
+    content = WANDB_CHART.replace(b'"3.2961","3.2961","3.2961"', b'"3.2961","3.1","3.5"')
+    assert "mean over runs" in read(written(tmp_path, "chart.csv", content)).refused[0][1]
+    content = WANDB_CHART.replace(b"new seed 2", b"base-s1").replace(b'"', b"")
+    assert "two runs have one name" in read(written(tmp_path, "two.csv", content)).refused[0][1]
 
 
 def test_miniseries_without_core(tmp_path: Path) -> None:
