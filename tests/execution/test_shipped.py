@@ -31,7 +31,10 @@ SMALL = {
 # What needs a text, or a length, of its own is left out.
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")  # planned on paper
 # Of hours, as they say, on texts of their own.
-LONG = ("embedding-budget", "embedding-factorial", "embedding-factorial-long", "embedding-larger")
+LONG = (
+    *("embedding-budget", "embedding-factorial", "embedding-factorial-long"),
+    *("embedding-larger", "embedding-larger-cpu"),
+)
 LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate", *LADDER, *LONG)
 STUDIES = {name: study for name, study in all_studies().items() if name not in LEFT_OUT}
 # Of the cost of 15 flagship trials of 100 iterations, at most.

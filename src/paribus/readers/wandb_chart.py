@@ -21,7 +21,10 @@ SEED = re.compile(r"[-_ ,./]*\b(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 def _columns(source: Source) -> list[str]:
     """Return the columns that have ends beside them."""
-    header = [name.strip() for name in next(csv.reader([source.header]), [])]
+    try:
+        header = [name.strip() for name in next(csv.reader([source.header]), [])]
+    except csv.Error:
+        return []
     there = set(header)
     return [one for one in header if BETWEEN in one and {one + LEAST, one + MOST} <= there]
 
