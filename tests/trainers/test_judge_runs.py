@@ -314,6 +314,9 @@ def test_names_of_arms_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_label_that_is_no_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
     (said,) = judge(drawn(5, {"base": 0.0, "lr/high": -0.03}))
     assert said.arm == "lr-high" and "'lr/high' is called 'lr-high'" in caplog.text
+    for baseline in ("lr/high", "lr-high"):
+        (said,) = judge(drawn(5, {"base": 0.0, "lr/high": -0.03}), baseline=baseline)
+        assert (said.arm, said.reference) == ("base", "lr-high")
 
 
 def test_one_arm_alone_has_a_question_of_its_own(

@@ -431,7 +431,7 @@ class _Gathered:
             )
             raise ParibusError(
                 f"{self.where}: two rows are one run ({said}); name the column of steps, or what "
-                "else tells runs apart"
+                "else tells runs apart, such as a seed in every row"
             )
         elif len(given):
             run.scores[name] = float(values.values[given[0]])

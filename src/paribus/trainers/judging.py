@@ -299,6 +299,8 @@ def exploratory(
         baseline = next(iter(by_label))
     if baseline is None and BASELINE in by_label:
         baseline = BASELINE
+    if baseline is not None and baseline not in by_label:  # as it is called here
+        baseline = {label_as_name(label): label for label in by_label}.get(baseline, baseline)
     if baseline not in by_label:
         told = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
         hint = f"; {nearest(baseline, by_label)}" if baseline else ""
