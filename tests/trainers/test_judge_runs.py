@@ -114,15 +114,19 @@ def test_seeds_that_overlap_say_how_many_pairs_are_compared() -> None:
     assert not {one.code for v in alone for one in v.cautions} & {"no_partner"}
 
 
-def test_per_cent_against_a_share_is_asked_about() -> None:
+def test_per_cent_against_a_share_is_refused_or_asked_about() -> None:
     def asked(**arms: Sequence[float]) -> bool:
         verdicts = judge(table(**arms), better="higher")
         texts = [one.text for one in verdicts[0].cautions if one.code == "runs"]
         return any("per cent" in text for text in texts)
 
     share = [0.521, 0.534, 0.528, 0.519, 0.531]
-    assert asked(base=share, new=[100 * one + 2 for one in share])
-    assert asked(base=share, new=[*share[:4], 53.1])  # one run of an arm
+    for new in ([100 * one + 2 for one in share], [*share[:4], 53.1]):  # or one run of an arm
+        with pytest.raises(ParibusError, match="all of them in per cent"):
+            asked(base=share, new=new)
+        verdicts = judge(table(base=share, new=new), better="lower")  # a loss may be so small
+        assert any("per cent" in one.text for one in verdicts[0].cautions)
+    assert asked(base=share, new=[190 * one for one in share])
     assert asked(base=[-one for one in share], new=[-100 * one for one in share])
     assert not asked(base=share, new=[one + 0.2 for one in share])
     assert not asked(base=share, new=[2000 * one for one in share])

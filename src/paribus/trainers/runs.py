@@ -58,6 +58,7 @@ PROGRAMS_TOLD, ARMS_TOLD = 3, 4
 SEEDS_TOLD = 5
 MOST_NAMED = 20  # runs in an error
 PER_CENT = (50, 200)  # times the same as a share
+PER_CENT_MOST = 100
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -726,15 +727,17 @@ def _of_other_lengths(study: Study, found: Mapping[Trial, Run]) -> list[str]:
 
 def _in_other_units(study: Study, found: Mapping[Trial, Run]) -> list[str]:
     """Ask of scores that are about a hundred times as large in some runs as in the others whether
-    they are per cent there."""
+    they are per cent there. Raises ParibusError where they must be: of a score that is better
+    higher, those up to 1 beside those up to 100."""
     section, told = section_of(study), []
     for name in section.scores:
-        sizes = sorted(
-            (abs(value), trial[0])
+        values = [
+            (value, trial[0])
             for trial, run in found.items()
             if name == study.primary.metric or name in run.scores
             if math.isfinite(value := score_of(run, name, section.at_step)) and value
-        )
+        ]
+        sizes = sorted((abs(value), arm) for value, arm in values)
         gaps = [high / low for (low, _), (high, _) in pairwise(sizes)]
         at = max(range(len(gaps)), key=gaps.__getitem__, default=0) + 1
         less, more = sizes[:at], sizes[at:]
@@ -743,11 +746,16 @@ def _in_other_units(study: Study, found: Mapping[Trial, Run]) -> list[str]:
         times = median(size for size, _ in more) / median(size for size, _ in less)
         if gaps[at - 1] > math.sqrt(times) and PER_CENT[0] <= times <= PER_CENT[1]:
             arms = ", ".join(dict.fromkeys(arm for _, arm in more))
-            told.append(
+            said = (
                 f"{name} is {more[0][0]:g} or more in {plural(len(more), 'run')} (of {arms}) and "
                 f"{less[-1][0]:g} or less in the other {len(less)}, about {times:.0f} times as "
-                "little: are some in per cent, or in another unit?"
+                "little"
             )
+            are_shares = less[-1][0] <= 1 < more[0][0] and more[-1][0] <= PER_CENT_MOST
+            is_accuracy = section.scores[name].better == "higher" and min(values)[0] > 0
+            if are_shares and is_accuracy:
+                raise ParibusError(f"{said}: write all of them in per cent, or all as shares")
+            told.append(f"{said}: are some in per cent, or in another unit?")
     return told
 
 
