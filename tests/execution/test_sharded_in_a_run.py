@@ -16,7 +16,7 @@ import pytest
 import paribus
 from paribus.engine.execution.shrink import shrunk
 from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.execution.workers.messages import Across, Hello, Refused, decode
+from paribus.engine.execution.workers.messages import Across, Failed, Hello, Refused, decode
 from paribus.engine.execution.workers.ranks import RANKS_PER_CORE, _failure, relay, torchrun
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
@@ -115,6 +115,17 @@ def test_what_torchrun_says_of_a_dead_rank_is_one_line(tmp_path: Path) -> None:
     said = _failure(tmp_path, stderr, 4)
     assert isinstance(said, str) and "\n" not in said
     assert said.startswith("rank 3 of 4 died with signal 9")
+    # Rank 0 lost rank 1, and torchrun, which knows seconds, takes it for the first.
+    both = (
+        "Failures:\n[1]:\n  time : x\n  rank      : 1 (local_rank: 1)\n  exitcode  : {} (pid: 18)\n"
+    )
+    both += stderr.replace("rank      : 3", "rank      : 0").replace("-9", "1")
+    (tmp_path / "error-0").write_text('{"refused": false, "words": "closed by peer", "trace": ""}')
+    said = _failure(tmp_path, both.format("-9"), 2)
+    assert isinstance(said, str) and said.startswith("rank 1 of 2 died with signal 9")
+    for code in ("1", "-15"):  # what torchrun ends is no cause
+        told = _failure(tmp_path, both.format(code), 2)
+        assert isinstance(told, Failed) and told.words == "rank 0 of 2: closed by peer"
     (tmp_path / "error-1").write_text('{"refused": true, "words": "no room", "trace": ""}')
     told = _failure(tmp_path, stderr, 4)
     assert isinstance(told, Refused) and told.words == "no room"

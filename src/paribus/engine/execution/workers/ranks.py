@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 LEAVE_SECONDS = 60.0  # for the step under way and a checkpoint
 RANKS_PER_CORE = 4  # of a CPU: more cannot be meant, and fill its memory
-# What torchrun says of the first rank that died.
+# What torchrun says of the first rank that died, and of each.
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
 )
+_DIED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.IGNORECASE)
 
 
 def devices_of(study: dict[str, Any]) -> int | None:
@@ -170,6 +171,11 @@ def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
             return Refused(told["words"])
     causes = list(_ROOT_CAUSE.finditer(stderr))  # of each machine; a signal is what came first
     found = min(causes, key=lambda cause: int(cause[2]) >= 0, default=None)
+    if found is None or int(found[2]) >= 0:
+        # Of those that died within a second torchrun names the lowest rank, which may have ended as
+        # it lost another that was killed. What torchrun ends itself has SIGTERM.
+        ends = [one for one in _DIED.finditer(stderr) if int(one[2]) not in (-signal.SIGTERM, 0)]
+        found = next((one for one in ends if int(one[2]) < 0), found)
     if found and int(found[2]) < 0:
         how = f"signal {-int(found[2])}"
         hint = " (out of memory? run again with more resources.devices_per_trial)"
