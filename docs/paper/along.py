@@ -27,13 +27,12 @@ SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor
 def rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each arm and evaluated step."""
     curves, study, told = results.trial_curves, results.study, []
-    budget = study.setting(study.baseline).iterations
+    seeds, budget = study.seeds, study.setting(study.baseline).iterations
     for cell, title in CELLS.items():
         panel = title if budget == SHORT else f"{title}: {budget:,}"
         for arm, called in SHOWN.items():
             if arm + cell not in study.arms:
                 continue
-            seeds = study.seeds
             pairs = [(curves[arm + cell, seed], curves["none" + cell, seed]) for seed in seeds]
             deltas = np.array([ours.loss - theirs.loss for ours, theirs in pairs])
             half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(deltas)

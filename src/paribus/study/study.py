@@ -289,8 +289,8 @@ class Study(Shown, Spec):
                 'have the same batches and initial values: test = "paired_t" sees more'
             )
         if self.plan or self.stages or self.tuning:
-            what = "looks need" if self.plan else "a second stage needs"
-            what = what if self.plan or self.stages else "tuning needs"
+            what = "a second stage needs" if self.stages else "tuning needs"
+            what = "looks need" if self.plan else what
             raise ParibusError(
                 f'{what} pairs, and inference.test = "welch_t" has none; state seeds as a '
                 'list, or test = "paired_t" where runs of one seed share data and initial values'

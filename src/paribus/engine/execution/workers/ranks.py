@@ -174,8 +174,8 @@ def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
     if found is None or int(found[2]) >= 0:
         # Of those that died within a second torchrun names the lowest rank, which may have ended as
         # it lost another that was killed. What torchrun ends itself has SIGTERM.
-        ends = [one for one in _DIED.finditer(stderr) if int(one[2]) not in (-signal.SIGTERM, 0)]
-        found = next((one for one in ends if int(one[2]) < 0), found)
+        codes = ((one, int(one[2])) for one in _DIED.finditer(stderr))
+        found = next((one for one, code in codes if code < 0 and code != -signal.SIGTERM), found)
     if found and int(found[2]) < 0:
         how = f"signal {-int(found[2])}"
         hint = " (out of memory? run again with more resources.devices_per_trial)"
