@@ -1,6 +1,6 @@
 """The figure along training: how far each arm is from plain embeddings, by cell.
 
-    python docs/paper/along.py studies/embedding-factorial studies/embedding-budget
+    python docs/paper/along.py studies/embedding-factorial studies/embedding-factorial-long
 
 writes along.svg beside this file: the mean over seeds of the difference of validation loss, and its
 95% interval at every point by itself (paired t; the choice of the rates is taken as given).
@@ -20,7 +20,6 @@ from scipy import stats
 from paribus import load_results
 from paribus.results import Results, readable
 
-SHORT = 300  # iterations, which a panel need not say
 SHOWN = {arm: name for arm, name in ARMS.items() if arm in ("layernorm", "factor", "steps")}
 
 
@@ -29,10 +28,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
     curves, study, told = results.trial_curves, results.study, []
     seeds, budget = study.seeds, study.setting(study.baseline).iterations
     for cell, title in CELLS.items():
-        panel = title if budget == SHORT else f"{title}: {budget:,}"
+        panel = f"{title}: {budget:,}"
         for arm, called in SHOWN.items():
-            if arm + cell not in study.arms:
-                continue
             pairs = [(curves[arm + cell, seed], curves["none" + cell, seed]) for seed in seeds]
             deltas = np.array([ours.loss - theirs.loss for ours, theirs in pairs])
             half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(deltas)
@@ -56,7 +53,7 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
     """Return a panel for each cell, with one axis."""
     names = list(SHOWN.values())
     colours = alt.Scale(domain=names, range=[COLOURS[arm] for arm in SHOWN])
-    y = alt.Scale(domain=[-0.25, 0.4])
+    y = alt.Scale(domain=[-0.45, 0.4])
     panels = []
     for number, panel in enumerate(dict.fromkeys(row["panel"] for row in data)):
         here, is_first = [row for row in data if row["panel"] == panel], number % COLUMNS == 0

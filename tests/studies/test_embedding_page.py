@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from paribus.results.keeping import read_analysis
 
-from .scripts import HOME
+from .scripts import HOME, script
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 ARMS = ("baseline", "layernorm", "rmsnorm")
 COLUMNS = ("", "-unit", "-4-unit")
+TREATMENTS = ("layernorm", "rmsnorm", "center", "factor", "steps")
+MINUS = "\N{MINUS SIGN}"
 ROWS = {
     "validation perplexity": ("validation_perplexity", 1),
     "next-token accuracy": ("validation_accuracy", 3),
     "gradient norm, final": ("grad_norm", 2),
     "embedding norm at block 1": ("embedding_norm", 2),
 }
-# By embeddings and iterations, the study of each arm.
-EFFECTS = {
-    ("tied", "300"): ("embedding-norm-tuned", "embedding-norm-tuned", "embedding-norm-mechanism"),
-    ("tied", "1,500"): (
-        "embedding-norm-retuned-long",
-        "embedding-norm-retuned-long",
-        "embedding-norm-scale-long",
-    ),
-    ("untied", "1,500"): ("embedding-norm-untied-long",) * 3,
-}
-
-
-FACTORIAL = {  # of which cell, as its arms are called
+CELLS = {  # as its arms are called
     ("tied", "warmup"): "-warm",
     ("tied", "no warmup"): "",
     ("untied", "warmup"): "-untied-warm",
     ("untied", "no warmup"): "-untied",
 }
+HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
 
 
 def cells() -> dict[tuple[str, ...], list[str]]:
-    """The rows of all tables of the page, by their first cell and by their first two."""
+    """The rows of all tables of the page, by their first cell and by their first three."""
     page = (HOME.parent / "docs" / "explanation" / "embedding-norm.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
-    return {key: row for row in rows if row for key in ((row[0],), tuple(row[:2]))}
+    return {tuple(row[:n]): row for row in rows for n in (1, 3) if row}
 
 
 def analysis(name: str) -> dict:
@@ -64,27 +54,34 @@ def test_the_pilot_is_told_as_it_was_measured() -> None:
             assert column == " / ".join(here), (row, suffix)
 
 
-@pytest.mark.parametrize("row", EFFECTS, ids="-".join)
-def test_effects_are_those_of_the_verdicts(row: tuple[str, str]) -> None:
-    names = ("layernorm", "rmsnorm", "fixed-scale")
-    for cell, study, arm in zip(cells()[row][2:], EFFECTS[row], names, strict=True):
-        (one,) = (
-            one
-            for one in analysis(study)["contrasts"]
-            if (one["arm"], one["metric"]) == (arm, "validation_loss")
-        )
-        says = one["decided"]
-        numbers = [says["mean"], says["interval"]["low"], says["interval"]["high"]]
-        told = [float(x) for x in re.findall(r"[-+][0-9.]+", cell)]
-        assert told == pytest.approx(numbers, abs=0.000501), (study, arm)
-
-
-@pytest.mark.parametrize("row", FACTORIAL, ids="-".join)
-def test_the_factorial_is_told_as_it_was_decided(row: tuple[str, str]) -> None:
-    found = read_analysis(HOME / "embedding-factorial")["contrasts"]
+@pytest.mark.parametrize("budget", HALVES)
+@pytest.mark.parametrize("row", CELLS, ids="-".join)
+def test_the_factorial_is_told_as_it_was_decided(row: tuple[str, str], budget: str) -> None:
+    found = read_analysis(HOME / HALVES[budget])["contrasts"]
     decided = {one["arm"]: one["decided"] for one in found if one["metric"] == "validation_loss"}
     arms = ("layernorm", "rmsnorm", "factor", "steps")
-    for cell, arm in zip(cells()[row][2:], arms, strict=True):
-        one = decided[arm + FACTORIAL[row]]
+    for cell, arm in zip(cells()[*row, budget][3:], arms, strict=True):
+        one = decided[arm + CELLS[row]]
         low, high = one["interval"]["low"], one["interval"]["high"]
         assert cell == f"{one['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def test_the_paper_says_the_changes_by_budget_that_were_computed() -> None:
+    paper = (HOME.parent / "docs" / "paper" / "paper.md").read_text().partition("# Abstract")[2]
+    by_name = {one["of"]: one for one in json.loads((HOME / "budget.json").read_text())}
+    for name in (*TREATMENTS, "layernorm-warm alone", "layernorm-untied-warm alone"):
+        one = by_name[name]
+        told = f"{one['mean']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]".replace("-", MINUS)
+        assert told in paper, name
+    assert max(by_name[name]["p"] for name in TREATMENTS if name != "center") < 0.02
+
+
+@pytest.mark.slow
+def test_the_changes_by_budget_are_those_of_the_records() -> None:
+    budget = script("budget")
+    found = budget.changes(*(HOME / name for name in HALVES.values()))
+    kept = json.loads((HOME / "budget.json").read_text())
+    assert [one["of"] for one in found] == [one["of"] for one in kept]
+    for one, before in zip(found, kept, strict=True):
+        for key in ("mean", "low", "high", "p"):
+            assert one[key] == pytest.approx(before[key], abs=1e-6), one["of"]
