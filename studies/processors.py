@@ -20,6 +20,7 @@ from blocks import blocks_of
 from paribus.results import readable
 
 BEGUN = "embedding-budget"
+MARGIN = 0.02
 RATE = "training.optimizer.learning_rate"
 
 
@@ -63,9 +64,11 @@ def main() -> None:
     deltas = np.array([here[one] - there[one] for one in both])
     for (arm, rate, seed), delta in zip(both, deltas, strict=True):
         print(f"{arm:20} {rate:<10g} {seed}  {delta:+.4f}")
+    sizes = np.abs(deltas)
     print(
-        f"{len(deltas)} trials: mean {deltas.mean():+.4f}, median size "
-        f"{np.median(np.abs(deltas)):.4f}, largest {np.abs(deltas).max():.4f}"
+        f"{len(deltas)} trials: mean {deltas.mean():+.4f}; of the sizes the median "
+        f"{np.median(sizes):.4f}, the mean {sizes.mean():.4f}, the largest {sizes.max():.4f}; "
+        f"{(sizes > MARGIN).sum()} above {MARGIN}"
     )
 
 

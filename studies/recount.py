@@ -154,12 +154,10 @@ def main(*folders: Path) -> int:
     if len(halves) > 1:
         short, long = halves
         for one in json.loads((Path(__file__).parent / "budget.json").read_text()):
-            arm = one["of"].removesuffix(" alone")
-            cells = ("", "-warm", "-untied", "-untied-warm") if one["registered"] else ("",)
-            weights = short.effect([arm + cell for cell in cells], [])
+            weights = short.effect([one["of"] + cell for cell in one["cells"]], [])
             delta = long.delta(weights, long.seeds) - short.delta(weights, short.seeds)
             choice = float(np.hypot(short.choice(weights), long.choice(weights)))
-            found.append(agrees(one["of"], delta, choice, one))
+            found.append(agrees(" ".join([one["of"], *one["cells"]]), delta, choice, one))
     print(f"{sum(found)} of {len(found)} agree")
     return 0 if all(found) else 1
 

@@ -112,7 +112,8 @@ def write(panels: Sequence[alt.Chart | alt.LayerChart], name: str) -> None:
     starts = range(0, len(panels), COLUMNS)
     rows = (alt.hconcat(*panels[i : i + COLUMNS], spacing=12, bounds="flush") for i in starts)
     made = alt.vconcat(*rows, background="white")
-    made = made.configure_legend(orient="top", symbolOpacity=1).configure_title(fontSize=12)
+    made = made.configure_legend(orient="top", symbolOpacity=1, labelFontSize=13)
+    made = made.configure_title(fontSize=13).configure_axis(labelFontSize=12, titleFontSize=13)
     write_bytes(Path(__file__).with_name(name), vl_convert.vegalite_to_svg(made.to_dict()).encode())
 
 
