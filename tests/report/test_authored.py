@@ -148,6 +148,7 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         'parameters("one")': "12,345",
         'setting("one", "training.iterations")': "8",
         'setting("one", "training.optimizer.learning_rate", digits=1)': "3e-4",
+        'setting("one", "training.optimizer.learning_rate", digits=1, per=0.001)': "0.3",
         'setting("one", "model.embedding.norm", "rmsnorm")': "rmsnorm",
         'ratio("one", "layernorm")': numbers.ratio(says.mean, 3),
         'question("one")': "Does it?",

@@ -354,10 +354,16 @@ class Bound:
 
     @_bound
     def setting(
-        self, study: str, key: str, arm: str | None = None, *, digits: int | None = None
+        self,
+        study: str,
+        key: str,
+        arm: str | None = None,
+        *,
+        digits: int | None = None,
+        per: float = 1.0,
     ) -> str:
         """Return a key of an arm's setting, such as training.iterations, as it was run; of a
-        fraction, so many significant digits."""
+        fraction, so many significant digits, in units of `per`."""
         one = self.material(study)
         arm = self._arm(study, arm or one.study.baseline)
         flat = flatten(one.study.setting(arm).model_dump(mode="json"))
@@ -368,6 +374,7 @@ class Bound:
             return str(value)
         if isinstance(value, int):
             return f"{value:,}"
+        value = value / per
         return numbers.compact(float(f"{value:.{digits}g}") if digits else value)
 
     @_bound
