@@ -32,7 +32,7 @@ SMALL = {
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")  # planned on paper
 # Of hours, as they say, on texts of their own.
 LONG = (
-    *("embedding-factorial", "embedding-factorial-long"),
+    *("embedding-factorial", "embedding-factorial-long", "embedding-factorial-long-cliff"),
     *("embedding-larger", "embedding-larger-cpu"),
 )
 LEFT_OUT = ("embedding-norm-kjv", "embedding-norm-mechanism-fixed-rate", *LADDER, *LONG)
