@@ -188,9 +188,11 @@ def tuning_loss(trial: Path) -> float:
 
 
 def best_values(results: Path) -> dict[str, Any]:
-    """{arm: the candidate with the least mean validation loss over tuning seeds}, from the trials.
+    """{arm: the value with the least mean validation loss over tuning seeds}, from the trials.
 
-    A candidate that diverged on a seed comes after those that diverged on fewer.
+    A candidate that diverged on a seed comes after those that diverged on fewer. Where the error of
+    the choice is propagated, it is the vertex of the parabola, in the logarithm of the one value
+    that is tuned, through the best candidate and its neighbours, to four digits.
     """
     study = read(results / "study.json")
     keys = study["tuning"]["grid"] | study["tuning"].get("ranges", {})
@@ -205,4 +207,17 @@ def best_values(results: Path) -> dict[str, Any]:
             values = {key: about["set"][key] for key in keys}
             mean = float(np.mean(scores)) if scores else math.inf
             found[arm].append((len(diverged), mean, values))
-    return {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
+    best = {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
+    if study.get("inference", {}).get("choice") != "propagated" or len(keys) > 1:
+        return best
+    (key,) = keys
+    return {arm: {key: vertex(found[arm], of[key], key)} for arm, of in best.items()}
+
+
+def vertex(tried: list[tuple[int, float, Any]], best: float, key: str) -> float:
+    """Where the parabola through the best value and its neighbours is least."""
+    ordered = sorted((values[key], mean) for _, mean, values in tried)
+    at = [value for value, _ in ordered].index(best)
+    x, y = np.array(ordered[at - 1 : at + 2]).T
+    a, b, _ = np.polyfit(np.log(x), y, 2)
+    return float(f"{math.exp(-b / (2 * a)):.4g}")
