@@ -229,29 +229,34 @@ def factorial(studies: int = 4_000) -> None:
     """Print the tables of the factorial's surfaces."""
     for half in HALVES:
         print(half.name)
-        tuned = json.loads((half / "tuning.json").read_text())
-        rates = [one["training.optimizer.learning_rate"] for one in tuned["candidates"]]
-        scores: dict[str, dict[float, list[float]]] = {}
-        for one in tuned["trials"]:
-            by_rate = scores.setdefault(one["arm"], {})
-            by_rate.setdefault(rates[one["candidate"] - 1], []).append(one["value"])
-        tried = {arm: np.array([of[rate] for rate in sorted(of)]) for arm, of in scores.items()}
-        surfaces = {}
-        for arm, values in tried.items():
-            places = np.arange(len(values), dtype=float)
-            curve = PchipInterpolator(places, values.mean(1))
-            noise = PchipInterpolator(places, np.maximum(values.std(1, ddof=1), 0.002))
-            surfaces[arm] = curve, curve(np.linspace(0, places[-1], 2001)).min(), noise
-        found = []
-        for arm in (one for one in tried if not one.startswith("none")):
-            plain = "none" + arm.removeprefix(arm.split("-")[0])
-            rng = np.random.default_rng([len(found), 35])
-            pair = [surfaces[plain], surfaces[arm]]
-            p = [told_apart(rng, pair, tried[arm].shape) for _ in range(studies)]
-            found.append([100 * np.mean(np.array(p) < level) for level in (0.05, 0.0025)])
-            print(f"{arm} against {plain}: {found[-1][0]:.1f} {found[-1][1]:.2f}", flush=True)
-        print("least and largest:", *np.min(found, 0).round(2), *np.max(found, 0).round(2))
-        print("mean:", *np.mean(found, 0).round(2), flush=True)
+        factorial_half(half, studies)
+
+
+def factorial_half(half: Path, studies: int) -> None:
+    """Print the table of one of them."""
+    tuned = json.loads((half / "tuning.json").read_text())
+    rates = [one["training.optimizer.learning_rate"] for one in tuned["candidates"]]
+    scores: dict[str, dict[float, list[float]]] = {}
+    for one in tuned["trials"]:
+        by_rate = scores.setdefault(one["arm"], {})
+        by_rate.setdefault(rates[one["candidate"] - 1], []).append(one["value"])
+    tried = {arm: np.array([of[rate] for rate in sorted(of)]) for arm, of in scores.items()}
+    surfaces = {}
+    for arm, values in tried.items():
+        places = np.arange(len(values), dtype=float)
+        curve = PchipInterpolator(places, values.mean(1))
+        noise = PchipInterpolator(places, np.maximum(values.std(1, ddof=1), 0.002))
+        surfaces[arm] = curve, curve(np.linspace(0, places[-1], 2001)).min(), noise
+    found = []
+    for arm in (one for one in tried if not one.startswith("none")):
+        plain = "none" + arm.removeprefix(arm.split("-")[0])
+        rng = np.random.default_rng([len(found), 35])
+        pair = [surfaces[plain], surfaces[arm]]
+        p = [told_apart(rng, pair, tried[arm].shape) for _ in range(studies)]
+        found.append([100 * np.mean(np.array(p) < level) for level in (0.05, 0.0025)])
+        print(f"{arm} against {plain}: {found[-1][0]:.1f} {found[-1][1]:.2f}", flush=True)
+    print("least and largest:", *np.min(found, 0).round(2), *np.max(found, 0).round(2))
+    print("mean:", *np.mean(found, 0).round(2), flush=True)
 
 
 def told_apart(rng, surfaces, shape, n=8) -> float:

@@ -25,7 +25,7 @@ from paribus.analysis.contrasts import item_scores
 from paribus.analysis.interactions import weights_of
 from paribus.files import write_bytes
 from paribus.results import Results, readable
-from paribus.statistics import MacroContrast, holm, macro_contrast
+from paribus.statistics import Decided, holm, macro_contrast
 from paribus.study import Interaction
 
 TREATMENTS = ("layernorm", "rmsnorm", "center", "factor", "steps")
@@ -55,7 +55,7 @@ class Half:
         return base, arm, choice_of(self.table, self.tried, weights, METRIC).error
 
 
-def change(halves: tuple[Half, Half], arms: list[str], family: int) -> MacroContrast:
+def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:
     """Return by how much the mean effect of `arms` is larger after the larger budget."""
     seeds = tuple(sorted(halves[0].seeds & halves[1].seeds))
     (base, arm, error), (later_base, later_arm, later) = (
@@ -66,11 +66,9 @@ def change(halves: tuple[Half, Half], arms: list[str], family: int) -> MacroCont
         [later_base + arm],
         [later_arm + base],
         seed=inference.seed,
-        margin=0.02,
-        family=family,
         crossed=inference.crossed,
         choice=math.hypot(error, later),
-    )
+    ).decided
 
 
 def changes(short: Path, long: Path) -> list[dict[str, Any]]:
@@ -81,10 +79,7 @@ def changes(short: Path, long: Path) -> list[dict[str, Any]]:
         groups = [(CELLS, True), (CELLS[1:], False), *(((cell,), False) for cell in CELLS)]
         found = []
         for cells, registered in groups:
-            of = [
-                change(halves, [name + cell for cell in cells], len(TREATMENTS)).decided
-                for name in TREATMENTS
-            ]
+            of = [change(halves, [name + cell for cell in cells]) for name in TREATMENTS]
             p = [one.p_value for one in of]
             found += [
                 {
