@@ -215,9 +215,15 @@ def best_values(results: Path) -> dict[str, Any]:
 
 
 def vertex(tried: list[tuple[int, float, Any]], best: float, key: str) -> float:
-    """Where the parabola through the best value and its neighbours is least."""
+    """Where the parabola through the best value and its neighbours is least between them.
+
+    At the edge of what was tried both neighbours are on one side.
+    """
     ordered = sorted((values[key], mean) for _, mean, values in tried)
     at = [value for value, _ in ordered].index(best)
-    x, y = np.array(ordered[at - 1 : at + 2]).T
-    a, b, _ = np.polyfit(np.log(x), y, 2)
-    return float(f"{math.exp(-b / (2 * a)):.4g}")
+    first = min(max(at - 1, 0), len(ordered) - 3)
+    x, y = np.array(ordered[first : first + 3]).T
+    middle = np.log(x[1])
+    a, b, _ = np.polyfit(np.log(x) - middle, y, 2)
+    place = middle - b / (2 * a) if a > 0 else np.log(best)
+    return float(f"{np.clip(np.exp(place), x[0], x[2]):.4g}")
