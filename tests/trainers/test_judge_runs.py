@@ -23,7 +23,7 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdict, Verdicts, verdict_record
 from paribus.errors import ParibusError
-from paribus.report.card import card
+from paribus.report.card import card, chips
 from paribus.report.figures import draw
 from paribus.results import ResultsFolder, extend
 from paribus.statistics import holm, welch
@@ -980,6 +980,11 @@ def test_runs_of_two_programs_under_one_label_are_asked_about() -> None:
     assert f"{'b' * 12} (3), {'c' * 12} (2)" in told[0]
     alike = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": ["a"] * 5 + ["b"] * 5})
     assert not [one for one in alike[0].cautions if "programs" in one.text]
+
+
+def test_runs_without_training_losses_are_not_called_stable() -> None:
+    told = chips(judge(drawn(3, {"base": 0.0, "new": -0.05})).analysis)
+    assert "stability" not in {chip.section for chip in told}
 
 
 def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def chips(analysis: Analysis) -> list[Chip]:
         style = "bad" if states["broken"] else "good" if held == states.total() else "open"
         text = f"all else equal: {held} of {states.total()} controls hold"
         found.append(Chip(text, "controls", style))
-    if events := analysis.events.values():
+    if events := [one for one in analysis.events.values() if one.has_losses]:
         stable = sum(not (one.diverged or one.spiked) for one in events)
         style = "good" if stable == len(events) else "open"
         found.append(Chip(f"stable: {stable} of {len(events)} trials", "stability", style))

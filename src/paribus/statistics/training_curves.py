@@ -36,6 +36,11 @@ class StabilityEvents(Result):
     spike_starts: tuple[int, ...]  # first step of each spike
 
     @property
+    def has_losses(self) -> bool:
+        """False of a run without steps, of which nobody knows whether it was stable."""
+        return self.final_smoothed_loss is not None or self.first_nonfinite_step is not None
+
+    @property
     def spiked(self) -> bool:
         """True if there was any spike."""
         return bool(self.spike_starts)
