@@ -159,6 +159,59 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         assert given.startswith(expected), call
 
 
+OURS = {"n": 1200, "share": 0.68, "gain": [-0.1234, -0.2, 0.05], "said": "half", "bad": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ('"n"', "1,200"),
+        ('"share"', "0.68"),
+        ('"share", digits=1', "0.7"),
+        ('"gain"', "−0.123 [−0.200, +0.050]"),  # noqa: RUF001
+        ('"gain", digits=1, interval=False', "−0.1"),  # noqa: RUF001
+        ('"said"', "half"),
+    ],
+)
+def test_numbers_of_ones_own_are_bound_too(
+    paper: Callable[..., Wrote], home: Path, call: str, given: str
+) -> None:
+    (home / "ours.json").write_text(json.dumps(OURS))
+    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
+    wrote = paper(f'It is {{{{ number("ours", {call}) }}}}.', head)
+    assert wrote.gives() == f"It is {given}.".replace("[", r"\[").replace("]", r"\]")
+    assert check(wrote.path) == []
+
+
+def test_a_number_of_ones_own_that_changed_is_told(
+    paper: Callable[..., Wrote], home: Path, tmp_path: Path
+) -> None:
+    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
+    wrote = paper('It is {{ number("ours", "n") }}.', head)
+    (home / "ours.json").write_text(json.dumps(OURS))
+    set_paper(wrote.path, tmp_path / "a.pdf")
+    assert check(wrote.path) == []
+    (home / "ours.json").write_text(json.dumps(OURS | {"n": 7}))
+    assert ["was 1,200, is 7" in line for line in check(wrote.path)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ('"ours", "no"', "no number 'no'"),
+        ('"ours", "bad"', "neither a number"),
+        ('"mine", "n"', "no file of numbers 'mine'"),
+    ],
+)
+def test_a_number_of_ones_own_that_is_none_is_one_line(
+    paper: Callable[..., Wrote], home: Path, call: str, says: str
+) -> None:
+    (home / "ours.json").write_text(json.dumps(OURS))
+    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
+    with pytest.raises(ParibusError, match=says):
+        paper(f"{{{{ number({call}) }}}}", head).gives()
+
+
 def test_an_arm_and_a_metric_go_by_either_name(paper: Callable[..., Wrote]) -> None:
     calls = ('"layernorm", "validation_loss"', '"layernorm", "validation loss"', '"layernorm"')
     assert len({paper(f'{{{{ change("one", {call}) }}}}').gives() for call in calls}) == 1

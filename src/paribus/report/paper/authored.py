@@ -5,6 +5,7 @@
     author: [A. Author]
     bibliography: paper.bib
     studies: {tuned: ../results/tuned, long: ../results/tuned-long}
+    numbers: {ours: ours.json}
     digits: 3
     literal: [2019, "GPT-3"]
     ---
@@ -83,6 +84,7 @@ class Source(BaseModel):
     abstract: str = ""
     bibliography: str = ""
     studies: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     digits: int = Field(default=MOST_DIGITS, ge=0, le=MOST_DIGITS)
     literal: list[int | float | str] = []
     _path: Path = PrivateAttr()
@@ -111,7 +113,10 @@ class Source(BaseModel):
     def bound(self) -> Bound:
         """Return what its braces can say."""
         home = self.path.parent
-        return Bound({name: home / path for name, path in self.studies.items()}, self.digits)
+        studies, files = (
+            {name: home / path for name, path in of.items()} for of in (self.studies, self.numbers)
+        )
+        return Bound(studies, files, self.digits)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ Format = Literal["typst", "latex"]
 NARROW = 0.62  # of the text's width, for a figure that does not want all of it
 CHANGES, DESIGNS, ERRORS = "changes", "designs", "errors"
 MOST_DIGITS = 12
+DIGITS = 3  # of a change that no metric declares digits for
 MOST_MISSING = 3  # trials that an error names
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$@^~!])")
 
@@ -106,6 +107,7 @@ class Bound:
 
     Attributes:
         paths: of results folders or kept studies, by the names that the paper has for them.
+        files: of numbers that the author's own scripts wrote, likewise.
         digits: the most decimal places that a change has in text and in tables of changes.
         form: what Markdown is turned into.
         values: what was given so far, by the call; of tables and figures a digest.
@@ -113,6 +115,7 @@ class Bound:
     """
 
     paths: Mapping[str, Path]
+    files: Mapping[str, Path] = field(default_factory=dict)
     digits: int = MOST_DIGITS
     form: Format = "typst"
     values: dict[str, str] = field(default_factory=dict)
@@ -382,6 +385,32 @@ class Bound:
         """Return a row of the table of facts, such as Data."""
         facts = {fact.name: fact.text for fact in self.material(study).facts}
         return facts[_known(name, facts, f"{study}: no fact")]
+
+    @_bound
+    def number(
+        self, file: str, name: str, *, digits: int | None = None, interval: bool = True
+    ) -> str:
+        """Return a number of a file of the author's own, JSON of names with what they are: a
+        number, words, or three numbers, a change and the ends of its interval."""
+        path = self.files[_known(file, self.files, "the paper names no file of numbers")]
+        there = read_json(path)
+        if not isinstance(there, dict):
+            raise ParibusError(f"{path} is no JSON object of names and numbers")
+        found = there[_known(name, there, f"{path}: no number")]
+        match found:
+            case str():
+                return found
+            case int() if not isinstance(found, bool):
+                return f"{found:,}"
+            case float() if digits is not None:
+                return numbers.fixed(found, digits)
+            case float():
+                return numbers.compact(found)
+            case [int() | float(), int() | float(), int() | float()]:
+                places = min(self.digits, DIGITS) if digits is None else digits
+                told = numbers.delta(*found, places)
+                return told if interval else numbers.signed(found[0], places)
+        raise ParibusError(f"{path}: {name} is neither a number, words nor three numbers: {found}")
 
     @_bound
     def question(self, study: str) -> str:
