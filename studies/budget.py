@@ -6,7 +6,8 @@ writes budget.json beside this file. For each treatment the mean effect of its f
 1,500 iterations minus that after 300, seed by seed, with the errors of seeds, pages and both
 choices of rates; p by Holm's method over the five treatments. This was registered in `factorial.md`
 before the first trial of either half. What was not, and has p that is not adjusted: the mean effect
-of three cells, without the tied one that has no warmup, and the effect in each cell by itself.
+of three cells, without the tied one that has no warmup, and the effect in each cell by itself. Each
+change is its mean and the ends of its interval.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from paribus import load_results
+from paribus import load_results, numbers
 from paribus.analysis import Table, analyse
 from paribus.analysis.choice import choice_of, tried_before
 from paribus.analysis.contrasts import item_scores
@@ -29,7 +29,12 @@ from paribus.statistics import Decided, holm, macro_contrast
 from paribus.study import Interaction
 
 TREATMENTS = ("layernorm", "rmsnorm", "center", "factor", "steps")
-CELLS = ("", "-warm", "-untied", "-untied-warm")
+CELLS = {
+    "": "tied, no warmup",
+    "-warm": "tied, warmup",
+    "-untied": "untied, no warmup",
+    "-untied-warm": "untied, warmup",
+}
 METRIC = "validation_loss"
 
 
@@ -71,37 +76,34 @@ def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:
     ).decided
 
 
-def changes(short: Path, long: Path) -> list[dict[str, Any]]:
-    """Return a row for each treatment and group of cells."""
+# Which cells each change is the mean of; the first was registered.
+GROUPS = {
+    "all cells": tuple(CELLS),
+    "three cells": tuple(CELLS)[1:],
+    **{name: (cell,) for cell, name in CELLS.items()},
+}
+REGISTERED = "all cells"
+
+
+def changes(short: Path, long: Path) -> dict[str, list[float] | float]:
+    """Return each change by the treatment and its cells, and after it its p."""
     with readable(short) as first, readable(long) as second:
         halves = Half(load_results(first)), Half(load_results(second))
-        # Which cells each row has, and whether it was registered.
-        groups = [(CELLS, True), (CELLS[1:], False), *(((cell,), False) for cell in CELLS)]
-        found = []
-        for cells, registered in groups:
+        found: dict[str, list[float] | float] = {}
+        for group, cells in GROUPS.items():
             of = [change(halves, [name + cell for cell in cells]) for name in TREATMENTS]
             p = [one.p_value for one in of]
-            found += [
-                {
-                    "of": name,
-                    "cells": cells,
-                    "registered": registered,
-                    "mean": one.mean,
-                    "low": one.interval.low,
-                    "high": one.interval.high,
-                    "p": p,
-                }
-                for name, one, p in zip(TREATMENTS, of, holm(p) if registered else p, strict=True)
-            ]
+            if group == REGISTERED:
+                p = [float(one) for one in holm(p)]
+            for name, one, its in zip(TREATMENTS, of, p, strict=True):
+                found[f"{name}, {group}"] = [one.mean, one.interval.low, one.interval.high]
+                found[f"{name}, {group}: p"] = its
     return found
 
 
 if __name__ == "__main__":
     found = changes(Path(sys.argv[1]), Path(sys.argv[2]))
     write_bytes(Path(__file__).with_suffix(".json"), f"{json.dumps(found, indent=1)}\n".encode())
-    for one in found:
-        cells = ", ".join(cell or "tied" for cell in one["cells"])
-        print(
-            f"{one['of']:10} {one['mean']:+.4f} [{one['low']:+.4f}, {one['high']:+.4f}]"
-            f"  p {one['p']:.4f}{'' if one['registered'] else f' (not registered): {cells}'}"
-        )
+    for name, one in found.items():
+        told = numbers.delta(*one, 4) if isinstance(one, list) else f"{one:.4f}"
+        print(f"{name:30} {told}")

@@ -2,18 +2,23 @@
 
     paribus unpack studies/embedding-factorial SHORT
     paribus unpack studies/embedding-factorial-long LONG
-    python studies/recount.py SHORT LONG       # exits with 1 where what is kept says otherwise
+    python studies/recount.py SHORT LONG       # exits with 1 where something is told otherwise
 
-Each folder alone is compared with its analysis.json, and both together with budget.json. Of every
-effect, interaction and change by budget: the mean over seeds of the difference in nats/token over
-the sealed pages, and its standard error from seeds, pages and the choice of the learning rates. The
-last is drawn anew with another generator, so that errors agree to some per cent only.
+Of every effect, interaction and change by budget that was asked (analysis.json, budget.json): the
+mean over seeds of the difference in nats/token over the sealed pages, its standard error from
+seeds, pages and the choice of the learning rates, and p by Holm's method. Of every other number
+that the paper prints of these studies (paper.lock.json), such as contrasts that were not
+registered, losses of trials, rates and what tuning found: the same, as far as it is printed. The
+choice of rates is drawn anew with another generator, so that errors agree to some per cent only.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +27,23 @@ from scipy import stats
 
 DRAWS = 200_000
 RATE = "training.optimizer.learning_rate"
+PAPER = Path(__file__).parents[1] / "docs/paper/paper.lock.json"
+# As the paper calls the halves, and budget.json groups of cells.
+HALVES = ("factorial", "long")
+CELLS = {
+    "tied, no warmup": "",
+    "tied, warmup": "-warm",
+    "untied, no warmup": "-untied",
+    "untied, warmup": "-untied-warm",
+}
+GROUPS = {name: [cell] for name, cell in CELLS.items()} | {
+    "all cells": list(CELLS.values()),
+    "three cells": list(CELLS.values())[1:],
+}
+CALL = re.compile(r"(change|value|best_tried|at_one_value|setting)\((\w+), ([^)]*)\)")
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of means in nats/token; of intervals, relatively: paribus has 10,000 draws of what can have a long
-# tail, whose SD then moves by 4% with their seed.
+# tail, whose SD then moves by 4% with their seed. Of p, in quantiles of the normal distribution.
 CLOSE, ALIKE = 1e-9, 0.1
 
 
@@ -36,7 +56,7 @@ def pages(trial: Path) -> np.ndarray:
 
 
 def tuning(results: Path, arms: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By arm: log rates [K], ascending, and the tuning losses [K, T]; NaN where one diverged."""
+    """By arm: rates [K], ascending, and the tuning losses [K, T]; NaN where one diverged."""
     plan = json.loads((results / "tuning.json").read_text())
     rates = [one[RATE] for one in plan["candidates"]]
     seeds = plan["seeds"]
@@ -45,15 +65,19 @@ def tuning(results: Path, arms: list[str]) -> dict[str, tuple[np.ndarray, np.nda
         value = np.nan if one["value"] is None else one["value"]
         found[one["arm"]][one["candidate"] - 1, seeds.index(one["seed"])] = value
     order = np.argsort(rates)
-    return {arm: (np.log(np.array(rates)[order]), of[order]) for arm, of in found.items()}
+    return {arm: (np.array(rates)[order], of[order]) for arm, of in found.items()}
 
 
-def three(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best rate of those that diverged least, between its neighbours."""
+def best(losses: np.ndarray) -> int:
+    """Return the place of the best rate of those that diverged least."""
     lost, means = np.isnan(losses).sum(1), np.nanmean(losses, 1)
-    at = int(np.lexsort((means, lost))[0])
-    at = min(max(at, 1), len(x) - 2)
-    return x[at - 1 : at + 2], losses[at - 1 : at + 2]
+    return int(np.lexsort((means, lost))[0])
+
+
+def three(rates: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return logarithms of the best rate and of its neighbours, and their losses."""
+    at = min(max(best(losses), 1), len(rates) - 2)
+    return np.log(rates[at - 1 : at + 2]), losses[at - 1 : at + 2]
 
 
 def residual_variance(losses: np.ndarray) -> float:
@@ -126,6 +150,34 @@ class Half:
         """Return the SD of it that is of choosing rates."""
         return choice_error([(w, *three(*self.tuned[arm])) for arm, w in weights.items()])
 
+    def told(self, what: str, arm: str, more: dict[str, str]) -> list[float]:
+        """Return the numbers that a call in the paper's braces prints."""
+        rates, losses = self.tuned[arm]
+        other = more.get("against")
+        if what == "value":
+            seeds = [int(more["seed"])] if "seed" in more else self.seeds
+            return [float(np.mean([self.scores[arm][seed].mean() for seed in seeds]))]
+        if what == "setting":
+            place, around = three(rates, losses)
+            a, b, _ = np.polyfit(place - place[1], around.mean(1), 2)
+            return [float(np.exp(place[1] - b / (2 * a)) / float(more.get("per", 1)))]
+        if what == "best_tried":
+            found = losses[best(losses)]
+            if other:
+                theirs = self.tuned[other][1]
+                found = found - theirs[best(theirs)]
+            return [float(found.mean()), float(found.min()), float(found.max())]
+        if what == "at_one_value":
+            apart = (losses - self.tuned[self.references[arm]][1]).mean(1)
+            low, high = int(np.nanargmin(apart)), int(np.nanargmax(apart))
+            return [apart[low], rates[low], apart[high], rates[high]]
+        weights = {arm: 1.0, other or self.references[arm]: -1.0}
+        delta = self.delta(weights, self.seeds)
+        choice = 0.0 if "as_given" in more else self.choice(weights)
+        half = stats.t.ppf(0.975, len(delta) - 1) * standard_error(delta, choice)
+        mean = float(delta.mean())
+        return [mean] if "interval" in more else [mean, mean - half, mean + half]
+
 
 def agrees(name: str, delta: np.ndarray, choice: float, says: dict[str, float]) -> bool:
     """Print a number twice, and return whether it is the same."""
@@ -139,24 +191,92 @@ def agrees(name: str, delta: np.ndarray, choice: float, says: dict[str, float]) 
     return agree
 
 
+def p_of(delta: np.ndarray, choice: float) -> float:
+    """Return p, two-sided, of Student's t with one degree of freedom fewer than seeds."""
+    t = abs(delta.mean()) / standard_error(delta, choice)
+    return float(2 * stats.t.sf(t, len(delta) - 1))
+
+
+def family_agrees(ours: dict[str, float], theirs: dict[str, float]) -> Iterator[bool]:
+    """Print p by Holm's method (1979) where it differs, and yield whether each is the same."""
+    adjusted, largest = {}, 0.0
+    for rank, name in enumerate(sorted(ours, key=lambda name: ours[name])):
+        largest = max(largest, min(1.0, (len(ours) - rank) * ours[name]))
+        adjusted[name] = largest
+    for name, p in adjusted.items():
+        here, there = stats.norm.isf(p / 2), stats.norm.isf(theirs[name] / 2)
+        agree = abs(here - there) <= ALIKE * max(here, there) + CLOSE
+        if not agree:
+            print(f"{name:28} p {p:.4f}  there {theirs[name]:.4f}  DIFFERS")
+        yield agree
+
+
+def printed_agrees(numbers: list[float], text: str) -> bool:
+    """Return whether numbers are those of a text, to its last digits; intervals to ALIKE."""
+    there = NUMBER.findall(text)
+    units = [10.0 ** -len(one.partition("e")[0].partition(".")[2]) for one in there]
+    values = [float(one) for one in there]
+    spread = ALIKE * (max(numbers) - min(numbers)) if len(numbers) == 3 and "[" in text else 0.0
+    powers = [10.0 ** int(one.partition("e")[2] or 0) for one in there]
+    return len(numbers) >= len(values) and all(
+        abs(ours - value) <= 0.51 * unit * power + (spread if place else 0.0)
+        for place, (ours, value, unit, power) in enumerate(
+            zip(numbers, values, units, powers, strict=False)
+        )
+    )
+
+
 def main(*folders: Path) -> int:
     """Print every number twice, and return 1 where some do not agree."""
     halves, found = [Half(folder) for folder in folders], []
     for half in halves:
+        ours: dict[str, float] = {}
         for name, weights in half.asked.items():
-            seeds, says = half.known[name]["seeds"], half.known[name]["decided"]
-            if says is None:
-                print(f"{name:28} {half.known[name]['why_not']}")
+            known = half.known[name]
+            if known["decided"] is None:
+                print(f"{name:28} {known['why_not']}")
                 continue
-            says = says["interval"] | {"mean": says["mean"]}
-            found.append(agrees(name, half.delta(weights, seeds), half.choice(weights), says))
+            delta, choice = half.delta(weights, known["seeds"]), half.choice(weights)
+            says = known["decided"]["interval"] | {"mean": known["decided"]["mean"]}
+            found.append(agrees(name, delta, choice, says))
+            ours[name] = p_of(delta, choice)
+        for family in (half.references.keys(), ours.keys() - half.references.keys()):
+            p = {name: ours[name] for name in family}
+            found += family_agrees(p, {name: half.known[name]["holm_p"] for name in family})
     if len(halves) > 1:
         short, long = halves
-        for one in json.loads((Path(__file__).parent / "budget.json").read_text()):
-            weights = short.effect([one["of"] + cell for cell in one["cells"]], [])
+        changes = json.loads((Path(__file__).parent / "budget.json").read_text())
+        ours = {}
+        for name in [name for name in changes if not name.endswith(": p")]:
+            treatment, _, group = name.partition(", ")
+            weights = short.effect([treatment + cell for cell in GROUPS[group]], [])
             delta = long.delta(weights, long.seeds) - short.delta(weights, short.seeds)
             choice = float(np.hypot(short.choice(weights), long.choice(weights)))
-            found.append(agrees(" ".join([one["of"], *one["cells"]]), delta, choice, one))
+            mean, low, high = changes[name]
+            found.append(agrees(name, delta, choice, {"mean": mean, "low": low, "high": high}))
+            if group == "all cells":
+                ours[name] = p_of(delta, choice)
+        found += family_agrees(ours, {name: changes[f"{name}: p"] for name in ours})
+        by_name, counted = dict(zip(HALVES, halves, strict=True)), Counter()
+        for call, text in json.loads(PAPER.read_text())["values"].items():
+            of = CALL.fullmatch(call)
+            if of is None or of[2] not in by_name:
+                continue
+            arguments = of[3].split(", ")
+            plain = [one for one in arguments if "=" not in one]
+            more = dict(one.split("=") for one in arguments if "=" in one)
+            if of[1] == "setting" and plain[0] != RATE:
+                continue
+            arm = plain[-1] if of[1] == "setting" else plain[0]
+            if of[1] == "value" and plain[1:]:
+                continue  # another metric than the loss
+            numbers = by_name[of[2]].told(of[1], arm, more)
+            agree = printed_agrees(numbers, text)
+            counted[of[1]] += 1
+            found.append(agree)
+            if not agree:
+                print(f"{call}: {numbers}  there {text}  DIFFERS")
+        print("printed in the paper:", ", ".join(f"{n} x {what}" for what, n in counted.items()))
     print(f"{sum(found)} of {len(found)} agree")
     return 0 if all(found) else 1
 
