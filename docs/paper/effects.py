@@ -3,7 +3,8 @@
     python docs/paper/effects.py studies/embedding-factorial studies/embedding-factorial-long
 
 writes effects.svg beside this file: each treatment against nothing in its own cell, with the
-interval of the verdict, and the registered margin as a band.
+interval of the verdict, and the registered margin as a band. Pale is the cell that is no evidence,
+as its fitted rates are worse than some that were tried.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ WARMUPS = {"": "no warmup", "-warm": "warmup"}
 CELLS = {o + w: f"{OUTPUTS[o]}, {WARMUPS[w]}" for o in OUTPUTS for w in WARMUPS}
 COLOURS = dict(zip(ARMS, ARM_COLOURS, strict=False))
 METRIC = "validation_loss"
+NO_EVIDENCE = ("tied", "1,500 iterations, no warmup")
 COLUMNS = 4  # panels beside each other
 
 
@@ -51,11 +53,13 @@ def rows(study: Path) -> list[dict[str, Any]]:
     for output, warmup in ((o, w) for o in OUTPUTS for w in WARMUPS):
         for arm, called in ARMS.items():
             one = decided[f"{arm}{output}{warmup}"]
+            panel = f"{budget:,} iterations, {WARMUPS[warmup]}"
             told.append(
                 {
                     "arm": called,
                     "output": OUTPUTS[output],
-                    "panel": f"{budget:,} iterations, {WARMUPS[warmup]}",
+                    "panel": panel,
+                    "pale": (OUTPUTS[output], panel) == NO_EVIDENCE,
                     "mean": one["mean"],
                     "low": one["interval"]["low"],
                     "high": one["interval"]["high"],
@@ -86,9 +90,10 @@ def panels_of(data: list[dict[str, Any]]) -> list[alt.LayerChart]:
             alt.Y("arm:N", sort=names, title=None, axis=axis),
             alt.YOffset("output:N", sort=outputs),
             alt.Color("output:N", scale=colours, title=None),
+            opacity=alt.condition("datum.pale", alt.value(0.3), alt.value(1)),
         )
         bars = base.mark_rule(strokeWidth=1.6).encode(x, alt.X2("high:Q"))
-        points = base.mark_point(filled=True, size=50, opacity=1).encode(
+        points = base.mark_point(filled=True, size=50).encode(
             alt.X("mean:Q", scale=scale),
             alt.Shape("output:N", scale=alt.Scale(domain=outputs), title=None),
         )

@@ -2,19 +2,21 @@
 
     python docs/paper/ngrams.py studies/faq
 
-prints nats/token of interpolated Witten-Bell models (Witten & Bell 1991) of order 1 to 5, fitted to
-as many characters of the middle of the training text as a trial of each half reads.
+writes ngrams.json beside this file: nats/token of interpolated Witten-Bell models (Witten & Bell
+1991) of order 1 to 5, fitted to as many characters of the middle of the training text as a trial of
+each half reads.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-OF_A_TRIAL = [iterations * 16 * 128 for iterations in (300, 1500)]
+OF_A_TRIAL = {iterations: iterations * 16 * 128 for iterations in (300, 1500)}
 
 
 def loss(text: str, held_out: Sequence[str], order: int, characters: int) -> float:
@@ -44,16 +46,20 @@ def loss(text: str, held_out: Sequence[str], order: int, characters: int) -> flo
 
 
 def main() -> None:
-    """Print a line for each size and order."""
+    """Write each order for each half."""
     home = Path(sys.argv[1])
     text = (home / "train.txt").read_text(encoding="utf-8")
     sealed = [page.read_text(encoding="utf-8") for page in sorted((home / "sealed").iterdir())]
-    for size in OF_A_TRIAL:
+    found = {}
+    for iterations, size in OF_A_TRIAL.items():
         begin = (len(text) - size) // 2
         part = text[begin : begin + size]
         for order in (1, 2, 3, 4, 5):
-            found = loss(part, sealed, order, len(set(text)))
-            print(f"{size:,} characters, order {order}: {found:.4f}")
+            name = f"{order} grams, {iterations}"
+            found[name] = loss(part, sealed, order, len(set(text)))
+            print(f"{name:20} {found[name]:.4f}", flush=True)
+    told = f"{json.dumps(found, indent=1)}\n"
+    Path(__file__).with_suffix(".json").write_text(told, encoding="utf-8")
 
 
 if __name__ == "__main__":

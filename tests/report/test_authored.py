@@ -304,6 +304,11 @@ def test_braces_are_no_way_around_the_check(paper: Callable[..., Wrote]) -> None
     assert check(paper("---\n\n{{ seeds('one') }}").path) == []
 
 
+def test_a_label_may_be_made_by_a_loop(paper: Callable[..., Wrote]) -> None:
+    text = '{{ ref("fig-b") }}: {% for x in ["b"] %}![Text](a.png){#fig-{{ x }}}{% endfor %}'
+    assert check(paper(text).path) == []
+
+
 def test_the_title_is_checked(paper: Callable[..., Wrote]) -> None:
     told = list(literals(read_source(paper("Text.", HEAD.replace("title: ", "title: 12% ")).path)))
     assert ["title: 12%" in one for one in told] == [True]

@@ -201,7 +201,7 @@ def render(source: Source, bound: Bound, form: Format = "typst") -> Rendered:
         raise ParibusError(f"{_where(source, error)}: {error}") from None
     if (found := ABSTRACT.match(body)) and not abstract:
         abstract, body = found[1].strip(), body[found.end() :]
-    left = sorted(bound.asked - bound.labels - set(re.findall(r"\{#([\w:-]+)", source.body)))
+    left = sorted(bound.asked - bound.labels - set(re.findall(r"\{#([\w:-]+)", body)))
     if left:
         raise ParibusError(f"{source.path}: ref('{left[0]}'): {nearest(left[0], bound.labels)}")
     _require_works(source, f"{abstract}\n{body}")
