@@ -59,26 +59,31 @@ def losses_in(texts: dict[str, str]) -> dict[tuple[str, float, int], float]:
     return found
 
 
-def main() -> None:
-    """Print the differences, the largest last."""
-    here, there = on_the_processor(), on_the_gpu(Path(sys.argv[1]))
-    both = sorted(here.keys() & there.keys(), key=lambda one: abs(here[one] - there[one]))
-    deltas = np.array([here[one] - there[one] for one in both])
-    for (arm, rate, seed), delta in zip(both, deltas, strict=True):
-        print(f"{arm:20} {rate:<10g} {seed}  {delta:+.4f}")
-    sizes = np.abs(deltas)
-    told = {
+def differences(study: Path) -> dict[tuple[str, float, int], float]:
+    """Return the loss here minus that there by arm, rate and seed, the largest last."""
+    here, there = on_the_processor(), on_the_gpu(study)
+    deltas = {one: here[one] - there[one] for one in here.keys() & there.keys()}
+    return dict(sorted(deltas.items(), key=lambda one: abs(one[1])))
+
+
+def summary(deltas: dict[tuple[str, float, int], float]) -> dict[str, float]:
+    """Return what is said of them."""
+    sizes = np.abs(list(deltas.values()))
+    return {
         "trials": len(deltas),
-        "mean difference": float(deltas.mean()),
+        "mean difference": float(np.mean(list(deltas.values()))),
         "median of sizes": float(np.median(sizes)),
         "mean of sizes": float(sizes.mean()),
         "largest size": float(sizes.max()),
         f"above {MARGIN}": int((sizes > MARGIN).sum()),
     }
-    write_bytes(Path(__file__).with_suffix(".json"), f"{json.dumps(told, indent=1)}\n".encode())
-    for name, value in told.items():
-        print(f"{name:20} {value:+.4g}")
 
 
 if __name__ == "__main__":
-    main()
+    deltas = differences(Path(sys.argv[1]))
+    for (arm, rate, seed), delta in deltas.items():
+        print(f"{arm:20} {rate:<10g} {seed}  {delta:+.4f}")
+    told = summary(deltas)
+    write_bytes(Path(__file__).with_suffix(".json"), f"{json.dumps(told, indent=1)}\n".encode())
+    for name, value in told.items():
+        print(f"{name:20} {value:+.4g}")

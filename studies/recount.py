@@ -216,14 +216,21 @@ def printed_agrees(numbers: list[float], text: str) -> bool:
     there = NUMBER.findall(text)
     units = [10.0 ** -len(one.partition("e")[0].partition(".")[2]) for one in there]
     values = [float(one) for one in there]
-    spread = ALIKE * (max(numbers) - min(numbers)) if len(numbers) == 3 and "[" in text else 0.0
+    spread = ALIKE * (max(numbers) - min(numbers)) / 2 if "[" in text else 0.0
     powers = [10.0 ** int(one.partition("e")[2] or 0) for one in there]
-    return len(numbers) >= len(values) and all(
+    return 0 < len(values) <= len(numbers) and all(
         abs(ours - value) <= 0.51 * unit * power + (spread if place else 0.0)
         for place, (ours, value, unit, power) in enumerate(
             zip(numbers, values, units, powers, strict=False)
         )
     )
+
+
+def arguments(text: str) -> tuple[list[str], dict[str, str]]:
+    """Return the plain arguments of a call, and those with names."""
+    parts = text.split(", ")
+    named = dict(one.split("=") for one in parts if "=" in one)
+    return [one for one in parts if "=" not in one], named
 
 
 def main(*folders: Path) -> int:
@@ -257,26 +264,30 @@ def main(*folders: Path) -> int:
             if group == "all cells":
                 ours[name] = p_of(delta, choice)
         found += family_agrees(ours, {name: changes[f"{name}: p"] for name in ours})
-        by_name, counted = dict(zip(HALVES, halves, strict=True)), Counter()
+        by_name, counted, left = dict(zip(HALVES, halves, strict=True)), Counter(), Counter()
         for call, text in json.loads(PAPER.read_text())["values"].items():
+            name, _, rest = call.partition("(")
+            if rest.rstrip(")").partition(", ")[0] not in by_name:
+                continue
             of = CALL.fullmatch(call)
-            if of is None or of[2] not in by_name:
+            plain, more = arguments(of[3]) if of else ([], {})
+            # The loss and the rate; not another metric, nor another key of the setting.
+            if (
+                of is None
+                or (name == "value" and plain[1:])
+                or (name == "setting" and plain[0] != RATE)
+            ):
+                left[name] += 1
                 continue
-            arguments = of[3].split(", ")
-            plain = [one for one in arguments if "=" not in one]
-            more = dict(one.split("=") for one in arguments if "=" in one)
-            if of[1] == "setting" and plain[0] != RATE:
-                continue
-            arm = plain[-1] if of[1] == "setting" else plain[0]
-            if of[1] == "value" and plain[1:]:
-                continue  # another metric than the loss
-            numbers = by_name[of[2]].told(of[1], arm, more)
+            arm = plain[-1] if name == "setting" else plain[0]
+            numbers = by_name[of[2]].told(name, arm, more)
             agree = printed_agrees(numbers, text)
-            counted[of[1]] += 1
+            counted[name] += 1
             found.append(agree)
             if not agree:
                 print(f"{call}: {numbers}  there {text}  DIFFERS")
-        print("printed in the paper:", ", ".join(f"{n} x {what}" for what, n in counted.items()))
+        for title, of in (("printed in the paper", counted), ("of these not computed", left)):
+            print(f"{title}:", ", ".join(f"{n} x {what}" for what, n in of.items()))
     print(f"{sum(found)} of {len(found)} agree")
     return 0 if all(found) else 1
 
