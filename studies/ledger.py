@@ -4,8 +4,9 @@
     PARIBUS_LEDGER=studies/ledger.jsonl paribus ledger
 
 Everything in it is read from the records that are kept: registrations, test_part.json, looks and
-verdicts. Entries that others have added to the ledger stay. Of validation text no record says when
-its first score was seen; it stands with the time of the registration, which was minutes before.
+verdicts. Entries that others have added to the ledger stay, such as those of the ledger that a study
+ran with, and what they tell is not told again. Of validation text, and of a verdict, no record of
+the first studies says when; it stands with the time of the registration, which was minutes before.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def main() -> int:
         there = Chain(LEDGER)
         if findings := there.verify():
             raise ParibusError(f"{LEDGER}: {findings[0]}; restore it")
-        fresh = [plain(event) for event in events_of_kept()]
+        told = {event.key for event in events_in(LEDGER)}
+        fresh = [plain(event) for event in events_of_kept() if event.key not in told]
         there.write(merged([there.entries(), fresh]))
         events = events_in(LEDGER)
         readme = HOME / "README.md"
