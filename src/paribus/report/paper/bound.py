@@ -406,10 +406,10 @@ class Bound:
                 return numbers.fixed(found, digits)
             case float():
                 return numbers.compact(found)
-            case [int() | float(), int() | float(), int() | float()]:
+            case [int() | float() as mean, int() | float() as low, int() | float() as high]:
                 places = min(self.digits, DIGITS) if digits is None else digits
-                told = numbers.delta(*found, places)
-                return told if interval else numbers.signed(found[0], places)
+                told = numbers.delta(mean, low, high, places)
+                return told if interval else numbers.signed(mean, places)
         raise ParibusError(f"{path}: {name} is neither a number, words nor three numbers: {found}")
 
     @_bound
