@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 STEPS = 20_000  # of the numerical integration of a t density
+LEAST_TUNING_SEEDS = 3  # with fewer the best candidate stands
 
 
 def read(path: Path) -> Any:
@@ -191,8 +192,8 @@ def best_values(results: Path) -> dict[str, Any]:
     """{arm: the value with the least mean validation loss over tuning seeds}, from the trials.
 
     A candidate that diverged on a seed comes after those that diverged on fewer. Where the error of
-    the choice is propagated, it is the vertex of the parabola, in the logarithm of the one value
-    that is tuned, through the best candidate and its neighbours, to four digits.
+    the choice is propagated from enough seeds, it is the vertex of the parabola, in the logarithm
+    of the one value that is tuned, through the best candidate and its neighbours, to four digits.
     """
     study = read(results / "study.json")
     keys = study["tuning"]["grid"] | study["tuning"].get("ranges", {})
@@ -208,7 +209,8 @@ def best_values(results: Path) -> dict[str, Any]:
             mean = float(np.mean(scores)) if scores else math.inf
             found[arm].append((len(diverged), mean, values))
     best = {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
-    if study.get("inference", {}).get("choice") != "propagated" or len(keys) > 1:
+    is_propagated = study.get("inference", {}).get("choice") == "propagated"
+    if not is_propagated or len(keys) > 1 or len(study["tuning"]["seeds"]) < LEAST_TUNING_SEEDS:
         return best
     (key,) = keys
     return {arm: {key: vertex(found[arm], of[key], key)} for arm, of in best.items()}
