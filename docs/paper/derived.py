@@ -22,8 +22,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 HALVES = {"300": "embedding-factorial", "1500": "embedding-factorial-long"}
 RATE = "training.optimizer.learning_rate"
 SIGNIFICANT = 0.05
-# The best rate of the plain model between those of the grid, as `embedding-factorial-cliff` found.
-PLAIN_BETWEEN = {"": "tied-12", "-untied": "untied-15"}
+OUTPUTS = ("", "-untied")  # as arms without warmup end
 NORMS, LIKE_NORMS = ("layernorm", "rmsnorm"), ("layernorm", "rmsnorm", "factor")
 
 
@@ -49,19 +48,17 @@ class Half:
 
     def best(self, arm: str) -> dict[str, Any]:
         """Return the best of the rates that were tried."""
-        return min(self.points[arm], key=lambda one: one["mean"])
+        return next(one for one in self.points[arm] if one["chosen"])
 
-    def robust(self) -> list[tuple[str, float, bool, float]]:
-        """Return for each significant contrast its arm, its effect, whether the difference of the
-        best tried rates has its sign and lies in its interval, and their ratio."""
-        found = []
+    def robust(self) -> dict[str, tuple[bool, float]]:
+        """Return of each significant contrast, by arm, what the difference between the best tried
+        rates says: whether it lies in the interval, and its ratio to the effect."""
+        found = {}
         for arm, one in self.contrasts.items():
-            if one["holm_p"] > SIGNIFICANT:
-                continue
-            tried = self.best(arm)["mean"] - self.best(one["reference"])["mean"]
-            says = one["decided"]
-            inside = says["interval"]["low"] <= tried <= says["interval"]["high"]
-            found.append((arm, says["mean"], inside, tried / says["mean"]))
+            if one["holm_p"] <= SIGNIFICANT:
+                tried = self.best(arm)["mean"] - self.best(one["reference"])["mean"]
+                says, span = one["decided"], one["decided"]["interval"]
+                found[arm] = span["low"] <= tried <= span["high"], tried / says["mean"]
         return found
 
     def read(self) -> None:
@@ -89,18 +86,17 @@ def ends(name: str, values: list[float]) -> dict[str, float]:
 def computed() -> dict[str, Any]:
     """Return every number by its name."""
     halves = {budget: Half(STUDIES / name) for budget, name in HALVES.items()}
-    short, long = halves.values()
+    long = halves["1500"]
     found: dict[str, Any] = {}
 
-    robust = [one for half in halves.values() for one in half.robust()]
-    found["significant effects"] = len(robust)
-    found["with the sign of the best rates"] = sum(ratio > 0 for *_, ratio in robust)
-    found["outside at the best rates"] = sum(not inside for *_, inside, _ in robust)
-    cold = [f"{arm}-untied" for arm in LIKE_NORMS]
-    of = {budget: half.robust() for budget, half in halves.items()}
-    by_arm = {arm: ratio for arm, _, _, ratio in of["300"]}
-    found |= ends("best rates, 300, untied cold", [by_arm[arm] for arm in cold])
-    found |= ends("best rates, 1500", [ratio for *_, ratio in of["1500"]])
+    robust = {budget: half.robust() for budget, half in halves.items()}
+    both = [one for of in robust.values() for one in of.values()]
+    found["significant effects"] = len(both)
+    found["with the sign of the best rates"] = sum(ratio > 0 for _, ratio in both)
+    found["outside at the best rates"] = sum(not inside for inside, _ in both)
+    cold = [robust["300"][f"{arm}-untied"][1] for arm in LIKE_NORMS]
+    found |= ends("best rates, 300, untied cold", cold)
+    found |= ends("best rates, 1500", [ratio for _, ratio in robust["1500"].values()])
 
     for budget, half in halves.items():
         shares = []
@@ -111,7 +107,7 @@ def computed() -> dict[str, Any]:
         found[f"mostly choice, {budget}"] = sum(share > 0.5 for share in shares)
         ratios = [
             half.rate(arm + output) / half.rate("none" + output)
-            for output in PLAIN_BETWEEN
+            for output in OUTPUTS
             for arm in LIKE_NORMS
         ]
         found |= ends(f"rates without warmup, {budget}", ratios)
@@ -119,24 +115,11 @@ def computed() -> dict[str, Any]:
         means = {
             one["arm"]: one["mean"] for one in half.told["summaries"] if one["metric"] == METRIC
         }
-        saved = [means["none" + output] - means[f"none{output}-warm"] for output in PLAIN_BETWEEN]
+        saved = [means["none" + output] - means[f"none{output}-warm"] for output in OUTPUTS]
         found |= ends(f"plain without warmup, {budget}", saved)
-        half.read()
-        found |= {f"clipped, {arm}, {budget}": share for arm, share in half.clipped.items()}
-        warm = [of for arm, of in half.clipped.items() if "warm" in arm and arm != "steps-warm"]
-        found |= ends(f"clipped with warmup, {budget}", warm)
 
-    with readable(STUDIES / "embedding-factorial-cliff") as folder:
-        study = load_results(folder).study
-        between = {
-            output: study.setting(arm).training.optimizer.learning_rate
-            for output, arm in PLAIN_BETWEEN.items()
-        }
-    ratios = [
-        short.rate(arm + output) / rate for output, rate in between.items() for arm in LIKE_NORMS
-    ]
-    found |= ends("rates without warmup, 300, against the best between", ratios)
-
+    long.read()
+    found |= {f"clipped, {arm}, 1500": share for arm, share in long.clipped.items()}
     # Where embeddings are tied without warmup a norm is judged at a worse rate than one beside it.
     misfits = [long.validation[arm] - long.best(arm)["mean"] for arm in NORMS]
     found |= ends("misfit", misfits)
@@ -147,8 +130,7 @@ def computed() -> dict[str, Any]:
 
     sizes = analysis_of(STUDIES / "embedding-norm-sizes")["contrasts"]
     of = [one["decided"]["mean"] for one in sizes if one["metric"] == METRIC]
-    found |= ends("five sizes", of) | {"sizes": len(of)}
-    return found
+    return found | ends("five sizes", of)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         assert given.startswith(expected), call
 
 
+WITH_OURS = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
 OURS = {"n": 1200, "share": 0.68, "gain": [-0.1234, -0.2, 0.05], "said": "half", "bad": [1, 2]}
 
 
@@ -177,8 +178,7 @@ def test_numbers_of_ones_own_are_bound_too(
     paper: Callable[..., Wrote], home: Path, call: str, given: str
 ) -> None:
     (home / "ours.json").write_text(json.dumps(OURS))
-    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
-    wrote = paper(f'It is {{{{ number("ours", {call}) }}}}.', head)
+    wrote = paper(f'It is {{{{ number("ours", {call}) }}}}.', WITH_OURS)
     assert wrote.gives() == f"It is {given}.".replace("[", r"\[").replace("]", r"\]")
     assert check(wrote.path) == []
 
@@ -186,8 +186,7 @@ def test_numbers_of_ones_own_are_bound_too(
 def test_a_number_of_ones_own_that_changed_is_told(
     paper: Callable[..., Wrote], home: Path, tmp_path: Path
 ) -> None:
-    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
-    wrote = paper('It is {{ number("ours", "n") }}.', head)
+    wrote = paper('It is {{ number("ours", "n") }}.', WITH_OURS)
     (home / "ours.json").write_text(json.dumps(OURS))
     set_paper(wrote.path, tmp_path / "a.pdf")
     assert check(wrote.path) == []
@@ -207,9 +206,8 @@ def test_a_number_of_ones_own_that_is_none_is_one_line(
     paper: Callable[..., Wrote], home: Path, call: str, says: str
 ) -> None:
     (home / "ours.json").write_text(json.dumps(OURS))
-    head = HEAD.replace("literal", "numbers: {ours: ours.json}\nliteral")
     with pytest.raises(ParibusError, match=says):
-        paper(f"{{{{ number({call}) }}}}", head).gives()
+        paper(f"{{{{ number({call}) }}}}", WITH_OURS).gives()
 
 
 def test_an_arm_and_a_metric_go_by_either_name(paper: Callable[..., Wrote]) -> None:
