@@ -4,9 +4,10 @@
     PARIBUS_LEDGER=studies/ledger.jsonl paribus ledger
 
 Everything in it is read from the records that are kept: registrations, test_part.json, looks and
-verdicts. Entries that others have added to the ledger stay, such as those of the ledger that a study
-ran with, and what they tell is not told again. Of validation text, and of a verdict, no record of
-the first studies says when; it stands with the time of the registration, which was minutes before.
+verdicts. Entries that others have added to the ledger stay, such as those of the ledger that a
+study ran with, and what they tell is not told again. Of validation text, and of a verdict, no
+record of the first studies says when; it stands with the time of the registration, which was
+minutes before.
 """
 
 from __future__ import annotations
