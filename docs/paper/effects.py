@@ -3,7 +3,7 @@
     python docs/paper/effects.py studies/embedding-factorial studies/embedding-factorial-long
 
 writes effects.svg beside this file: each treatment against nothing in its own cell, with the
-interval of the verdict, and the registered margin as a band. Pale is the cell that is no evidence,
+interval of the verdict, and the registered margin as a band. Pale is the cell that is set aside,
 as its fitted rates are worse than some that were tried.
 """
 
