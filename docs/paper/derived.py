@@ -120,7 +120,7 @@ def computed() -> dict[str, Any]:
 
     long.read()
     found |= {f"clipped, {arm}, 1500": share for arm, share in long.clipped.items()}
-    # Where embeddings are tied without warmup a norm is judged at a worse rate than one beside it.
+    # Tied without warmup a norm seems to be judged at a worse rate than one beside it.
     misfits = [long.validation[arm] - long.best(arm)["mean"] for arm in NORMS]
     found |= ends("misfit", misfits)
     found["best plain trial"] = min(min(p["values"].values()) for p in long.points["none-untied"])

@@ -4,7 +4,7 @@
 
 writes effects.svg beside this file: each treatment against nothing in its own cell, with the
 interval of the verdict, and the registered margin as a band. Pale is the cell that is set aside,
-as its fitted rates are worse than some that were tried.
+as its fitted rates seem worse than some that were tried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WARMUPS = {"": "no warmup", "-warm": "warmup"}
 CELLS = {o + w: f"{OUTPUTS[o]}, {WARMUPS[w]}" for o in OUTPUTS for w in WARMUPS}
 COLOURS = dict(zip(ARMS, ARM_COLOURS, strict=False))
 METRIC = "validation_loss"
-NO_EVIDENCE = ("tied", "1,500 iterations, no warmup")
+SET_ASIDE = ("tied", "1,500 iterations, no warmup")
 COLUMNS = 4  # panels beside each other
 
 
@@ -59,7 +59,7 @@ def rows(study: Path) -> list[dict[str, Any]]:
                     "arm": called,
                     "output": OUTPUTS[output],
                     "panel": panel,
-                    "pale": (OUTPUTS[output], panel) == NO_EVIDENCE,
+                    "pale": (OUTPUTS[output], panel) == SET_ASIDE,
                     "mean": one["mean"],
                     "low": one["interval"]["low"],
                     "high": one["interval"]["high"],
