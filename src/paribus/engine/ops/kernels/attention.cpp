@@ -272,13 +272,14 @@ void backward(const Array* x, const float* logsumexp, const Sizes& n) {
 
 }  // namespace
 
-// The C vectors that K channels take: 1, 2, 4 or 8. More are not asked for.
+// The C vectors that K channels take: 1, 2, 4, 8 or those of 128 channels, the most that are asked for.
 #define FOR_CHANNELS(K, call)                          \
   const int64_t vectors = ((K) + LANES - 1) / LANES;   \
   if (vectors <= 1) call(1);                           \
   else if (vectors <= 2) call(2);                      \
   else if (vectors <= 4) call(4);                      \
-  else call(8);
+  else if (vectors <= 8) call(8);                      \
+  else call(128 / LANES);
 
 #define FORWARD(C) \
   lower ? forward<C, Bfloat16>(x, logsumexp, *n) : forward<C, float>(x, logsumexp, *n)
