@@ -71,7 +71,7 @@ def judged(
         ({"contradicted_by": ["NO EFFECT"]}, "mixed", (1, 1, 2)),
         ({"contradicted_by": ["row 5"], "arms": ["rms"]}, "contradicted", (0, 1, 1)),
         ({"supported_by": ["row 3"], "arms": ["ln"]}, "supported", (1, 0, 1)),
-        ({"supported_by": ["ADOPT"], "endpoint": "validation_loss"}, "open", (0, 0, 2)),
+        ({"supported_by": ["ADOPT"], "endpoint": "validation_loss"}, "undecided", (0, 0, 2)),
     ],
 )
 def test_verdicts_support_or_contradict_it(
@@ -207,6 +207,18 @@ def test_it_is_told_wherever_the_verdict_is(judged: Any) -> None:
     record = json.loads(canonical_json(verdict_record(analysis, verdicts)))
     assert [v["supports"] for v in record["verdicts"]] == [["H1"], []]
     assert record["hypotheses"][0]["state"] == "supported"
+
+
+def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged: Any) -> None:
+    metrics = ("validation_loss", "brier_score")
+    endpoints = [{"metric": metric, "primary": True, "margin": 0.02} for metric in metrics]
+    about_brier = WORSE | {"endpoint": "brier_score", "supported_by": ["row 3"]}
+    _, analysis, verdicts = judged(about_brier, endpoints=endpoints)
+    (judgement,) = judge(analysis.study, verdicts)
+    assert (judgement.state, judgement.supporting, judgement.verdicts) == ("undecided", 0, 2)
+    stated, other = sorted(judgement.endpoints, key=lambda endpoint: not endpoint.stated)
+    assert (stated.label, stated.state) == ("Brier score", "undecided")
+    assert (other.label, other.state, other.supporting) == ("validation loss", "supported", 1)
 
 
 def test_nothing_is_said_where_none_is_declared(judged: Any) -> None:

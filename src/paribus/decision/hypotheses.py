@@ -15,35 +15,69 @@ if TYPE_CHECKING:
     from paribus.decision.verdict import Verdict
 
 
+HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
+
+
 @dataclass(frozen=True)
-class Judgement:
-    """A hypothesis, judged by all verdicts together.
+class EndpointJudgement:
+    """What the verdicts on one primary endpoint say about a hypothesis.
 
     Attributes:
-        state: mixed where some verdicts support it and some contradict it, open where none does
-            either.
-        supporting, contradicting: verdicts, of the `verdicts` that it is about.
+        label: the name of the endpoint for readers, such as `validation loss`.
+        stated: whether the hypothesis is about this endpoint.
+        state: mixed if some verdicts support the hypothesis and others contradict it, undecided
+            if none does either.
+        supporting, contradicting, verdicts: counts of verdicts.
+        reasons: the reasons of the rule's rows that the verdicts matched, without repetitions.
+    """
+
+    label: str
+    stated: bool
+    state: HypothesisState
+    supporting: int
+    contradicting: int
+    verdicts: int
+    reasons: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """`undecided on macro accuracy (0 of 2 verdicts: more seeds are needed)`."""
+        decisive = self.supporting + self.contradicting
+        counts = f"{decisive} of {numbers.plural(self.verdicts, 'verdict')}"
+        if self.state == "mixed":
+            counts = f"{self.supporting} for, {self.contradicting} against"
+        return f"{self.state} on {self.label} ({counts}: {'; '.join(self.reasons)})"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A hypothesis, judged by the verdicts on its endpoints.
+
+    Attributes:
+        state: of all verdicts on the endpoints that the hypothesis is about.
+        supporting, contradicting, verdicts: counts of these verdicts.
+        endpoints: the judgement on each primary endpoint: those that the hypothesis is about, and
+            any other on which the same rows of the rule support or contradict it.
     """
 
     name: str
     statement: str
-    state: Literal["supported", "contradicted", "mixed", "open"]
+    state: HypothesisState
     supporting: int
     contradicting: int
     verdicts: int
+    endpoints: tuple[EndpointJudgement, ...]
 
     @property
     def sentence(self) -> str:
-        """`H1a: contradicted (by 1 of 4 verdicts): it costs quality`."""
-        of = numbers.plural(self.verdicts, "verdict")
-        counts = {
-            "supported": f"by {self.supporting} of {of}",
-            "contradicted": f"by {self.contradicting} of {of}",
-            "mixed": f"{self.supporting} for and {self.contradicting} against, of {of}",
-            "open": f"none of {of} bears on it",
-        }
-        statement = " ".join(self.statement.split())
-        return f"{self.name}: {self.state} ({counts[self.state]}): {statement}"
+        """`H1a: supported: it costs quality. It is supported on ... (2 of 2 verdicts: ...).`."""
+        statement = " ".join(self.statement.split()).removesuffix(".")
+        stated = [endpoint.sentence for endpoint in self.endpoints if endpoint.stated]
+        others = [endpoint.sentence for endpoint in self.endpoints if not endpoint.stated]
+        text = f"{self.name}: {self.state}: {statement}. It is {'; '.join(stated)}."
+        if others:
+            text += f" By the same rows it would be {'; '.join(others)}."
+        return text
 
 
 def supports(hypothesis: Hypothesis, row: Row) -> bool | None:
@@ -67,15 +101,61 @@ def is_about(hypothesis: Hypothesis, arm: str, metric: str) -> bool:
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
-    """Judge every hypothesis of the study by the verdicts that it is about; none without any."""
-    judged = []
-    for one in study.hypotheses if verdicts else ():
-        mine = [v for v in verdicts if is_about(one, v.arm, v.metric)]
-        yes = sum(one.name in v.supports for v in mine)
-        no = sum(one.name in v.contradicts for v in mine)
-        state = "mixed" if yes and no else "supported" if yes else "contradicted" if no else "open"
-        judged.append(Judgement(one.name, one.statement, state, yes, no, len(mine)))
-    return judged
+    """Judge every hypothesis of the study by the verdicts; return nothing without verdicts."""
+    return [_judge(hypothesis, study, verdicts) for hypothesis in study.hypotheses if verdicts]
+
+
+def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) -> Judgement:
+    endpoints = []
+    for endpoint in study.judged:
+        stated = hypothesis.endpoint in (None, endpoint.metric)
+        matching = [
+            verdict
+            for verdict in verdicts
+            if verdict.metric == endpoint.metric
+            and (not hypothesis.arms or verdict.arm in hypothesis.arms)
+        ]
+        judgement = _judge_endpoint(hypothesis, matching, stated=stated)
+        if stated or judgement.state != "undecided":
+            endpoints.append(judgement)
+    named_endpoints = [endpoint for endpoint in endpoints if endpoint.stated]
+    supporting = sum(endpoint.supporting for endpoint in named_endpoints)
+    contradicting = sum(endpoint.contradicting for endpoint in named_endpoints)
+    return Judgement(
+        hypothesis.name,
+        hypothesis.statement,
+        _state(supporting, contradicting),
+        supporting,
+        contradicting,
+        sum(endpoint.verdicts for endpoint in named_endpoints),
+        tuple(endpoints),
+    )
+
+
+def _judge_endpoint(
+    hypothesis: Hypothesis, verdicts: Sequence[Verdict], *, stated: bool
+) -> EndpointJudgement:
+    """Judge the hypothesis by the verdicts on one endpoint."""
+    supporting = contradicting = 0
+    for verdict in verdicts:
+        named = {verdict.outcome, f"row {verdict.row}"}
+        supporting += bool(named & set(hypothesis.supported_by))
+        contradicting += bool(named & set(hypothesis.contradicted_by))
+    return EndpointJudgement(
+        label=verdicts[0].label,
+        stated=stated,
+        state=_state(supporting, contradicting),
+        supporting=supporting,
+        contradicting=contradicting,
+        verdicts=len(verdicts),
+        reasons=tuple(dict.fromkeys(verdict.reason for verdict in verdicts)),
+    )
+
+
+def _state(supporting: int, contradicting: int) -> HypothesisState:
+    if supporting and contradicting:
+        return "mixed"
+    return "supported" if supporting else "contradicted" if contradicting else "undecided"
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
