@@ -1,0 +1,408 @@
+"""A decoder-only Transformer as paribus trains it, for transformers (4.57 or 5).
+
+This file is copied into exported folders and stands alone but for the parts of the user's own that
+lie beside it. `config.architecture` is the model's part of the study's setting.
+
+Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
+keys and values, K channels of a head.
+"""
+
+from __future__ import annotations
+
+# What transformers declares of its classes differs between 4.57 and 5, and from what they do.
+# pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalCall=false, reportPrivateImportUsage=false
+# pyright: reportIncompatibleMethodOverride=false
+import dataclasses
+import inspect
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+# The user's own parts by site; the lines that fill it in are added where there are some.
+OWN: dict[str, type[nn.Module]] = {}
+LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
+# How transformers calls the keys and values so far: `cache` from 5.24 on.
+_FIELDS = {field.name for field in dataclasses.fields(BaseModelOutputWithPast)}
+CACHE = "cache" if "cache" in _FIELDS else "past_key_values"
+
+
+class ParibusConfig(PretrainedConfig):
+    """`architecture` is {key of [model] in the study: value}, with seq_len, vocab_size, dropout."""
+
+    model_type = "paribus"
+
+    def __init__(
+        self, architecture: dict[str, Any] | None = None, use_cache: bool = True, **kwargs: Any
+    ) -> None:
+        self.architecture, self.use_cache = architecture or {}, use_cache
+        super().__init__(**kwargs)
+
+
+def spec(config: ParibusConfig, layer: int | None = None) -> Any:
+    """Return the architecture with dots, `model.attention.window`: what parts are built from."""
+    model = _dotted(config.architecture)
+    model.layer = layer
+    model.head_width = model.d_model // model.n_head
+    model.n_kv_head = model.attention.n_kv_head or model.n_head
+    return model
+
+
+def _dotted(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return SimpleNamespace(**{key: _dotted(inner) for key, inner in value.items()})
+
+
+class RMSNormWithoutGain(nn.Module):
+    """x / sqrt(mean(x^2) + eps)."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
+        return F.rms_norm(x, x.shape[-1:], eps=self.eps)
+
+
+class Center(nn.Module):
+    """x - mean(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
+        return x - x.mean(dim=-1, keepdim=True)
+
+
+class FixedScale(nn.Module):
+    """x * c, with the c that gives embeddings unit variance at initialization."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
+        variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
+        self.scale = torch.tensor(1 / math.sqrt(variance), device="cpu").item()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
+        return x * self.scale
+
+
+def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
+    """Return the norm called `kind` over `width` channels; `eps` None is the norm's own."""
+    if kind == "layernorm":
+        return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
+    if kind == "rmsnorm":
+        return nn.RMSNorm(width, eps=eps or RMSNORM_EPS)
+    if kind == "rms_free":
+        return RMSNormWithoutGain(eps or RMSNORM_EPS)
+    return {"center": Center, "none": nn.Identity, "fixed_scale": lambda: FixedScale(model)}[kind]()
+
+
+class MLP(nn.Module):
+    """x W_up through an activation, or gated by the SiLU of x W_gate; then W_down."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        d, width, biased = model.d_model, model.mlp.ratio * model.d_model, int(model.bias)
+        self.kind = model.mlp.kind
+        if self.kind == "swiglu":
+            if model.mlp.match_parameters:
+                width = max(1, round((2 * d + biased) * width / (3 * d + 2 * biased)))
+            self.gate = nn.Linear(d, width, bias=model.bias)
+        self.up = nn.Linear(d, width, bias=model.bias)
+        self.down = nn.Linear(width, d, bias=model.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D] -> [B, T, D]."""
+        up = self.up(x)
+        if self.kind == "swiglu":
+            return self.down(F.silu(self.gate(x)) * up)
+        if self.kind == "relu2":
+            return self.down(F.relu(up).square())
+        return self.down(F.gelu(up, approximate="tanh" if self.kind == "gelu_tanh" else "none"))
+
+
+class Attention(nn.Module):
+    """Causal self-attention: x [B, T, D] -> [B, T, D]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model_spec, self.layer = model, model.layer
+        H, G, K = model.n_head, model.n_kv_head, model.head_width
+        self.qkv = nn.Linear(model.d_model, (H + 2 * G) * K, bias=model.bias)
+        self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
+        kind, eps = model.attention.qk_norm, model.norm.eps
+        self.q_norm = norm(model, kind, K, eps, model.bias)
+        self.k_norm = norm(model, kind, K, eps, model.bias)
+        self.turn = own_positions(model, "attention")
+        self.dropout = nn.Dropout(model.dropout)
+
+    def forward(self, x: Tensor, hidden: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        """hidden: [B, 1, T, S] which positions are not to be seen; positions: [B, T]."""
+        model = self.model_spec
+        H, G, K = model.n_head, model.n_kv_head, model.head_width
+        B, T, D = x.shape
+        qkv = self.qkv(x).view(B, T, H + 2 * G, K).transpose(1, 2)
+        q, k, v = qkv.split((H, G, G), dim=1)
+        q, k = self.q_norm(q), self.k_norm(k)
+        if self.turn is not None:
+            q, k = self.turn(q, k, positions[0])
+        elif model.positions.kind == "rotary" and "positions" not in OWN:
+            q, k = (turned(z, positions, model.positions.theta) for z in (q, k))
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer)
+        k, v = (z.repeat_interleave(H // G, dim=1) for z in (k, v))
+        scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(K)
+        scores = capped(scores, model.attention.softcap)
+        weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(dim=-1)
+        mixed = self.dropout(weights).to(v.dtype) @ v
+        return self.out(mixed.transpose(1, 2).reshape(B, T, D))
+
+
+def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Rotary positions (Su et al. 2021): x [B, H, T, K] with channels i and i + K/2 as pairs."""
+    K = x.shape[-1]
+    exponents = torch.arange(0, K, 2, dtype=torch.float32, device=x.device) / K
+    angles = (positions[:, None, :, None].float() * theta**-exponents).repeat(1, 1, 1, 2)
+    first, second = x.chunk(2, dim=-1)
+    rotated = torch.cat([-second, first], dim=-1)
+    return (x * angles.cos() + rotated * angles.sin()).to(x.dtype)
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap tanh(x / cap) (Gemma Team 2024); x itself without a cap."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+class Embedding(nn.Module):
+    """norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p)."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(model.vocab_size, model.d_model)
+        self.positions = own_positions(model, "embedding")
+        if model.positions.kind == "learned" and "positions" not in OWN:
+            self.positions = nn.Embedding(model.seq_len, model.d_model)
+        stage = model.embedding
+        self.norm = norm(model, stage.norm, model.d_model, stage.eps, True)
+        self.on_tokens = stage.norm_at == "tokens"
+        self.dropout = nn.Dropout(model.dropout)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """tokens [B, T] and their positions [B, T] -> [B, T, D]."""
+        x = self.tokens(tokens)
+        if self.positions is None:
+            return self.dropout(self.norm(x))
+        added = self.positions(positions[0] if "positions" in OWN else positions)
+        return self.dropout(self.norm(x) + added if self.on_tokens else self.norm(x + added))
+
+
+def block_norm(model: Any, site: str) -> nn.Module:
+    """Return the norm at "block_norm" or "final_norm": the user's own, or the study's kind."""
+    if site in OWN:
+        return OWN[site](model)
+    return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
+
+
+def own_positions(model: Any, place: str) -> nn.Module | None:
+    """Return the user's own positions, if they stand at `place`."""
+    own: Any = OWN.get("positions")
+    return own(model) if own is not None and own.stands == place else None
+
+
+class Shared(dict[str, Tensor]):
+    """What parts of one's own leave for later ones in a forward pass; nothing is learned here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens: Tensor | None = None
+        self.hidden: Tensor | None = None
+        self.outputs: dict[str, Tensor] = {}
+
+    def auxiliary(self, name: str, value: Tensor) -> None:
+        """Forget a loss."""
+
+    def output(self, name: str, value: Tensor) -> None:
+        """Keep an output for later parts."""
+        self.outputs[name] = value
+
+
+def called(part: Any, shared: Shared, *args: Any) -> Any:
+    """Call a part, with what is shared where its forward takes it."""
+    if "shared" in inspect.signature(part.forward).parameters:
+        return part(*args, shared=shared)
+    return part(*args)
+
+
+class Block(nn.Module):
+    """A residual block, with norms before its sub-layers or after the sums."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.is_pre, self.is_own = model.norm.placement == "pre", "attention" in OWN
+        self.attention_norm = block_norm(model, "block_norm")
+        self.attention = OWN.get("attention", Attention)(model)
+        self.mlp_norm = block_norm(model, "block_norm")
+        self.mlp = OWN.get("mlp", MLP)(model)
+        self.dropout = nn.Dropout(model.dropout)
+
+    def forward(self, x: Tensor, shared: Shared, *seen: Any) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `seen` is what `Attention.forward` takes besides."""
+        seen = () if self.is_own else seen
+        y = called(self.attention_norm, shared, x) if self.is_pre else x
+        x = x + self.dropout(called(self.attention, shared, y, *seen))
+        x = x if self.is_pre else called(self.attention_norm, shared, x)
+        y = called(self.mlp_norm, shared, x) if self.is_pre else x
+        x = x + self.dropout(called(self.mlp, shared, y))
+        return x if self.is_pre else called(self.mlp_norm, shared, x)
+
+
+class ParibusPreTrainedModel(PreTrainedModel):
+    """The config that both models have for transformers, and how their parts are filled."""
+
+    config_class = ParibusConfig
+    base_model_prefix = "model"
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Weights come from the folder. Buffers that are not stored are those of a new part."""
+        if type(module) in OWN.values():
+            layer = getattr(module, "layer", None)
+            with torch.device("cpu"):
+                fresh = type(module)(spec(self.config, layer if isinstance(layer, int) else 0))
+            for name, buffer in fresh.named_buffers():
+                owner, _, leaf = name.rpartition(".")
+                setattr(module.get_submodule(owner), leaf, buffer)
+
+
+class ParibusModel(ParibusPreTrainedModel):
+    """Embeddings, blocks and the last norm: token ids [B, T] -> hidden states [B, T, D]."""
+
+    def __init__(self, config: ParibusConfig) -> None:
+        super().__init__(config)
+        model = spec(config)
+        self.window = model.attention.window
+        self.embedding = OWN.get("embedding", Embedding)(model)
+        self.blocks = nn.ModuleList(Block(spec(config, i)) for i in range(model.n_layer))
+        is_pre = model.norm.placement == "pre"
+        self.final_norm = block_norm(model, "final_norm") if is_pre else nn.Identity()
+        # What looks across positions in its own way, or does not say that it does not.
+        self.reads_whole = bool({"embedding", "positions", "attention"} & OWN.keys()) or any(
+            not getattr(part, "cached", False) for part in OWN.values()
+        )
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the token matrix's module."""
+        return self.embedding.tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put another one in its place."""
+        self.embedding.tokens = value
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool | None = None,
+        cache: Any = None,
+        shared: Shared | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Run the model; ValueError for padding where a part of one's own reads the whole text.
+
+        `cache` and `past_key_values` are one thing, by its new and its old name; `shared` is what
+        parts of one's own leave for each other, for a head to read.
+        """
+        cache = past_key_values if cache is None else cache
+        if self.reads_whole:
+            if attention_mask is not None and not bool(attention_mask.all()):
+                raise ValueError("with this part of one's own, texts of a batch are equally long")
+            cache, use_cache = None, False
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if use_cache and cache is None:
+            cache = DynamicCache()
+        start = cache.get_seq_length() if cache is not None else 0
+        hidden, positions = self._seen(input_ids, attention_mask, start)
+        shared = Shared() if shared is None else shared
+        shared.tokens = input_ids
+        if "embedding" in OWN:
+            x = called(self.embedding, shared, input_ids)
+        else:
+            x = self.embedding(input_ids, positions)
+        for block in self.blocks:
+            x = block(x, shared, hidden, positions, cache)
+        shared.hidden = called(self.final_norm, shared, x)
+        return BaseModelOutputWithPast(last_hidden_state=shared.hidden, **{CACHE: cache})
+
+    def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
+        """Return ([B, 1, T, S] what each position must not see, [B, T] places, of padding 0)."""
+        (B, T), S = ids.shape, start + ids.shape[1]
+        columns = torch.arange(S, device=ids.device)
+        back = columns[start:, None] - columns
+        hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
+        if mask is None:
+            return hidden[None, None], columns[None, start:].expand(B, T)
+        mask = mask[:, :S].bool()
+        places = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        return hidden[None, None] | ~mask[:, None, None], places[:, start:]
+
+
+class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
+    """The model with its head: token ids [B, T] -> logits [B, T, V]."""
+
+    def __init__(self, config: ParibusConfig) -> None:
+        super().__init__(config)
+        model = spec(config)
+        self.model = ParibusModel(config)
+        self.softcap = model.head.softcap
+        if "head" in OWN:
+            self.head = OWN["head"](model)
+        elif not model.head.tied:
+            self.head = nn.Linear(model.d_model, model.vocab_size, bias=False)
+        else:
+            self.head = None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the token matrix's module."""
+        return self.model.embedding.tokens
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        cache: Any = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """With `labels`, the mean loss of each next one in nats; -100 is left out."""
+        shared = Shared()
+        found = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
+        x, tokens = found.last_hidden_state, self.model.embedding.tokens.weight
+        if "head" in OWN:
+            logits = called(self.head, shared, x, tokens)
+        else:
+            logits = F.linear(x, tokens) if self.head is None else self.head(x)
+            logits = capped(logits, self.softcap)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: getattr(found, CACHE)})
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
+        """Give a part that cannot be cached the whole text at every step."""
+        if self.model.reads_whole:
+            return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)

@@ -1,0 +1,37 @@
+"""The changes of effects by training budget agree with the records of both halves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paribus.results import unpack
+
+from .scripts import HOME, script
+
+pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
+HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
+
+
+def test_changes_by_budget_are_significant_except_centring() -> None:
+    changes = json.loads((HOME / "budget.json").read_text())
+    p = {name: one for name, one in changes.items() if name.endswith("all cells: p")}
+    assert p.pop("center, all cells: p") > 0.5 and max(p.values()) < 0.02 and len(p) == 4
+
+
+@pytest.mark.slow
+def test_changes_by_budget_are_recomputed_from_the_records() -> None:
+    budget = script("budget")
+    found = budget.changes(*(HOME / name for name in HALVES.values()))
+    kept = json.loads((HOME / "budget.json").read_text())
+    assert found.keys() == kept.keys()
+    for name, one in found.items():
+        assert one == pytest.approx(kept[name], abs=1e-6), name
+
+
+@pytest.mark.slow
+def test_recount_without_paribus_agrees(tmp_path: Path) -> None:
+    folders = [unpack(HOME / name, tmp_path / name) for name in HALVES.values()]
+    assert script("recount").main(*folders) == 0
