@@ -581,17 +581,6 @@ def readers() -> str:
     return table(("reader", "reads"), ([f"`{one.name}`", one.says] for one in found))
 
 
-def published_rules() -> str:
-    """Return the published rules that ship."""
-    from paribus.decision.published import published_rules
-
-    found = published_rules().values()
-    return table(
-        ("rule", "requires", "written in"),
-        ([f"`{one.name}`", one.title, one.source] for one in found),
-    )
-
-
 GENERATED: dict[str, Callable[[], str]] = {
     "backends": backends,
     "columns": columns,
@@ -606,7 +595,6 @@ GENERATED: dict[str, Callable[[], str]] = {
     "records": records,
     "rules": rules,
     "readers": readers,
-    "published-rules": published_rules,
     "schema": schema,
     "states": states,
     "study-file": study_file,

@@ -1,12 +1,11 @@
-"""The public history of modded-nanogpt's Track 3, judged from its logs.
+"""Judge the public results of modded-nanogpt's Track 3 from their logs.
 
     git clone https://github.com/KellerJordan/modded-nanogpt
-    python track3.py modded-nanogpt > track3.md
+    python track3.py modded-nanogpt
 
-What is read: the table of results in records/track_3_optimization/README.md, and the logs that it
-links. A result is read at its stated step. Runs are those of the folder that holds the linked log,
-each trial once; where the folder holds more than the table counts, those of the linked log's own
-source. What does not fit the table is listed and judged as the logs have it.
+Prints two Markdown tables: every result against the target loss, and every record against the
+record before it. The losses are those at the stated step, from the folder of the linked log. If the
+folder has more runs than the results table counts, only runs of the linked log's program count.
 """
 
 from __future__ import annotations
@@ -14,323 +13,106 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
-from scipy import stats
+from scipy.stats import norm
 
-from paribus.decision.published import PublishedAnswer, find_published
-from paribus.numbers import NONE
-from paribus.readers import Run, read
-from paribus.statistics import holm
+from paribus.readers import read
+from paribus.statistics import holm, paired_t, welch
 
 TRACK = Path("records", "track_3_optimization")
-RESULT = re.compile(
-    r"\| (?P<number>\d+) \| (?P<step>\d+)(?P<record>\(!\))? \| (?P<mean>[\d.]+) \(n=(?P<runs>\d+)\)"
+ROW = re.compile(
+    r"\| (?P<number>\d+) \| (?P<step>\d+)(?P<record>\(!\))? \| [\d.]+ \(n=(?P<runs>\d+)\)"
     r".*\| \[log\]\((?P<log>\S+)\) \|"
 )
-BAR = find_published("modded-nanogpt-track3")
-PAIR = find_published("modded-nanogpt-track3-pairwise")
-# The one result whose claim is of another score than val_loss; its folder's README says so.
-SCORES = {46: "val_ema_loss"}
-LISTED = 41  # the one whose logs are missing, and whose folder's README lists the values
-# karpathy/nanochat, dev/LEADERBOARD.md, Run 4.
-CORE = [0.25373, 0.2584, 0.25489, 0.2568, 0.25732, 0.26765, 0.25119]
-FEW = 4  # trials, for a correlation
-LOOK = 25  # steps between two looks, as the rules have it
+TARGET, BAR, SIGMA = 3.28, 0.004, 0.0013  # validation loss; threshold; the rule's known SD
+LOSS_PER_STEP = 0.0045 / 100  # the README's value of a saved step
+SCORES = {46: "val_ema_loss"}  # the README of that result claims this loss
+NONE = "-"  # not tested
 
 
 @dataclass
-class Result:
-    """A row of the table, and what its logs say at its step."""
+class Entry:
+    """A row of the results table, with the losses from its logs."""
 
     number: int
     step: int
     is_record: bool
-    mean_claimed: str
-    runs_claimed: int
-    score: str
     losses: list[float]
-    notes: list[str]
-    before: list[float]  # the losses of those trials a look earlier, where the logs have all
-
-    @property
-    def answer(self) -> PublishedAnswer:
-        return BAR.answer(self.losses)
-
-    @property
-    def sd(self) -> float:
-        return float(np.std(self.losses, ddof=1)) if len(self.losses) > 1 else math.nan
-
-    @property
-    def as_claimed(self) -> bool:
-        near = abs(self.answer.mean - float(self.mean_claimed)) < 0.0001  # rounded, or cut off
-        return near and len(self.losses) == self.runs_claimed
 
 
-def results(clone: Path) -> list[Result]:
-    """Return the results of the table, with their losses from the logs."""
-    text = (clone / TRACK / "README.md").read_text("utf-8")
-    return [_result(clone, match) for match in map(RESULT.match, text.splitlines()) if match]
-
-
-def _result(clone: Path, row: re.Match[str]) -> Result:
-    number, step, counted = int(row["number"]), int(row["step"]), int(row["runs"])
+def load_entry(clone: Path, row: re.Match[str]) -> Entry:
+    """Return the entry of one row of the table."""
+    number, step, log = int(row["number"]), int(row["step"]), clone / TRACK / row["log"]
     score = SCORES.get(number, "val_loss")
-    log = clone / TRACK / row["log"]
-    place = log if log.parent.name == "results" else log.parent
-    reading = read(place)
-    notes = [f"{score} is what is claimed"] if score != "val_loss" else []
-    there = [run for run in reading.runs if run.at(score, step) is not None]
-    if reading.copies:
-        notes.append(
-            f"{len(reading.copies)} {'copy' if len(reading.copies) == 1 else 'copies'} of trials"
-        )
-    if len(there) > counted:
-        source = _source_of(log, reading.runs)
-        same = [run for run in there if run.facts.get("source_digest") == source]
-        notes.append(f"{len(there) - len(same)} runs of another source left out")
-        there = same
-    if len(there) < counted:
-        notes.append(
-            f"of {counted} logs {len(there)} is there"
-            if len(there) == 1
-            else f"{len(there)} of {counted} logs"
-        )
-    beyond = sum(run.facts["steps"] != step for run in there)
-    if beyond:
-        notes.append(
-            f"{beyond} {'log goes' if beyond == 1 else 'logs go'} on beyond the stated step"
-        )
-    losses = [loss for run in there if (loss := run.at(score, step)) is not None]
-    earlier = [run.at(score, step - LOOK) for run in there]
-    before = [] if None in earlier else [loss for loss in earlier if loss is not None]
-    found = Result(
-        number, step, row["record"] is not None, row["mean"], counted, score, losses, notes, before
-    )
-    if len(losses) == counted and not found.as_claimed:
-        notes.append(f"the table says {found.mean_claimed}")
-    return found
+    runs = read(log if log.parent.name == "results" else log.parent).runs
+    at_step = [run for run in runs if run.at(score, step) is not None]
+    if len(at_step) > int(row["runs"]):
+        linked = next(run for run in runs if Path(run.source.partition("#")[0]) == log)
+        program = linked.facts["source_digest"]
+        at_step = [run for run in at_step if run.facts.get("source_digest") == program]
+    losses = [loss for run in at_step if (loss := run.at(score, step)) is not None]
+    return Entry(number, step, row["record"] is not None, losses)
 
 
-def _source_of(log: Path, runs: list[Run]) -> object:
-    for run in runs:
-        if Path(run.source.partition("#")[0]) == log:
-            return run.facts.get("source_digest")
-    return None
+def adjusted(p_values: list[float]) -> list[str]:
+    """Return Holm's p-values as text. NaN marks an entry that cannot be tested."""
+    p = np.array(p_values)
+    p[~np.isnan(p)] = holm(p[~np.isnan(p)])
+    print(f"p-values by Holm: {sum(p < 0.05)} below .05, {sum(p < 0.001)} below .001")
+    return [NONE if math.isnan(x) else f"{x:.4f}" for x in p]
 
 
-def t_test(losses: list[float]) -> float:
-    """Return the one-sided p of Student's t against 3.28; NaN of one run."""
-    if len(losses) < 2:
-        return math.nan
-    return float(stats.ttest_1samp(losses, BAR.target, alternative="less").pvalue)
-
-
-def pooled(found: list[Result]) -> tuple[float, int]:
-    """Return the standard deviation between the runs of a result, pooled, and its df."""
-    several = [one for one in found if len(one.losses) > 1]
-    df = sum(len(one.losses) - 1 for one in several)
-    return math.sqrt(sum(one.sd**2 * (len(one.losses) - 1) for one in several) / df), df
-
-
-def welch(old: Result, new: Result) -> float:
-    """Return the one-sided p of Welch's t, the steps saved counted as the pairwise rule does."""
-    if min(len(old.losses), len(new.losses)) < 2:
-        return math.nan
-    assert PAIR.per_step is not None
-    worth = (old.step - new.step) * PAIR.per_step
-    shifted = np.asarray(new.losses) - worth
-    test = stats.ttest_ind(shifted, old.losses, equal_var=False, alternative="less")
-    return float(test.pvalue)
-
-
-def p_text(p: float) -> str:
-    """Return a p-value as it is printed."""
-    if math.isnan(p):
-        return NONE
-    return "< .0001" if p < 0.0001 else f"{p:.4f}".lstrip("0")
-
-
-def adjusted(p_values: list[float]) -> list[float]:
-    """Return Holm's p-values; those that are NaN are no tests, and stay NaN."""
-    p = np.asarray(p_values)
-    tested = ~np.isnan(p)
-    out = np.full(len(p), math.nan)
-    out[tested] = holm(p[tested])
-    return out.tolist()
-
-
-def print_results(found: list[Result]) -> None:
-    """Print a row for each result."""
-    t_p = adjusted([t_test(one.losses) for one in found])
-    print("| # | step | runs | mean | SD | (3.28 - mean) sqrt(n) | the rule says | p of t, Holm |")
+def print_results(entries: list[Entry]) -> None:
+    """Print each entry against the target: `(3.28 - mean) sqrt(n)`, and Student's t."""
+    tests = [paired_t(entry.losses) if len(entry.losses) > 1 else None for entry in entries]
+    df = sum(test.df for test in tests if test)
+    pooled = math.sqrt(sum(test.df * test.sd**2 for test in tests if test) / df)
+    total = sum(len(entry.losses) for entry in entries)
+    print(f"{len(entries)} results, {total} losses; pooled SD {pooled:.5f}, {df} df")
+    one_sided = [test.one_sided_p(TARGET, greater=False) if test else math.nan for test in tests]
+    holm_p = adjusted(one_sided)
+    print("\n| # | step | runs | mean | SD | (3.28 - mean) sqrt(n) | passes | p of t, Holm |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for one, p in zip(found, t_p, strict=True):
-        answer, sd = one.answer, NONE if math.isnan(one.sd) else f"{one.sd:.5f}"
-        mark = "(!)" if one.is_record else ""
-        print(
-            f"| {one.number}{mark} | {one.step} | {answer.runs} | {answer.mean:.5f} | {sd} | "
-            f"{answer.statistic:.6f} | {answer.sentence} | {p_text(p)} |"
-        )
+    for entry, test, p in zip(entries, tests, holm_p, strict=True):
+        n, mean = len(entry.losses), fmean(entry.losses)
+        statistic = (TARGET - mean) * math.sqrt(n)
+        passes = "yes" if round(statistic, 12) >= BAR else "no"
+        sd = f"{test.sd:.5f}" if test else NONE
+        name = f"{entry.number}(!)" if entry.is_record else entry.number
+        print(f"| {name} | {entry.step} | {n} | {mean:.5f} | {sd} | {statistic:.6f} | ", end="")
+        print(f"{passes} | {p} |")
 
 
-def print_looks(found: list[Result]) -> None:
-    """Print how alike two looks at one trial are."""
-    both = [one for one in found if len(one.before) >= FEW]
-    alike = [np.corrcoef(one.before, one.losses)[0, 1] for one in both]
-    drops = [np.mean(one.before) - one.answer.mean for one in both]
-    print(
-        f"Losses {LOOK} steps apart, of {len(both)} results whose logs have both: correlated by "
-        f"{np.median(alike):.4f} (median; the least {min(alike):.4f}), and lower by "
-        f"{np.median(drops):.5f} (median; {min(drops):.5f} to {max(drops):.5f})."
-    )
-
-
-def print_chain(found: list[Result]) -> None:
-    """Print a row for each record after the first, against the record before it."""
-    records = [one for one in found if one.is_record]
-    pairs = list(pairwise(records))
-    answers = [
-        PAIR.answer(new.losses, steps=new.step, baseline=old.losses, baseline_steps=old.step)
-        for old, new in pairs
-    ]
-    rule_p = adjusted([answer.p_value or 0.0 for answer in answers])
-    welch_p = adjusted([welch(old, new) for old, new in pairs])
-    print(
-        "| record | before it | runs | gain | statistic | the rule says | z, Holm | Welch, Holm |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for (old, new), answer, z, t in zip(pairs, answers, rule_p, welch_p, strict=True):
-        print(
-            f"| {new.number} | {old.number} | {len(new.losses)}, {len(old.losses)} | "
-            f"{answer.gain:.5f} | {answer.statistic:.6f} | {answer.sentence} | {p_text(z)} | "
-            f"{p_text(t)} |"
-        )
-    words = Counter(answer.word for answer in answers)
-    print(f"\n{len(pairs)} pairs: {_counts(words)}.")
-    for name, p_values in (("z", rule_p), ("Welch's t", welch_p)):
-        print(f"By Holm over the chain, p of {name} below .05: {sum(p < 0.05 for p in p_values)}.")
-
-
-def print_summary(found: list[Result]) -> None:
-    """Print the counts, and what the logs say of the rule's assumption."""
-    answers = [one.answer for one in found]
-    words = Counter(answer.word for answer in answers)
-    total = sum(len(one.losses) for one in found)
-    sd, df = pooled(found)
-    low, high = (sd * math.sqrt(df / stats.chi2.isf(q, df)) for q in (0.025, 0.975))
-    ratio = [
-        stats.chi2.sf((len(one.losses) - 1) * (one.sd / BAR.sigma) ** 2, len(one.losses) - 1)
-        for one in found
-        if len(one.losses) > 1
-    ]
-    supported = [one for one in found if one.answer.word == "supported"]
-    worth = LOOK * (PAIR.per_step or 0)
-    earlier = [BAR.answer([loss + worth for loss in one.losses]) for one in supported]
-    close = sum(answer.word != "supported" for answer in earlier)
-    z_p = holm([answer.p_value or 0.0 for answer in answers])
-    t_p = adjusted([t_test(one.losses) for one in found])
-    beyond = sum(any("beyond" in note for note in one.notes) for one in found)
-    print(f"{len(found)} results, {total} final losses in the logs: {_counts(words)}.")
-    print(
-        f"Runs and mean as in the table, to within 0.0001: {sum(one.as_claimed for one in found)}."
-    )
-    print(f"Read before the last logged step: {beyond}.")
-    print(
-        f"Supported, and would not be with the loss of {LOOK} steps earlier ({worth:.5f} more): "
-        f"{close}."
-    )
-    print(f"The rule's own z, Holm over all {len(found)}: {sum(p < 0.05 for p in z_p)} below .05.")
-    tested = sum(not math.isnan(p) for p in t_p)
-    print(
-        f"Student's t, Holm over the {tested} results with several runs: "
-        f"{sum(p < 0.05 for p in t_p)} below .05, {sum(p < 0.001 for p in t_p)} below .001."
-    )
-    print(
-        f"Standard deviation between runs, pooled over {len(ratio)} results: {sd:.5f} "
-        f"[{low:.5f}, {high:.5f}], {df} df; the rule takes {BAR.sigma}."
-    )
-    larger = sum(p < 0.05 for p in holm(ratio))
-    print(f"Results whose own is shown to be larger, chi-squared, Holm: {larger}.")
-
-
-def print_listed(clone: Path, found: list[Result]) -> None:
-    """Print the pairs of a record whose logs are missing by the values that its README lists."""
-    by_number = {one.number: one for one in found}
-    new = by_number[LISTED]
-    folder = clone / TRACK / "results" / "20260523_circuit_muon"
-    values = listed(folder / "README.md", new.step)
-    print(
-        f"#{LISTED}: the README of its folder lists {len(values)} values at step {new.step}, "
-        f"of mean {np.mean(values):.5f}; by them the rule says: {BAR.answer(values).sentence}."
-    )
-    records = [one for one in found if one.is_record]
-    at = records.index(new)
-    for old, later in ((records[at - 1], new), (new, records[at + 1])):
-        losses = [values if one is new else one.losses for one in (old, later)]
-        answer = PAIR.answer(
-            losses[1], steps=later.step, baseline=losses[0], baseline_steps=old.step
-        )
-        print(f"#{later.number} after #{old.number}: {answer.statistic:.5f}, {answer.sentence}.")
-
-
-def listed(readme: Path, step: int) -> list[float]:
-    """Return the values at a step in a table of seeds by steps, in a README."""
-    rows = [line.strip("| \n").split("|") for line in readme.read_text("utf-8").splitlines()]
-    cells = [[cell.strip() for cell in row] for row in rows]
-    header = next(row for row in cells if row[0] == "seed")
-    column = header.index(f"step {step}")
-    return [float(row[column]) for row in cells if len(row) == len(header) and row[0].isdecimal()]
-
-
-def print_core() -> None:
-    """Print what nanochat's bar and a t-test say of the seven CORE values of its fourth record."""
-    bar = find_published("nanochat-core")
-    tested = bar.model_copy(
-        update={"name": "tested", "statistic": "student_t", "threshold": 0.05}
-    ).answer(CORE)
-    sd = np.std(CORE, ddof=1)
-    print(
-        f"{len(CORE)} values, mean {tested.mean:.5f}, standard deviation {sd:.5f}: "
-        f"{bar.answer(CORE).word} by the bar; one-sided t-test, p = {p_text(tested.p_value)}; "
-        f"{tested.runs_needed} runs of this mean would have p < .05, and {tested.runs_for_power} "
-        "runs in 80% of attempts."
-    )
-
-
-def print_notes(found: list[Result]) -> None:
-    """Print what of the table and the logs does not simply agree."""
-    for one in found:
-        if one.notes:
-            print(f"- #{one.number}: {'; '.join(one.notes)}")
-
-
-def _counts(words: Counter[str]) -> str:
-    return ", ".join(f"{n} {word}" for word, n in words.most_common())
-
-
-def main() -> None:
-    """Print the whole of it as Markdown."""
-    clone = Path(sys.argv[1])
-    found = results(clone)
-    for title, part in (
-        ("Counts", print_summary),
-        ("Results", print_results),
-        ("Looks", print_looks),
-        ("The chain of records", print_chain),
-        ("Notes", print_notes),
-    ):
-        print(f"## {title}\n")
-        part(found)
-        print()
-    print_listed(clone, found)
-    print()
-    print_core()
+def print_chain(entries: list[Entry]) -> None:
+    """Print each record against the one before it. Saved steps count as a lower loss."""
+    rows, z_tests, welch_tests = [], [], []
+    for old, new in pairwise(entry for entry in entries if entry.is_record):
+        n_old, n_new = len(old.losses), len(new.losses)
+        saved = (old.step - new.step) * LOSS_PER_STEP
+        gain = fmean(old.losses) - fmean(new.losses) + saved
+        statistic = gain / math.sqrt(1 / n_new + 1 / n_old)
+        z_tests.append(float(norm.sf(statistic / SIGMA)))
+        test = welch(old.losses, new.losses) if min(n_old, n_new) > 1 else None
+        welch_tests.append(test.one_sided_p(saved, greater=False) if test else math.nan)
+        needed = math.ceil(2 * (BAR / gain) ** 2) if gain > 0 else NONE
+        passes = "yes" if statistic >= BAR else "no"
+        row = f"{new.number} | {old.number} | {n_new}, {n_old} | {gain:.5f} | {statistic:.6f}"
+        rows.append(f"{row} | {passes} | {needed}")
+    holm_z, holm_welch = adjusted(z_tests), adjusted(welch_tests)
+    print("\n| record | after | runs | gain | statistic | passes | runs to pass | z | Welch |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row, z, t in zip(rows, holm_z, holm_welch, strict=True):
+        print(f"| {row} | {z} | {t} |")
 
 
 if __name__ == "__main__":
-    main()
+    clone = Path(sys.argv[1])
+    lines = (clone / TRACK / "README.md").read_text("utf-8").splitlines()
+    table = [load_entry(clone, row) for row in map(ROW.match, lines) if row]
+    print_results(table)
+    print_chain(table)

@@ -323,16 +323,6 @@ def test_a_label_that_is_no_name_is_told(caplog: pytest.LogCaptureFixture) -> No
         assert (said.arm, said.reference) == ("base", "lr-high")
 
 
-def test_one_arm_alone_has_a_question_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = table(new=[3.2765, 3.277, 3.2762, 3.2771, 3.2768])
-    file = write(tmp_path / "runs.csv", data | {"val_loss": data["loss"]})
-    words = ["--arm", "variant", "--rule", "modded-nanogpt-track3"]
-    assert main(["judge", str(file), *words]) == 0
-    assert capsys.readouterr().out.startswith("Exploratory: val loss of new\n")
-
-
 def test_what_names_no_arm_is_not_offered_again() -> None:
     data = drawn(5, {"base": 0.0, "new": -0.03})
     data["arm"] = [None, *data.pop("variant")[1:]]
@@ -730,7 +720,6 @@ def test_categories_of_pandas_are_words() -> None:
         ({"test": "gate"}, "is of pairs"),
         ({"crashed": "x"}, "crashed = 'x'"),
         ({"margin": "x"}, "margin"),
-        ({"rule": "nobodys"}, "no published rule of that name"),
         ({"at_step": 5}, "name the column of steps"),
         ({"score": []}, "name the column of the score"),
     ],
@@ -1307,7 +1296,6 @@ def test_bad_input_is_one_line(name: str) -> None:
         ("judge", "runs.csv", "--score", "loss", "--json", "--markdown"),
         ("judge", "runs.csv", "--score", "loss", "--arm", "a", "--arm-from", "folder"),
         ("judge", "new=runs.csv", "runs.csv", "--score", "loss"),
-        ("judge", "runs.csv", "--score", "loss", "--rule", "track3"),
         ("judge", "--study", "quickstart"),
     ],
     ids=" ".join,
@@ -1339,35 +1327,6 @@ def test_labelled_patterns_name_arms(tmp_path: Path, capsys: pytest.CaptureFixtu
     folders = [f"{tmp_path}/{arm}/*.csv" for arm in ("old", "new")]
     assert main(["judge", *folders, "--arm-from", "folder", *options]) == 0
     assert "BETTER  new" in capsys.readouterr().out
-
-
-def test_published_rules_answer_beside_ours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = table(
-        base=[3.281, 3.2805, 3.2815, 3.2812, 3.2808], new=[3.2765, 3.277, 3.2762, 3.2771, 3.2768]
-    )
-    data["val_loss"] = data.pop("loss")
-    file = write(tmp_path / "runs.csv", data)
-    options = ["--arm", "variant", "--baseline", "base", "--margin", "0.001"]
-    assert main(["judge", str(file), *options, "--rule", "modded-nanogpt-track3"]) == 0
-    out = capsys.readouterr().out
-    assert "BETTER  new" in out
-    assert "modded-nanogpt-track3: new: supported" in out
-    kept = tmp_path / "kept"
-    more = ["--rule", "modded-nanogpt-track3", "--results", str(kept)]
-    assert main(["judge", str(file), *options, *more]) == 0
-    capsys.readouterr()
-    for verb in ([], ["analyse"], ["decide"]):  # whoever writes verdict.json
-        assert not verb or main([*verb, str(kept)]) == 0
-        published = json.loads((kept / "verdict.json").read_text())["published"]
-        assert published["new"]["word"] == "supported" and published["new"]["runs"] == 5
-    assert verify(kept).findings == ()
-    published["new"]["word"] = "not supported"
-    there = json.loads((kept / "verdict.json").read_text())
-    (kept / "verdict.json").write_text(json.dumps(there | {"published": published}))
-    assert any("published.new.word" in one for one in verify(kept).findings)
-    assert "modded-nanogpt-track3: base: not supported" in out
 
 
 def false_claims(studies: int, *, pair: bool) -> tuple[int, int]:

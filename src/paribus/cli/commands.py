@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -570,7 +570,6 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
-    from paribus.decision.published import published_record
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
@@ -591,8 +590,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     verdicts = decide_analysis(analysis)
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
-    published = published_record(analysis, results.trials)
-    write_json(results.path / "verdict.json", verdict_record(analysis, verdicts, published))
+    write_json(results.path / "verdict.json", verdict_record(analysis, verdicts))
     note(ResultsFolder(results.path), is_known=True)
     return analysis, verdicts
 
@@ -635,16 +633,15 @@ def give(
     verdicts: list[Verdict],
     answer: Answer,
     written: Sequence[str] = (),
-    beside: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print the card, or verdict.json with what stands `beside` it; returns the exit code."""
+    """Print the card or verdict.json, and return the exit code."""
     from paribus.cli import printed
     from paribus.decision import WORDS, exit_code, verdict_record
     from paribus.migrations import stamped
     from paribus.report.card import card, markdown
 
     if answer.json:
-        print_json({**stamped(verdict_record(analysis, verdicts)), **(beside or {})})
+        print_json(stamped(verdict_record(analysis, verdicts)))
     elif answer.markdown:
         print(markdown(card(analysis.by_name, verdicts)), end="")
     else:

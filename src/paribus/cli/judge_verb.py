@@ -12,7 +12,6 @@ from paribus.cli.options import PLAIN, Answer, show, show_path
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
-    from paribus.decision.published import PublishedRule
     from paribus.readers import Reading
     from paribus.results import Results
     from paribus.study import Study
@@ -96,10 +95,6 @@ def judge(
         Parameter(help="The smallest difference that the score can show, where runs may be equal."),
     ] = None,
     alpha: Annotated[float, Parameter(help="The chance of a false claim, over all arms.")] = 0.05,
-    rule: Annotated[
-        str | None,
-        Parameter(help="Say what a published rule says of each arm, too; or a rule.toml."),
-    ] = None,
     study: Annotated[
         str | None,
         Parameter(help="A registered [runs] study: its file or results folder says all of this."),
@@ -122,9 +117,7 @@ def judge(
         _without_pandas()
     from paribus.trainers.judging import columns, exploratory, judged, paired_by, read_runs
 
-    published = _published(rule)
-    scores = score or ([published.score] if published else [])
-    better = better or ([published.better] if published and not score else None)
+    scores = score or []
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
@@ -134,12 +127,10 @@ def judge(
             )
         registered, home = _registered(study, results, paths)
         reading = _read(registered, paths, reader)
-        from paribus.study.runs import section_of
         from paribus.trainers import run
 
         found = run(registered, home, **({"reading": reading} if reading else {}))
-        published = published or _published(section_of(registered).rule or None)
-        return _give(found, page, answer, published)
+        return _give(found, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
@@ -161,15 +152,13 @@ def judge(
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
-        rule=rule if rule and not rule.endswith(".toml") else "",
-        alone=published is not None,
         rows=rows,
         name=results.name if results else "judged",
     )
     if answer.verbose:
         _show_files(reading)
     with judged(made, reading, results) as found:
-        return _give(found, page, answer, published)
+        return _give(found, page, answer)
 
 
 def _without_pandas() -> None:
@@ -232,15 +221,6 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
     return read_runs(paths, reader or section.reader or None, columns, arm=section.arm)[0]
 
 
-def _published(name: str | None) -> PublishedRule | None:
-    """Return the published rule of that name, or in that file; None where none is asked."""
-    if name is None:
-        return None
-    from paribus.decision.published import find_published
-
-    return find_published(name)
-
-
 def _show_files(reading: Reading) -> None:
     """Print what became of the files."""
     show(f"{reading.counts}.")
@@ -249,9 +229,7 @@ def _show_files(reading: Reading) -> None:
             show_path(f"{what}: {path}: {why}")
 
 
-def _give(
-    results: Results, page: Path | None, answer: Answer, published: PublishedRule | None
-) -> int:
+def _give(results: Results, page: Path | None, answer: Answer) -> int:
     """Analyse, decide, write the page, print the card; returns the exit code."""
     from paribus.cli.commands import analysed, give
 
@@ -269,12 +247,4 @@ def _give(
         from paribus.cli import printed
 
         show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
-    beside = {}
-    if published is not None:
-        from paribus.decision.published import answers_of
-        from paribus.digests import plain
-
-        found = answers_of(published, analysis, results.trials)
-        written += [f"{published.name}: {arm}: {said.sentence}" for arm, said in found.items()]
-        beside["published"] = {arm: plain(said) for arm, said in found.items()}
-    return give(analysis, verdicts, answer, written, beside)
+    return give(analysis, verdicts, answer, written)

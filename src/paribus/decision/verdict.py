@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -259,11 +259,9 @@ def beside(analysis: Analysis) -> list[Beside]:
     return found
 
 
-def verdict_record(
-    analysis: Analysis, verdicts: Sequence[Verdict], published: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return what verdict.json holds; of hypotheses, interactions and a published rule, where the
-    study has some."""
+def verdict_record(analysis: Analysis, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the contents of verdict.json. Hypotheses and interactions appear only if the study has
+    some."""
     study, told = analysis.study, []
     for verdict in verdicts:
         seen = verdict.evidence
@@ -278,7 +276,6 @@ def verdict_record(
     more = {
         "hypotheses": judged,
         "interactions": interactions,
-        "published": dict(published or {}),
         "excluded": analysis.excluded,
     }
     secondary = [

@@ -79,8 +79,6 @@ class RunsSection(Part):
     crashed: Literal["data", "exclude"] = "data"
     """A run whose primary score is not finite: a result (`data`), so that an arm that loses more
     runs is never called better; or left out, where the machine was at fault. Counts are told."""
-    rule: Word = ""
-    """A published rule by its name: what it says of each arm stands beside the verdict."""
     scores: Annotated[dict[Word, Score], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
@@ -152,8 +150,6 @@ class RunsFormat(TrainerFormat):
     def require_comparable(self, study: Study) -> None:
         """Raise ParibusError where an endpoint is no score of the study."""
         known = declared(study)
-        if section_of(study).rule.endswith(".toml"):
-            raise ParibusError("runs.rule is a published rule's name; give --rule a file of yours")
         for endpoint in study.endpoints:
             if endpoint.metric not in known:
                 raise ParibusError(

@@ -261,8 +261,6 @@ def exploratory(
     test: str | None = None,
     alpha: float = 0.05,
     new_items: bool = False,
-    rule: str = "",
-    alone: bool = False,
     rows: Mapping[str, str] = MappingProxyType({}),
     name: str = "judged",
     question: str = "",
@@ -277,8 +275,6 @@ def exploratory(
         resolution: the smallest difference that the first score can show.
         test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
         new_items: whether the claim is about new items as well, such as documents or questions.
-        rule: a published one, whose answers stand beside the verdict.
-        alone: whether there may be one arm alone, of which nothing is said.
         rows: the columns in which rows of one run differ, by the keys ROWS.
     Raises ParibusError.
     """
@@ -293,10 +289,7 @@ def exploratory(
     if test in ("paired_t", "gate") and not pair:
         raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
     by_label = labelled_runs(reading.runs, section)
-    if not (alone and len(by_label) == 1):
-        _require_arms(by_label, reading.runs, arm, baseline)
-    elif baseline is None:
-        baseline = next(iter(by_label))
+    _require_arms(by_label, reading.runs, arm)
     if baseline is None and BASELINE in by_label:
         baseline = BASELINE
     if baseline is not None and baseline not in by_label:  # as it is called here
@@ -360,11 +353,11 @@ def exploratory(
             set_["runs.without"] = without[label]
         arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
     runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= {"rule": rule, **rows}
+    runs |= rows
     runs |= {} if at_step is None else {"at_step": float(at_step)}
     runs |= {} if target is None else {"target": float(target)}
     others = [called[label] for label in by_label if label != baseline]
-    asked = question or _question(first, others, called[baseline])
+    asked = question or f"{readable(first)} of {some(others)} against {called[baseline]}"
     return load_study(
         {
             "name": label_as_name(name),
@@ -393,15 +386,7 @@ def _require_score(score: str, runs: Sequence[Run]) -> None:
         )
 
 
-def _question(score: str, others: list[str], baseline: str) -> str:
-    if not others:
-        return f"{readable(score)} of {baseline}"
-    return f"{readable(score)} of {some(others)} against {baseline}"
-
-
-def _require_arms(
-    by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: str, baseline: str | None
-) -> None:
+def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: str) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
     if nameless := by_label.get(""):
         known = sorted({name for run in runs for name in run.facts} - {arm})

@@ -22,7 +22,6 @@ from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, agree, compare
 from paribus.decision import decide, verdict_record
-from paribus.decision.published import published_record
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
@@ -429,9 +428,7 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     ]
     fresh = {
         "analysis.json": analysis.to_dict(),
-        "verdict.json": verdict_record(
-            analysis, decide(analysis), published_record(analysis, results.trials)
-        ),
+        "verdict.json": verdict_record(analysis, decide(analysis)),
     }
     found, is_older = Comparison(), False
     sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)
