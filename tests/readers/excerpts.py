@@ -31,31 +31,6 @@ MODDED_EMA = b"""\
 step:2685/2900 val_loss:3.28259 val_avg_loss:3.28259 val_ema_loss:3.27825 train_time:9886.605s step_avg:3682.16ms
 step:2690/2900 val_loss:3.28208 val_avg_loss:3.28208 val_ema_loss:3.27795 train_time:9904.996s step_avg:3682.15ms
 """
-# openai/parameter-golf 4908dc4, records/track_10min_16mb/2026-03-17_NaiveBaseline/train.log.
-GOLF = b"""\
-seed:1337
-step:13600/20000 val_loss:2.0649 val_bpb:1.2197 train_time:592172ms step_avg:43.54ms
-step:13750/20000 train_loss:1.9910 train_time:598726ms step_avg:43.54ms
-step:13780/20000 val_loss:2.0606 val_bpb:1.2172 train_time:600038ms step_avg:43.54ms
-peak memory allocated: 10184 MiB reserved: 10200 MiB
-final_int8_zlib_roundtrip val_loss:2.0727 val_bpb:1.2244 eval_time:1401ms
-final_int8_zlib_roundtrip_exact val_loss:2.07269931 val_bpb:1.22436570
-"""
-# The same, records/track_10min_16mb/2026-04-22_SP8192_CaseOps_.../submission.json.
-SUBMISSION = b"""\
-{
-  "author": "dexhunter",
-  "name": "SP8192 + CaseOps + Gated Attention",
-  "date": "2026-04-22",
-  "val_bpb": 1.06453,
-  "val_bpb_std": 0.00068,
-  "seeds": [314, 2025],
-  "seed_results": {
-    "314": {"val_loss": 2.32748105, "val_bpb": 1.06356801, "steps": 4872},
-    "2025": {"val_loss": 2.32871372, "val_bpb": 1.0641313, "steps": 4869}
-  }
-}
-"""
 # dwarkeshsp/nanochat 23b11f1, speedrun.log: of three stages the first and the last.
 NANOCHAT = b"""\
 Step 00000 | Validation bpb: 3.3013
@@ -76,23 +51,6 @@ MINISERIES = b"""\
 depth,model_dim,num_params,num_scaling_params,num_iterations,tokens_trained,param_data_ratio,val_bpb,core_score,train_time_sec
 10,640,60555264,34996224,1050,550502400,15.73,0.912345,0.1012,612
 12,768,135286272,84935808,1680,880803840,10.37,0.865432,0.0,1104
-"""
-# Djordje-Stojanovic/TrainRTX5070 a717cac, results.tsv, its descriptions shortened; the crash is the
-# example of karpathy/autoresearch 228791f, program.md.
-AUTORESEARCH = b"""\
-commit\tval_bpb\tmemory_gb\tstatus\tdescription
-3087aeb\t2.335670\t5.5\tkeep\tbaseline (SwiGLU d12 ClimbMix)
-81dd182\t2.494669\t5.5\tdiscard\tconstant WD "remove decay
-d4e5f6g\t0.000000\t0.0\tcrash\tdouble model width (OOM)
-"""
-# karpathy/autoresearch 228791f, program.md.
-RUN_LOG = b"""\
-step 00952 (99.9%) | loss: 2.811
----
-val_bpb:          0.997900
-training_seconds: 300.1
-peak_vram_mb:     45060.2
-num_steps:        953
 """
 # ShashankBommana/DNABERT-2 fb82c1f, trainer_state.json, of its log_history the first three entries.
 TRAINER_STATE = b"""\
@@ -139,13 +97,6 @@ SAMPLES = b"""\
 {"doc_id": 0, "target": "0", "filter": "none", "metrics": ["acc"], "doc_hash": "10658aeacfe4f619f3d1131098c4cbb2", "acc": 1.0}
 {"doc_id": 1, "target": "1", "filter": "none", "metrics": ["acc"], "doc_hash": "eb5c68533d3faadc7406cfd070c25595", "acc": 0.0}
 """
-# mlcommons/submissions_algorithms 12c8e4e, previous_leaderboards/algoperf_v05/logs/external_tuning/
-# amos/study_0/criteo1tb_embed_init_jax/trial_1/eval_measurements.csv, two of its rows.
-ALGOPERF = b"""\
-accumulated_eval_time,accumulated_logging_time,accumulated_submission_time,global_step,preemption_count,score,test/loss,test/num_examples,total_duration,train/loss,validation/loss,validation/num_examples
-852.9772264957428,0.0,20.77578473091125,1,0,20.77578473091125,0.1539910300884046,95000000,873.753071308136,0.1507352721531811,0.1504084207728406,83274637
-1514.519146442413,0.028632640838623,141.59830403327942,170,0,141.59830403327942,0.1335619413651315,95000000,1656.1513307094574,0.128627335043542,0.1307317343123126,83274637
-"""
 TABLE = b"""\
 variant,seed,loss,rate
 base,1,3.125,0.1
@@ -186,15 +137,10 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "wandb-chart": ("chart.csv", WANDB_CHART),
     "nanogpt": ("train_seed3.log", NANOGPT),
     "modded-nanogpt": ("log.txt", MODDED),
-    "parameter-golf": ("train.log", GOLF),
-    "parameter-golf-submission": ("submission.json", SUBMISSION),
     "nanochat": ("speedrun.log", NANOCHAT),
     "nanochat-miniseries": ("results.csv", MINISERIES),
-    "autoresearch": ("results.tsv", AUTORESEARCH),
-    "autoresearch-log": ("run.log", RUN_LOG),
     "hugging-face": ("trainer_state.json", TRAINER_STATE),
     "lm-eval": ("results_2026-01-16T15-23-47.285735.json", LM_EVAL),
     "lm-eval-samples": ("samples_copa_2026-01-16T15-23-47.285735.jsonl", SAMPLES),
-    "algoperf": ("amos/study_0/criteo1tb_jax/trial_1/eval_measurements.csv", ALGOPERF),
     "table": ("runs.csv", TABLE),
 }

@@ -13,7 +13,7 @@ from paribus.readers import Columns, Run, counted_once, read, shipped_readers
 from paribus.study.runs import RunsSection
 from paribus.trainers.runs import arm_of
 
-from .excerpts import AUTORESEARCH, GOLF, MODDED, MODDED_EMA, TRAINER_STATE
+from .excerpts import MINISERIES, MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE
 
 OWN = """
 from paribus.readers import Run, reader
@@ -31,7 +31,7 @@ def logs(tmp_path: Path) -> Path:
         ("a/log.txt", MODDED),
         ("a/notes.md", MODDED),
         ("a/picture.png", b"\x89PNG\0"),
-        ("b/train_seed7.log", GOLF),
+        ("b/train_seed7.log", NANOGPT),
         ("b/table.csv", b"x,y\n1,2\n"),
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -226,5 +226,5 @@ def test_a_line_without_an_end_of_gigabytes(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "results.tsv").write_bytes(AUTORESEARCH.replace(b"baseline", b"\xe9\xff"))
+    (tmp_path / "results.csv").write_bytes(MINISERIES.replace(b"612", b"\xe9\xff"))
     assert "not UTF-8" in read(tmp_path).refused[0][1]

@@ -29,7 +29,7 @@ DIGEST = 12  # characters of it that name an arm
 
 
 def _detects(source: Source) -> bool:
-    # With bits per byte it is one of parameter-golf's, a descendant.
+    # Bits per byte beside the loss: a log of parameter-golf, whose final result has no step.
     return source.matches(LOGGED) and not (source.has(b" val_bpb:") and source.matches(BITS))
 
 

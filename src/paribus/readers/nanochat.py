@@ -36,7 +36,7 @@ NO_SCORES = ("lrm", "num_tokens")
 
 
 def _detects(source: Source) -> bool:
-    # With this summary it is one of autoresearch, whose trainer is made from it.
+    # With this summary it is a log of autoresearch, whose score is in the summary.
     named = any(map(source.has, WORDS)) and not source.has(b"---\nval_bpb: ")
     return named and source.matches(LOGGED)
 

@@ -327,17 +327,14 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(given) / len(given) if given else math.nan
 
 
-def csv_rows(
-    source: Source, needed: Iterable[str], delimiter: str = ",", *, quoted: bool = True
-) -> Iterator[dict[str, str]]:
+def csv_rows(source: Source, needed: Iterable[str]) -> Iterator[dict[str, str]]:
     """Yield the rows of a small CSV file by column; what a short row lacks is empty.
 
     A last line without an end is left out: it may be cut. Raises ParibusError for what is no such
     file, or lacks a needed column.
     """
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     texts = (decode(line, source.path) for line in source.lines() if line.endswith(b"\n"))
-    rows = csv.reader(texts, delimiter=delimiter, quoting=quoting)
+    rows = csv.reader(texts)
     try:
         header = [name.strip().removeprefix("\ufeff") for name in next(rows, [])]
         for name in needed:
