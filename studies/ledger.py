@@ -18,7 +18,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.ledger import Chain, Event, Opened, events_in, merged, plain, texts_of, uses
+from paribus.ledger import Event, events_in, ledger_file, uses
 from paribus.results import ResultsFolder
 from paribus.results.formats import read_json
 from paribus.results.opened_texts import events_of
@@ -43,7 +43,7 @@ def with_texts(readme: str, events: Iterable[Event], home: Path = HOME) -> str:
     kept = {file.parent.name: read_json(file)["registered_at"] for file in files}
     rows = []
     for name, registered in sorted(kept.items(), key=lambda item: (item[1], item[0])):
-        mine = [one for one in events if isinstance(one, Opened) and one.study == name]
+        mine = [one for one in events if one.text and one.study == name]
         # Of a study that seals a part, that part; else its validation text.
         judged = max(mine, key=lambda one: one.text.role == "test")
         before = [
@@ -72,23 +72,17 @@ def _minute(time: str) -> str:
 def main() -> int:
     """Write ledger.jsonl, then README.md."""
     try:
-        there = Chain(LEDGER)
-        if findings := there.verify():
-            raise ParibusError(f"{LEDGER}: {findings[0]}; restore it")
-        told = {event.key for event in events_in(LEDGER)}
-        fresh = [plain(event) for event in events_of_kept() if event.key not in told]
-        there.write(merged([there.entries(), fresh]))
+        recorded = {event.key for event in events_in(LEDGER)}
+        with ledger_file(LEDGER).appending() as (_, append):
+            for event in sorted(events_of_kept(), key=lambda event: event.time):
+                if event.key not in recorded:
+                    append(event.entry)
         events = events_in(LEDGER)
         readme = HOME / "README.md"
         write_bytes(readme, with_texts(readme.read_text(encoding="utf-8"), events).encode())
     except ParibusError as error:
         print(f"ledger.py: {error}", file=sys.stderr)
         return 2
-    for one in texts_of(events):
-        print(
-            f"{one.text.digest[:12]}: opened by {len(one.studies)} studies, {one.tests} primary "
-            f"tests, since {one.studies[0].time}"
-        )
     return 0
 
 

@@ -193,24 +193,8 @@ def test_what_is_refused_is_not_counted(campaign) -> None:
     assert list(campaign.ideas) == ["good"]
 
 
-def test_a_line_that_was_changed_is_noticed(campaign) -> None:
+def test_a_changed_baseline_is_noticed(campaign) -> None:
     try_idea(campaign, "bad", BAD)
-    path = campaign.path / "ideas.jsonl"
-    path.write_text(path.read_text().replace("toy.gain", "toy.gaiN", 1))
-    with pytest.raises(ParibusError, match="line 2"):
-        _ = campaign.ideas
-    path.write_text(path.read_text().replace("toy.gaiN", "toy.gain", 1))
-    rule = campaign.path / "campaign.json"
-    before = rule.read_text()
-    rule.write_text(before.replace('"alpha": 0.05', '"alpha": 0.9'))
-    with pytest.raises(ParibusError, match=r"campaign\.json was changed"):
-        open_campaign(campaign.path)
-    rule.write_text(before)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text(lines[0])
-    with pytest.raises(ParibusError, match="lacks lines: 'bad'"):
-        open_campaign(campaign.path)
-    path.write_text("".join(lines))
     study = campaign.path / "study.json"
     study.write_text(study.read_text().replace('"noise": 0.01', '"noise": 0.02'))
     with pytest.raises(ParibusError, match="changed"):

@@ -12,7 +12,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.ledger import Chain, Decided, Event, Looked, Opened, Registered, events_in, plain
+from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
 
@@ -77,8 +77,8 @@ def reused(results: Path) -> list[str]:
     return [c["text"] for of in cautions for c in of if c["code"] == "reused"]
 
 
-def kinds(events: list[Event]) -> list[tuple[str, type[Event]]]:
-    return [(event.study, type(event)) for event in events]
+def kinds(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event.study, event.kind) for event in events]
 
 
 def test_a_second_study_of_a_text_says_so(make: Make, ledger: Path) -> None:
@@ -95,12 +95,8 @@ def test_a_second_study_of_a_text_says_so(make: Make, ledger: Path) -> None:
     plain_p = [(v["word"], v["row"]) for v in verdict(second)]
     assert plain_p == [(v.word, v.row) for v in paribus.decide(paribus.analyse(
         paribus.load_results(second)))]  # fmt: skip
-    each = [Registered, Opened, Decided]
-    events = events_in(ledger)
-    assert sorted(kinds(events), key=str) == sorted(
-        [(name, kind) for name in "ab" for kind in each], key=str
-    )
-    assert Chain(ledger).verify() == []
+    each = ["opening", "registration", "verdict"]
+    assert sorted(kinds(events_in(ledger))) == [(name, kind) for name in "ab" for kind in each]
 
 
 def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Make, ledger: Path) -> None:
@@ -153,18 +149,15 @@ def test_reuse_can_be_forbidden(
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and "'fresh'" in err
     run(make("other", f"TestText('{'d' * 64}', reuse='forbid')"))
-    # A ledger that lacks lines, or cannot be written, vouches for nothing; no trial is trained.
-    lines = ledger.read_bytes().splitlines(keepends=True)
+    # With a ledger that cannot be read or written no trial is trained.
     broken = ledger.with_name("broken.jsonl")
-    broken.write_bytes(b"".join(line for line in lines if b'"kind":"opening"' not in line))
+    broken.write_bytes(ledger.read_bytes() + b"not ours\n")
     missing = ledger.parent / "missing" / "ledger.jsonl"
-    for path, why in {broken: "does not follow", missing: "no such folder"}.items():
+    for path, why in {broken: "is not valid JSON", missing: "no such folder"}.items():
         monkeypatch.setenv("PARIBUS_LEDGER", str(path))
         with pytest.raises(ParibusError, match=f"'forbid'.*{why}"):
             run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
         assert not (ledger.parent / "unsure" / "r").exists()
-    assert main(["ledger", "verify"]) == 2
-    capsys.readouterr()
     # Where nothing can be asked, nothing can be forbidden.
     monkeypatch.setenv("PARIBUS_LEDGER", "")
     with pytest.raises(ParibusError, match="no ledger to ask"):
@@ -190,7 +183,7 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Make, ledger: P
         assert {one["p_over_studies"] for one in verdict(results)} == {None}
         registered = json.loads((results / "registration.json").read_text())
         assert "test" not in registered["trainer"]
-    assert not any(isinstance(event, Opened) for event in events_in(ledger))
+    assert "opening" not in {event.kind for event in events_in(ledger)}
 
 
 @pytest.mark.parametrize(
@@ -249,20 +242,20 @@ def test_a_damaged_ledger_stops_no_run(
 ) -> None:
     ledger.write_text("not ours\n")
     said = json.loads((run(make("a")) / "ledger.json").read_text())
-    assert said["recorded"] is False and "line 1 is no line" in said["why"]
+    assert said["recorded"] is False and "line 1 is not valid JSON" in said["why"]
     assert ledger.read_text() == "not ours\n"
 
 
 def test_looks_and_stages_are_of_one_study(make: Make, ledger: Path) -> None:
     looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
     results = run(make("a", text=looks))
-    taken = [event.look for event in events_in(ledger) if isinstance(event, Looked)]
+    taken = [event.look for event in events_in(ledger) if event.kind == "look"]
     assert taken and taken == sorted(taken)
     stages = make("b")
     run(stages)
     extend(stages.folder / "r", 3)
     run(stages)
-    openings = [e for e in events_in(ledger) if isinstance(e, Opened) and e.study == "b"]
+    openings = [e for e in events_in(ledger) if e.kind == "opening" and e.study == "b"]
     assert len(openings) == 1
     assert "3rd" not in str(reused(results)) + str(reused(stages.folder / "r"))
     assert len({event.registration for event in events_in(ledger)}) == 2
@@ -273,38 +266,21 @@ def test_a_check_leaves_nothing(make: Make, ledger: Path) -> None:
     assert not ledger.exists()
     assert main(["register", str(make("a").folder / "study.toml"), "--results",
                  str(ledger.with_suffix(""))]) == 0  # fmt: skip
-    assert [type(event) for event in events_in(ledger)] == [Registered]
+    assert [event.kind for event in events_in(ledger)] == ["registration"]
 
 
-def test_the_verbs(make: Make, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(make: Make, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger"]) == 0
     assert str(ledger) in capsys.readouterr().out.replace("\n", "")
     verdict(run(make("a")))
     run(make("b"))
     capsys.readouterr()
-    assert main(["ledger", "list", "--json"]) == 0
+    assert main(["ledger", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["entries"] == [plain(event) for event in events_in(ledger)]
+    assert told["entries"] == [event.entry for event in events_in(ledger)]
     (text,) = told["texts"]
-    assert text["text"]["digest"] == TEXT and text["tests"] == 4
-    assert [use["study"] for use in text["studies"]] == ["a", "b"]
-    assert main(["ledger", "list", str(ledger)]) == 0
+    assert text["text"]["digest"] == TEXT
+    assert [(use["study"], use["tests"]) for use in text["studies"]] == [("a", 2), ("b", 2)]
+    assert main(["ledger", str(ledger)]) == 0
     shown = capsys.readouterr().out
     assert TEXT[:8] in shown and all(len(line) <= 80 for line in shown.splitlines()[1:])
-    assert main(["ledger", "verify"]) == 0
-    results = [str(make(name).folder / "r") for name in "ab"]
-    assert main(["ledger", "verify", "--results", *results]) == 0
-    whole = ledger.read_bytes()
-    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))  # no chain shows it
-    assert Chain(ledger).verify() == []
-    assert main(["ledger", "verify", "--results", *results]) == 3
-    assert capsys.readouterr().out.count("does not agree") == 1
-    ledger.write_bytes(whole)
-    ledger.write_bytes(ledger.read_bytes().replace(b'"study":"a"', b'"study":"x"', 1))
-    assert main(["ledger", "verify", "--json"]) == 3
-    out = capsys.readouterr().out
-    findings = json.loads(out[out.index("{") :])["findings"]
-    assert findings[0].startswith("line 1 was edited")
-    for words in (["verify", "nowhere"], ["merge", "-o", "x"], ["merge", "nowhere", "-o", "x"]):
-        assert main(["ledger", *words]) == 2
-        assert capsys.readouterr().err.count("\n") == 1

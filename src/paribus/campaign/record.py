@@ -24,10 +24,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from paribus.chain import Chain
 from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.explain import explain
+from paribus.json_lines import JsonLines
 from paribus.migrations import upgraded
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_json, write_study
@@ -67,11 +67,6 @@ class Registered(Spec):
     """Iterations of the screen's trials; None where they are as long as those that confirm."""
     confirm_seeds: tuple[int, ...]
     registered_at: str
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all of it, which the first line of ideas.jsonl holds."""
-        return digest(self.model_dump(mode="json"))
 
 
 @dataclass
@@ -146,37 +141,17 @@ class Campaign:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Every line of ideas.jsonl. Raises ParibusError where one was changed."""
-        if found := self._chain.verify(torn=False):
-            raise ParibusError(f"{self._chain.path}: {found[0]}; restore it")
-        return self._chain.entries()
-
-    def require_whole(self) -> None:
-        """Raise ParibusError where campaign.json was edited, or ideas.jsonl lacks lines."""
-        events = self.events
-        first = events[0] if events else {}
-        # Campaigns of before the rule was in the first line begin with an idea.
-        if first.get("event") == "registered" and first["digest"] != self.registered.digest:
-            raise ParibusError(
-                f"{self.path / FILE} was changed after it was registered; restore it"
-            )
-        ideas = self.ideas
-        for path in sorted(self.path.glob(f"{IDEAS}/*/*/trials/*/seed-*/manifest.json")):
-            name, stage = path.relative_to(self.path / IDEAS).parts[:2]
-            if name not in ideas or (stage == "confirm" and ideas[name].level is None):
-                raise ParibusError(
-                    f"{self._chain.path} lacks lines: '{name}' has trials in {stage}/, and no line "
-                    "is of them; restore it"
-                )
+        """The lines of ideas.jsonl. Raises ParibusError."""
+        return self._lines.read()
 
     def add(self, event: str, **about: Any) -> None:
-        """Add a line to ideas.jsonl, on disk when this returns."""
-        with self._chain.adding() as ideas:
-            ideas.append({"event": event, "at": now(), **about})
+        """Append a line to ideas.jsonl and sync it to disk."""
+        with self._lines.appending() as (_, append):
+            append({"event": event, "at": now(), **about})
 
     @property
-    def _chain(self) -> Chain:
-        return Chain(self.path / LINES, "campaign", "make its folder writable")
+    def _lines(self) -> JsonLines:
+        return JsonLines(self.path / LINES, "restore it, or make its folder writable")
 
     @property
     def ideas(self) -> dict[str, Idea]:
@@ -310,7 +285,6 @@ def begin(
     table, _ = upgraded("study.json", read_json(written), str(written))
     made.registered = registered.model_copy(update={"study": digest(table)})
     write_json(path / FILE, made.registered.model_dump(mode="json"))
-    made.add("registered", digest=made.registered.digest)
     return made
 
 
@@ -339,11 +313,9 @@ def open_campaign(path: Path) -> Campaign:
     if isinstance(table, dict):  # lists of JSON, where a specification has tuples
         table = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     try:
-        found = Campaign(path, Registered.model_validate(table))
+        return Campaign(path, Registered.model_validate(table))
     except ValidationError as error:
         raise ParibusError(f"{path / FILE}: {explain(error, Registered)}; restore it") from None
-    found.require_whole()
-    return found
 
 
 def digest_of(arm: Mapping[str, Any]) -> str:

@@ -86,14 +86,7 @@ for _place, (_name, _verb) in enumerate(VERBS.items()):
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.", sort_key=len(VERBS))
 tokenizer.command(folder_verbs.tokenizer_train, name="train")
 app.command(tokenizer)
-ledger = App(
-    name="ledger", help="List which texts were opened, by which studies.", sort_key=len(VERBS) + 1
-)
-ledger.default(ledger_verbs.show_ledger)
-ledger.command(ledger_verbs.show_ledger, name="list")
-ledger.command(ledger_verbs.verify_ledger, name="verify")
-ledger.command(ledger_verbs.merge_ledgers, name="merge")
-app.command(ledger)
+app.command(ledger_verbs.ledger, name="ledger", sort_key=len(VERBS) + 1)
 campaign = App(
     name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS) + 2
 )

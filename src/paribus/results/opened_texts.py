@@ -18,20 +18,14 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.ledger import (
     VARIABLE,
-    Chain,
-    Decided,
     Event,
-    Looked,
-    Opened,
-    Registered,
     TextPart,
     Use,
     as_events,
-    entry_digest,
     events_in,
     is_recording,
+    ledger_file,
     ledger_path,
-    plain,
     uses,
 )
 from paribus.metric import from_records
@@ -98,7 +92,8 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
     has_test = any(part.role == "test" for part in parts) and not confirms
     found: list[Event] = [
-        Registered(
+        Event(
+            kind="registration",
             time=begun,
             study=study.name,
             registration=id_,
@@ -111,11 +106,7 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     ]
 
     def opened(time: str, role: str, tests: int) -> list[Event]:
-        return [
-            Opened(time=time, study=study.name, registration=id_, text=part, tests=tests)
-            for part in parts
-            if part.role == role
-        ]
+        return [_opening(time, study, id_, part, tests) for part in parts if part.role == role]
 
     is_declared = not records_of(study).code()  # nobody seals the text of another's trainer
     if is_begun or any(folder.trial(*trial).is_finished for trial in study.trials):
@@ -124,7 +115,9 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     last = now or begun
     for entry in read_looks(folder):
         last = entry.get("taken_at", last)
-        found.append(Looked(time=last, study=study.name, registration=id_, look=entry["look"]))
+        found.append(
+            Event(kind="look", time=last, study=study.name, registration=id_, look=entry["look"])
+        )
     if test := folder.read_opened():
         last = test["opened"]
         found += opened(last, "test", tests)
@@ -132,8 +125,21 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
         words: dict[str, dict[str, str]] = {}
         for one in read_json(folder.path / "verdict.json")["verdicts"]:
             words.setdefault(one["metric"], {})[one["arm"]] = one.get("word", one["outcome"])
-        found.append(Decided(time=now or last, study=study.name, registration=id_, words=words))
+        found.append(
+            Event(kind="verdict", time=now or last, study=study.name, registration=id_, words=words)
+        )
     return found
+
+
+def _opening(time: str, study: Study, registration: str, text: TextPart, tests: int) -> Event:
+    return Event(
+        kind="opening",
+        time=time,
+        study=study.name,
+        registration=registration,
+        text=text,
+        tests=tests,
+    )
 
 
 def registered_otherwise(folder: ResultsFolder) -> str:
@@ -150,8 +156,7 @@ def registered_otherwise(folder: ResultsFolder) -> str:
     by_terms = {
         one.study_digest: one
         for one in reversed(events)  # the first of each
-        if isinstance(one, Registered)
-        and one.subject
+        if one.subject
         and one.subject == first.get(SUBJECT)
         and one.registration != own
         and one.study_digest != first["study_digest"]
@@ -188,11 +193,11 @@ def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = Fals
     if path is None or not is_recording() or (is_known and not _knows(path, folder)):
         return
     try:
-        with Chain(path).adding() as ledger:
-            there = {event.key for event in as_events(ledger.entries, path)}
+        with ledger_file(path).appending() as (entries, append):
+            recorded = {event.key for event in as_events(entries, path)}
             for event in events_of(folder, now=_now(), is_begun=is_begun):
-                if event.key not in there:
-                    ledger.append(plain(event))
+                if event.key not in recorded:
+                    append(event.entry)
     except ParibusError as error:
         _tell(str(error))
 
@@ -217,9 +222,9 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
         own = registration_id(folder) if read_registration(folder) else ""
         try:
             path = _required()
-            _require_sound(path)
+            _require_folder(path)
             _refuse_reuse(uses(events_in(path), parts, own), parts)
-            with Chain(path).adding():  # what cannot be written is refused before any trial
+            with ledger_file(path).appending():  # refuse an unwritable ledger before any trial
                 pass
         except ParibusError as error:
             raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
@@ -243,36 +248,31 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
     try:
         path = _required()
         if forbids:
-            _require_sound(path)
-        with Chain(path).adding() as ledger:
-            events = as_events(ledger.entries, path)
+            _require_folder(path)
+        with ledger_file(path).appending() as (entries, append):
+            events = as_events(entries, path)
             keys = [event.key for event in events]
-            mine = [
-                Opened(time=time, study=study.name, registration=id_, text=part, tests=tests)
-                for part in parts
-            ]
+            mine = [_opening(time, study, id_, part, tests) for part in parts]
             at = min((keys.index(one.key) for one in mine if one.key in keys), default=len(keys))
             before = uses(events[:at], parts, id_)
             if forbids and at == len(keys):
                 _refuse_reuse(before, parts)
             for one in mine:
                 if one.key not in keys:
-                    ledger.append(plain(one))
-            line = entry_digest(ledger.entries[at])
+                    append(one.entry)
     except ParibusError as error:
         if forbids:
             raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
         _tell(str(error))
         return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
-    return _said(before, tests, line).model_dump(mode="json")
+    return _said(before, tests).model_dump(mode="json")
 
 
-def _said(before: list[Use], tests: int, line: str) -> Reuse:
+def _said(before: list[Use], tests: int) -> Reuse:
     """Return what a ledger says of a text that these studies opened before."""
     testing = [use.tests for use in before if use.tests] + [tests]
     return Reuse(
         recorded=True,
-        entry=line,
         opened_for=1 + sum(use.is_test for use in before),
         validated=sum(not use.is_test for use in before),
         first=FirstUse(study=before[0].study, time=before[0].time) if before else None,
@@ -300,12 +300,10 @@ def campaign_of(folder: ResultsFolder) -> Path | None:
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 
 
-def _require_sound(path: Path) -> None:
-    """Raise ParibusError where a ledger that is asked whether a text is fresh may lack lines."""
+def _require_folder(path: Path) -> None:
+    """Raise ParibusError if the folder of a named ledger does not exist: it may be misspelled."""
     if os.environ.get(VARIABLE) and not os.path.lexists(path.parent):
         raise ParibusError(f"{VARIABLE} names {path}, and there is no such folder; make it")
-    if findings := Chain(path).verify(torn=False):
-        raise ParibusError(f"{path}: {findings[0]}; restore it (`paribus ledger verify`)")
 
 
 def _required() -> Path:

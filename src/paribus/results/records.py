@@ -128,7 +128,6 @@ class Reuse(Record):
 
     Attributes:
         recorded: whether there was a ledger that could be written; `why` there was none.
-        entry: the digest of the entry of this opening.
         opened_for: the how-manieth study it is whose test text this is.
         validated: other studies that had validated on it alone.
         first: which of all these was the first; None where this one is.
@@ -138,7 +137,6 @@ class Reuse(Record):
 
     recorded: bool
     why: str = ""
-    entry: str = ""
     opened_for: Count = 1
     validated: Count = 0
     first: FirstUse | None = None
