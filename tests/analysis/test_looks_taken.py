@@ -21,7 +21,7 @@ from paribus.results import (
     read_looks,
 )
 from paribus.rng import stream
-from paribus.statistics import AtLook, InverseNormal, Looks, holm, seed_test, stage_weights
+from paribus.statistics import AtLook, Looks, holm, seed_test
 
 from ..conftest import studies_in
 from ..fabricated import write_results
@@ -170,38 +170,12 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert verdict.word == "WORSE" and "resolved at look 1 of 3" in verdict.sentence
 
 
-def test_a_second_stage_adds_to_what_was_open_at_the_last_look(small_study, tmp_path):
-    """One arm was an effect at the first look and stays so; the other is combined by stage."""
-    plan = {"looks": [5, 6], "futility": 0.0}
-    arms = {arm: ARMS[arm] for arm in ("baseline", "layernorm", "rmsnorm")}
-    fixed = {"inference.target": "this item set"}
-    study = small_study(fixed, arms=arms, seeds=plan)
-    loss = losses({"layernorm": 30.0, "rmsnorm": 0.02}, spread=0.015)
-    results = trained(study, tmp_path / "r", loss)
-    decisions = {a: c["decision"] for a, c in results.looks[-1]["contrasts"].items()}
-    assert decisions == {"layernorm": "effect", "rmsnorm": "open"}
-    whole = extend(results.path, 4)
-    new = [trial for trial in needed_trials(whole, results.looks) if trial[1] > 6]
-    assert set(new) == {(arm, seed) for arm in ("baseline", "rmsnorm") for seed in (7, 8, 9, 10)}
-    both = write_results(
-        results.path, whole, loss, skip=[trial for trial in whole.trials if trial not in new]
-    )
-    assert not both.unfinished
-    analysis = analyse(both)
-    assert not analysis.unregistered
-    kept, added = (analysis.contrast(arm, "validation_loss") for arm in ("layernorm", "rmsnorm"))
-    before = analyse(load_results(results.path)).contrast("layernorm", "validation_loss")
-    assert kept.seeds == (1, 2, 3, 4, 5) and kept.decided == before.decided
-    assert added.seeds == tuple(range(1, 11))
-    deltas = np.array([pair.delta for pair in added.paired.pairs])
-    first = AtLook(seed_test(deltas[:6], seed=0), Looks((5, 6)), 1)
-    tests = (first, seed_test(deltas[6:], seed=0))
-    expected = InverseNormal(tests, stage_weights(0.5))
-    assert added.decided.p_value == pytest.approx(expected.p_value())
-    assert "6 of 6 seeds: not resolved at look 2 of 2" in added.sampling.in_words
-    assert "two stages of 6 and 4 seeds" in added.sampling.in_words
-    sentences = {v.arm: v.sentence for v in decide(analysis)}
-    assert "second stage" in sentences["rmsnorm"] and "second stage" not in sentences["layernorm"]
+def test_a_study_with_looks_has_no_second_stage(small_study, tmp_path):
+    study = small_study({"inference.target": "this item set"}, arms=ARMS, seeds=LOOKS)
+    results = trained(study, tmp_path / "r", losses({}))
+    with pytest.raises(ParibusError, match="has looks"):
+        extend(results.path, 4)
+    assert not (results.path / "registration-1.json").exists()
 
 
 def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paribus.analysis import Table, analyse, extension_error, extension_in_words
+from paribus.analysis import Table, analyse, extension_in_words
 from paribus.analysis.side_effects import stabilities_of
 from paribus.comparison import agree
 from paribus.decision import decide
@@ -104,7 +104,7 @@ def test_another_source_than_the_first_stage_s_is_refused_before_anything_is_wri
     record = read_json(path)
     write_json(path, record | {"code": "0" * 64})
     before = {file: file.read_bytes() for file in first.path.glob("*.json")}
-    with pytest.raises(ParibusError, match="another source of paribus"):
+    with pytest.raises(ParibusError, match="another version of paribus"):
         extend(first.path, 10)
     assert {file: file.read_bytes() for file in first.path.glob("*.json")} == before
 
@@ -138,7 +138,6 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
     assert stability.holm_p == pytest.approx(2 * p) and p > 2 * mcnemar(8, 0)
     verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
     price = f"{100 * error_of_either(stage_weights(0.5)):.1f}%"
-    assert "McNemar's tests of events too" in verdict.sentence
     assert price in verdict.sentence and "two stages of 5 and 10 seeds" in verdict.sentence
     machine = ("device", "data:", "packages", "code", "metrics", "suite")  # not fabricated
     found = [line for line in registration_findings(both) if not any(m in line for m in machine)]
@@ -152,13 +151,10 @@ def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small
     assert {v.outcome for v in decide(analyse(pilot))} == {"DESCRIPTIVE ONLY"}
     whole = extend(pilot.path, 6)
     words = extension_in_words(whole)
-    assert "could only be described" in words
-    assert "could have been claimed by itself, so that" not in words and "%" not in words
-    assert extension_error(whole) == whole.inference.alpha
+    assert "was not tested" in words and "%" not in words
     five = fabricate(small_study(FIXED, seeds=SEEDS), loss, "five")
     whole = extend(five.path, 6)
-    assert "could have been claimed by itself, so that" in extension_in_words(whole)
-    assert extension_error(whole) == pytest.approx(error_of_either(stage_weights(0.5)))
+    assert "up to 8.3% per contrast" in extension_in_words(whole)
 
 
 def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
@@ -189,18 +185,18 @@ def test_an_extension_that_was_interrupted_is_completed(first, small_study):
 
 @pytest.mark.parametrize("seeds", [0, 1, -3, 10**6])
 def test_sizes_that_are_no_stage_are_refused(first, seeds):
-    with pytest.raises(ParibusError, match="is no size of a stage"):
+    with pytest.raises(ParibusError, match="not the size of a stage"):
         extend(first.path, seeds)
 
 
 def test_what_cannot_be_extended_is_refused(small_study, fabricate):
     study = small_study(FIXED, seeds=SEEDS)
     unfinished = fabricate(study, loss, "unfinished", skip=[("layernorm", 5)])
-    with pytest.raises(ParibusError, match="14 of 15 trials of the first stage are finished"):
+    with pytest.raises(ParibusError, match="14 of 15 trials are finished"):
         extend(unfinished.path, 5)
     finished = fabricate(study, loss, "finished")
     extend(finished.path, 2)
-    with pytest.raises(ParibusError, match="has a second stage already"):
+    with pytest.raises(ParibusError, match="has a second stage"):
         extend(finished.path, 2)
     late = fabricate(study, loss, "late")
     write_results(late.path, small_study(FIXED, seeds=[*SEEDS, 6]), loss)
@@ -214,7 +210,7 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
 def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(small_study, fabricate):
     """Stage p would share the error of the items; 5% were 12 to 13% in simulations."""
     results = fabricate(small_study({"inference.target": "new items"}, seeds=SEEDS), loss, "items")
-    with pytest.raises(ParibusError, match="stages are not independent") as error:
+    with pytest.raises(ParibusError, match="would share its items") as error:
         extend(results.path, 5)
     assert "\n" not in str(error.value)
     assert not (results.path / "registration-1.json").exists()

@@ -5,12 +5,10 @@ import math
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri, stdtr
-from scipy.stats import binom, binomtest, combine_pvalues
+from scipy.stats import binom, binomtest, combine_pvalues, norm
 
 from paribus.statistics import (
     InverseNormal,
-    Looks,
-    OneLook,
     Stages,
     StatisticsError,
     combined_mcnemar,
@@ -96,19 +94,29 @@ def test_stages_that_agree_exactly_are_their_common_value():
     assert both.p_value() < 1e-6
 
 
-def test_an_unbounded_stage_leaves_an_interval_without_ends():
-    """The gate cannot reject with three pairs."""
-    tests = tuple(seed_test(d, "gate", seed=0) for d in ([1.0, 2.0, 2.5], [1.0, 1.4, 2.0]))
-    interval = InverseNormal(tests, stage_weights(0.5)).interval(0.999)
-    assert interval.low == -math.inf and interval.high == math.inf
+def test_events_of_a_design_are_combined_by_stage():
+    weights = stage_weights(0.5)
+    theirs, ours = [True] * 8 + [True] * 6, [False] * 8 + [False] * 6
+    expected = 2 * combine_pvalues([0.5**8, 0.5**6], "stouffer", weights=weights).pvalue
+    assert Stages(8, weights).of_events(theirs, ours) == pytest.approx(expected)
+
+
+def test_a_known_answer():
+    """Two stages of five, t = 2 and t = 3 with equal weights: p from the t and normal tables."""
+    stages = [
+        [t / math.sqrt(5) + x for x in (-1.264911, -0.632456, 0, 0.632456, 1.264911)]
+        for t in (2, 3)
+    ]
+    both = combined(*stages)
+    # One-sided p of t with 4 df: 0.058058 and 0.019971; z = 1.57125 and 2.05436; sum / sqrt(2).
+    assert both.one_sided_p(0.0, greater=True) == pytest.approx(norm.sf(2.56370), rel=1e-3)
+    assert both.p_value() == pytest.approx(0.010356, rel=1e-3)
 
 
 def test_weights_that_cannot_be_are_refused():
     tests = (seed_test([1.0, 2.0], seed=0),) * 2
     with pytest.raises(StatisticsError, match="do not sum to 1"):
         InverseNormal(tests, (0.9, 0.9))
-    with pytest.raises(StatisticsError, match="2 stages have 1 weights"):
-        InverseNormal(tests, (1.0,))
     with pytest.raises(StatisticsError, match="first"):
         stage_weights(1.0)
 
@@ -143,17 +151,6 @@ def test_mcnemar_by_stage_is_the_stouffer_combination_of_exact_binomial_tests():
     assert combined_mcnemar([(6, 0), (0, 0)], weights) == pytest.approx(mcnemar(6, 0))
     assert combined_mcnemar([(0, 0), (1, 8)], weights) == pytest.approx(mcnemar(1, 8))
     assert combined_mcnemar([(0, 0), (0, 0)], weights) == 1.0
-
-
-def test_events_of_a_first_stage_with_looks_enter_with_their_p_over_all_looks():
-    plan, weights = Looks((6, 8)), stage_weights(0.5)
-    theirs, ours = [True] * 8 + [True] * 6, [False] * 8 + [False] * 6
-    stages = Stages(8, weights, OneLook(plan, 1))
-    p = [float(plan.level(1, 0.5**8)), 0.5**6]
-    expected = 2 * combine_pvalues(p, "stouffer", weights=weights).pvalue
-    assert stages.of_events(theirs, ours) == pytest.approx(expected)
-    assert Stages(8, weights).of_events(theirs, ours) < stages.of_events(theirs, ours)
-    assert stages.of_events(theirs[:8], ours[:8]) > mcnemar(8, 0)  # the second is not trained yet
 
 
 @pytest.mark.parametrize("discordant", [0.1, 0.4, 0.9])

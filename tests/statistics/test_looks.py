@@ -12,7 +12,6 @@ from paribus.statistics import (
     AtLook,
     Looks,
     StatisticsError,
-    characteristics,
     detectable_effect,
     holm,
     paired_t_power,
@@ -20,6 +19,8 @@ from paribus.statistics import (
     seed_test,
 )
 from paribus.statistics.sequential.boundaries import _boundary_table, running_sums, t_statistics
+
+from .simulated_looks import characteristics
 
 OURS = Looks((5, 8, 12, 20))
 MANY = 10_000  # pairs of a look, where t is normal

@@ -14,7 +14,6 @@ from paribus.analysis.looks import (
     with_all_looks,
 )
 from paribus.analysis.sampling import (
-    extension_error,
     extension_in_words,
     plan_of,
     sampling_of,
@@ -64,7 +63,6 @@ __all__ = [
     "choose",
     "detectable",
     "events_in",
-    "extension_error",
     "extension_in_words",
     "least_effect",
     "look_in_words",

@@ -1,4 +1,4 @@
-"""Looks at growing data: when one is due, what it decides, and what a plan of them costs."""
+"""Interim analyses: when one is due, what it decides, and the boundaries of a plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
 from paribus.statistics import (
     Boundary,
-    Characteristics,
     Looks,
-    characteristics,
     detectable_effect,
     minimum_detectable_effect,
-    paired_t_power,
     predictive_power,
 )
 from paribus.study import Study
@@ -253,71 +250,20 @@ def _short(p: float) -> float:
     return float(f"{p:.6g}")
 
 
-# True differences that a plan is shown for, in SDs of the paired differences.
-EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a plan takes where every contrast has one true difference.
-
-    Attributes:
-        effect: the difference, in SDs.
-        found: what happens in simulated studies.
-        fixed_power: of one contrast with all seeds and no looks, at the level of Holm's first step.
-    """
-
-    effect: float
-    found: Characteristics
-    fixed_power: float
-
-
 @dataclass(frozen=True)
 class PlannedLooks:
-    """A plan of looks, worked out.
-
-    Attributes:
-        first, last: boundaries at the level of Holm's first step and of its last.
-        margin: in SDs; None where the spread is not known, and equivalence is then left out.
-    """
+    """Boundaries of a plan of looks, at the level of Holm's first step and of its last."""
 
     first: tuple[Boundary, ...]
     last: tuple[Boundary, ...]
-    expected: tuple[Expected, ...]
-    margin: float | None
 
 
-def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
-    """Of a study with looks; None of one without.
-
-    Args: sd: of the paired differences of the primary endpoint, where known.
-    """
-    looks = plan_of(study)
-    if looks is None or study.plan is None:
+def planned_looks(study: Study) -> PlannedLooks | None:
+    """Return the boundaries of a study with looks, None for a study without."""
+    looks, alpha = plan_of(study), study.inference.alpha
+    if looks is None:
         return None
-    alpha, family, endpoints = study.inference.alpha, study.family, len(study.judged)
-    margin = study.primary.margin / sd if sd and study.primary.margin else None
-    effects: list[float] = sorted({*EFFECTS, *([round(margin, 2)] if margin else [])})
-    return PlannedLooks(
-        looks.boundaries(alpha / family),
-        looks.boundaries(alpha),
-        tuple(
-            Expected(
-                effect,
-                characteristics(
-                    looks,
-                    (effect,) * family,
-                    endpoints=endpoints,
-                    alpha=alpha,
-                    margin=margin,
-                    futility=study.plan.futility,
-                ),
-                paired_t_power(effect, looks.pairs[-1], alpha=alpha / family),
-            )
-            for effect in effects
-        ),
-        margin,
-    )
+    return PlannedLooks(looks.boundaries(alpha / study.family), looks.boundaries(alpha))
 
 
 def least_effect(study: Study, alpha: float) -> float:

@@ -4,7 +4,7 @@ Without looks and stages: all seeds, one sample. With looks: the seeds of the la
 taken at the contrast, whatever has been trained since; before the first look nothing is compared.
 An endpoint that a look resolved keeps the seeds of that look, and with them its rejection (Maurer
 and Bretz 2013), also where the contrast goes on for another endpoint or for events. With a second
-stage: both, unless the contrast, or the endpoint, was resolved at a look of the first.
+stage: the seeds of both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paribus.results.look_record import GOES_ON, OPEN, extends, look_of, resolved_at
+from paribus.results.look_record import GOES_ON, OPEN, look_of, resolved_at
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Looks,
@@ -91,12 +91,11 @@ class Sampling(Result):
 
     def design(self, seeds: Collection[int]) -> OneLook | Stages | None:
         """Of pairs of these seeds, which are some of `self.seeds`."""
+        if self.stage_seeds is not None:
+            first = sum(seed in self.stage_seeds for seed in seeds)
+            return Stages(first, stage_weights(self.study.inference.first_stage_weight))
         plan = plan_of(self.study)
-        one_look = OneLook(plan, self.look - 1) if plan and self.look else None
-        if self.stage_seeds is None:
-            return one_look
-        first = sum(seed in self.stage_seeds for seed in seeds)
-        return Stages(first, _weights(self.study), one_look)
+        return OneLook(plan, self.look - 1) if plan and self.look else None
 
     def why_not(self, seeds: Collection[int]) -> str:
         """Return why pairs of these seeds cannot be tested; empty where they can."""
@@ -118,10 +117,9 @@ def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
     """Return that of the contrast of `arm` after these looks, or of one endpoint of it."""
-    stages = study.stages
-    first = study.seeds[: stages[0]] if stages else study.seeds
     if study.plan is None:
-        return Sampling(study, study.seeds, stage_seeds=first if stages else None)
+        first = study.seeds[: study.stages[0]] if study.stages else None
+        return Sampling(study, study.seeds, stage_seeds=first)
     if not looks:
         return Sampling(study, (), 0)
     number = min(look_of(study, looks, arm), len(looks) - 1)
@@ -135,8 +133,6 @@ def sampling_of(
     judged = metric in looks[number]["contrasts"][arm].get("endpoints", {})
     if judged and decision in RESOLVED:  # another endpoint was, and this one had no prospect
         decision = "futility"
-    if stages and extends(looks, arm):
-        return Sampling(study, study.seeds, number + 1, decision, first)
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
 
 
@@ -151,39 +147,20 @@ def plan_of(study: Study) -> Looks | None:
     return None if study.plan is None else Looks(study.plan.looks, study.plan.spending)
 
 
-def extension_error(study: Study) -> float:
-    """Return the chance of a false claim at either of two stages, for one contrast without an
-    effect.
-
-    A first stage that is only described claims nothing, so that the combination alone can err.
-    """
-    if study.stages[0] < DESCRIPTIVE_BELOW:
-        return study.inference.alpha
-    return error_of_either(_weights(study), study.inference.alpha)
-
-
-def _weights(study: Study) -> tuple[float, float]:
-    """Those of two stages, which were registered before the first."""
-    return stage_weights(study.inference.first_stage_weight)
-
-
 def extension_in_words(study: Study) -> str:
-    """Return that a second stage was added, how it is combined, and what that costs."""
+    """Return that a second stage was added, how it is combined, and its price."""
     first, second = study.stages
-    error = extension_error(study)
-    claimed = (
-        "The first stage could have been claimed by itself, so that a false claim at either stage "
-        f"has a chance of up to {100 * error:.1f}% for one contrast without an effect, not "
-        f"{100 * study.inference.alpha:g}%."
+    alpha, weights = study.inference.alpha, stage_weights(study.inference.first_stage_weight)
+    price = (
+        "The first stage could have been claimed by itself, so the chance of a false claim at "
+        f"either stage is up to {error_of_either(weights, alpha):.1%} per contrast, not {alpha:g}."
         if first >= DESCRIPTIVE_BELOW
-        else f"The first stage, of fewer than {DESCRIPTIVE_BELOW} seeds, could only be described: "
-        "nothing could have been claimed of it by itself, and only both stages together are tested."
+        else f"The first stage had fewer than {DESCRIPTIVE_BELOW} seeds and was not tested."
     )
     return (
-        f"A second stage of {second} seeds was registered after the first, of {first}, had been "
-        "seen. Both are combined by the inverse-normal method with weights that were registered "
-        "before the first (Lehmacher and Wassmer 1999), McNemar's tests of events too. "
-        f"{claimed}"
+        f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
+        "Both are combined by the inverse-normal method with weights registered before the first "
+        f"(Lehmacher and Wassmer 1999). {price}"
     )
 
 

@@ -142,8 +142,7 @@ def plan(
         show(*printed.on_paper(loaded, rows, paper, study))
         return
     _, cost = _cost(loaded, workers, where, stack)
-    sds = [row.sd for row in rows if row.metric == loaded.primary.metric]
-    looks = planned_looks(loaded, max(sds, default=None))
+    looks = planned_looks(loaded)
     if json:
         as_json.give("plan", as_json.plan(loaded, rows, cost, looks))
         return

@@ -391,7 +391,7 @@ def chosen(analysis: Analysis) -> Parts:
 
 
 def planned(study: Study, plan: PlannedLooks | None) -> Parts:
-    """Yield the boundaries of each look, and how many seeds a study takes on average."""
+    """Yield the boundaries of each look."""
     if plan is None or study.plan is None:
         return
     alpha, family = study.inference.alpha, study.family
@@ -407,28 +407,6 @@ def planned(study: Study, plan: PlannedLooks | None) -> Parts:
         yield dim(
             f"first: the first of {family} family by Holm's method, at level {alpha / family:.3g}; "
             f"last: where all others are rejected, at {alpha:g}"
-        )
-    most = plan.first[-1].pairs
-    head = ["true difference", "seeds, mean", "of the baseline", "found"]
-    head += [f"found with {most} fixed", "inside the margin"]
-    rows = []
-    for row in plan.expected:
-        found, at_margin = row.found, plan.margin and abs(row.effect - plan.margin) < 0.005
-        rows.append(
-            (
-                f"{row.effect:g} SD" + (" (the margin)" if at_margin else ""),
-                f"{found.pairs[0]:.1f} of {most}",
-                f"{found.baseline:.1f}",
-                f"{found.effects[0]:.0%}",
-                f"{row.fixed_power:.0%}",
-                f"{found.equivalent[0]:.0%}" if plan.margin else "",
-            )
-        )
-    yield _table("expected seeds", head, rows, "true difference")
-    if not plan.margin:
-        yield dim(
-            "stops inside the margin are left out: --pilot DIR or --sd X says how wide the margin "
-            "is in SDs"
         )
 
 

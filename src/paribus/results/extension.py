@@ -1,10 +1,7 @@
-"""More seeds after results were seen: a second stage, registered before it runs.
+"""A second stage: new seeds for a finished study, registered before they run.
 
-`paribus extend` writes a registration that supersedes the one before, whose digest it holds. It
-says which seeds are the second stage, and names the trials that were finished then. The weights of
-the stages are those of the first registration, so that they cannot depend on what was seen.
-`paribus run` then continues. Seeds that are added to the study file instead carry no error rate,
-and the registration says so.
+`paribus extend` writes a registration that supersedes the first one, whose digest it holds. The
+weights of both stages are those of the first registration, so they cannot depend on its results.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, from_records
 from paribus.results.formats import read_json, write_study
-from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
 from paribus.results.record_format import records_of
 from paribus.results.registration import FILE, from_study, supersede
 from paribus.results.store import TEST, ResultsFolder
@@ -28,46 +24,40 @@ LEAST_SEEDS = 2  # of a stage: inference needs two pairs
 
 
 def extend(path: str | os.PathLike[str], seeds: int) -> Study:
-    """Register a second stage of so many new seeds for the finished study in `path`.
+    """Register a second stage of `seeds` new seeds for the finished study in `path`.
 
-    Returns the study with both stages. Seeds are the next ones after the largest there is. Raises
-    ParibusError where the first stage is not finished, there is nothing left to resolve, claims are
-    about new items, a stage was added before, or the source that would train it is another; then
-    nothing is written.
+    The seeds follow the largest one. Returns the study with both stages. Raises ParibusError if the
+    study cannot be extended; nothing is written then.
     """
     folder = ResultsFolder(Path(path))
     folder.require_unpacked()
     study = folder.read_study()
     if isinstance(seeds, bool) or not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
-            f"--seeds {seeds} is no size of a stage; it has {LEAST_SEEDS} to {MOST_SEEDS:,} seeds"
+            f"--seeds {seeds} is not the size of a stage; use {LEAST_SEEDS} to {MOST_SEEDS:,} seeds"
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
-        _require_same_code(folder, registered)
-        if registered.get("stages") and not study.stages:  # interrupted between the two files
-            stages = tuple(registered["stages"]["seeds"])
-            whole = _with_stages(study, tuple(registered["seeds"]), stages)
+        if registered.get("stages") and not study.stages:  # interrupted before study.json
+            added, stages = registered["seeds"], registered["stages"]["seeds"]
+            whole = _with_stages(study, tuple(added), tuple(stages))
         else:
-            _require_first_stage(folder, study, registered.get("seeds_added_after_results", []))
-            _require_tested(folder, registered)
-            _require_fixed_items(folder, study, registered)
+            if problem := _why_not(folder, study, registered):
+                raise ParibusError(f"{folder.path} cannot be extended: {problem}")
             first = max(study.seeds) + 1
-            added = tuple(range(first, first + seeds))
-            whole = _with_stages(study, study.seeds + added, (len(study.seeds), seeds))
-            finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
+            added = (*study.seeds, *range(first, first + seeds))
+            whole = _with_stages(study, added, (len(study.seeds), seeds))
             about = {
                 "registered_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "results_when_registered": finished,
+                "results_when_registered": [f"{arm}/seed-{seed}" for arm, seed in study.trials],
             }
-            fresh = from_study(whole, registered["tasks"], registered.get("looks", {}))
-            supersede(folder, registered | fresh, about)
+            supersede(folder, registered | from_study(whole, registered["tasks"], {}), about)
         write_study(folder.path / "study.json", whole)
     return whole
 
 
 def extended(study: Study, folder: ResultsFolder) -> Study:
-    """`study` with the second stage that was registered for it in `folder`, if any."""
+    """Return `study` with the second stage that `folder` has registered for it, if any."""
     if study.stages or not folder.exists:
         return study
     there = folder.read_study()
@@ -76,75 +66,42 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     return study.model_copy(update={"seeds": there.seeds, "stages": there.stages})
 
 
-def _require_same_code(folder: ResultsFolder, registered: dict[str, Any]) -> None:
-    if registered.get("code") != records_of(folder.read_study()).code():
-        version = registered.get("packages", {}).get("paribus", "of then")
-        raise ParibusError(
-            f"{folder.path} was registered with another source of paribus that trains and measures "
-            f"(version {version}): both stages are trained by one; extend and run it with that one"
-        )
-
-
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
     dump = study.model_dump() | {"seeds": seeds, "stages": stages}
     return parse_study(dump, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
 
 
-def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> None:
-    """Raise ParibusError where both stages would meet the same items, and claim about others.
-
-    The p of the stages would share the error of the items, and the inverse-normal method combines
-    independent ones.
-    """
-    metrics = from_records(registered["metrics"], "the registration")
-    asked = bool(registered["tasks"])  # without, accuracy on questions is an endpoint of nothing
-    shared = [
-        e.metric
-        for e in study.endpoints
-        if metrics[e.metric].items
-        and (asked or metrics[e.metric].items != QUESTIONS)
-        and study.inference.of_new_items(metrics[e.metric])
-    ]
-    if shared:
-        raise ParibusError(
-            f"{folder.path} claims about {study.inference.target} (inference.target), and a second "
-            f"stage meets the same items of {shared[0]} again, so that stages are not independent; "
-            "seeds can be added where the target is 'this item set': else start a new study"
+def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:
+    """Return why a study cannot be extended, and what to do; empty if it can."""
+    if study.stages:
+        return "it has a second stage; start a new study"
+    if study.plan is not None:
+        return "it has looks, which have spent the whole level; start a new study"
+    if late := registered.get("seeds_added_after_results"):
+        seeds = ", ".join(map(str, late))
+        return f"seeds were added after results had been seen ({seeds}); start a new study"
+    if len(study.seeds) < LEAST_SEEDS:
+        return (
+            f"its first stage has {len(study.seeds)} seed and a stage needs two; start a new study"
         )
-
-
-def _require_tested(folder: ResultsFolder, registered: dict[str, Any]) -> None:
+    n_finished = sum(folder.trial(*trial).is_finished for trial in study.trials)
+    if n_finished < len(study.trials):
+        return f"{n_finished} of {len(study.trials)} trials are finished; run the rest first"
+    if registered.get("code") != records_of(study).code():
+        version = registered.get("packages", {}).get("paribus", "unknown")
+        return f"another version of paribus trained it ({version}); use that version"
     sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
-        raise ParibusError(
-            f"the first stage of {folder.path} is not evaluated on its sealed test part; finish it "
-            "first with `paribus run`"
-        )
-
-
-def _require_first_stage(folder: ResultsFolder, study: Study, late: list[int]) -> None:
-    if study.stages:
-        raise ParibusError(
-            f"{folder.path} has a second stage already ({study.stages[1]} seeds); what is open "
-            "after it is a question for a new study"
-        )
-    if late:
-        raise ParibusError(
-            f"{folder.path} has seeds that were added after results had been seen "
-            f"({', '.join(map(str, late))}): no error rate is left to extend; start a new study"
-        )
-    if len(study.seeds) < LEAST_SEEDS:
-        raise ParibusError(f"the first stage has {len(study.seeds)} seed; a stage needs two")
-    looks = read_looks(folder)
-    needed = needed_trials(study, looks)
-    missing = [trial for trial in needed if not folder.trial(*trial).is_finished]
-    if missing or looks_left(study, looks):
-        raise ParibusError(
-            f"{len(needed) - len(missing)} of {len(needed)} trials of the first stage are finished"
-            f"{'' if missing else ', and a look is due'}; finish it first with `paribus run`"
-        )
-    if looks and all(said["decision"] != OPEN for said in looks[-1]["contrasts"].values()):
-        raise ParibusError(
-            f"every contrast of {folder.path} was resolved, or given up, at a look; a second stage "
-            "would add to none"
-        )
+        return "its sealed test part is not evaluated; finish it first with `paribus run`"
+    # The p-values of the stages would share the error of the items, and would not be independent.
+    metrics = from_records(registered["metrics"], "the registration")
+    for endpoint in study.endpoints:
+        metric = metrics[endpoint.metric]
+        measured = registered["tasks"] or metric.items != QUESTIONS
+        if metric.items and measured and study.inference.of_new_items(metric):
+            target = study.inference.target
+            return (
+                f"{endpoint.metric} claims about {target} and both stages would share its items; "
+                "start a new study, or one with inference.target = 'this item set'"
+            )
+    return ""

@@ -47,8 +47,7 @@ def trials_digest(folder: ResultsFolder, trials: Sequence[Trial]) -> str:
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
-    """Return the trials that are needed up to the next look, or the second stage, after these
-    `looks`.
+    """Return the trials that are needed up to the next look after these `looks`.
 
     Without a plan of looks, all of them. An arm is needed as long as one of its contrasts is; the
     arm that others are compared with, as long as any of theirs.
@@ -58,8 +57,6 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
     upto = dict.fromkeys(study.arms, 0)
     for arm, reference in study.contrasts:
         seeds = study.plan.looks[look_of(study, looks, arm)]
-        if study.stages and extends(looks, arm) and len(looks) == len(study.plan.looks):
-            seeds = len(study.seeds)
         for name in (arm, reference):
             upto[name] = max(upto[name], seeds)
     alone = max(upto.values())  # of arms that are in no contrast
@@ -98,11 +95,6 @@ def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
         if entry["contrasts"][arm].get("endpoints", {}).get(metric, {}).get("resolved"):
             return number
     return None
-
-
-def extends(looks: Sequence[Entry], arm: str) -> bool:
-    """Return whether a second stage adds to the contrast of `arm`: it was open at the last look."""
-    return bool(looks) and looks[-1]["contrasts"][arm]["decision"] == OPEN
 
 
 def looks_left(study: Study, looks: Sequence[Entry]) -> bool:

@@ -20,7 +20,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
 | ... unpaired? | `required_runs`, `welch_detectable` |
 | may one look at the data while they grow? | `Looks`, `AtLook`, `predictive_power` |
-| what does a plan of looks cost and find? | `characteristics`, `detectable_effect` |
+| what does a plan of looks find? | `detectable_effect` |
 | ... and a stage that was not planned? | `InverseNormal`, `error_of_either` |
 | does one arm diverge more often? | `paired_event_rates`, `mcnemar`; `unpaired_event_rates` |
 | how sure is a rate? | `clopper_pearson` |
@@ -69,8 +69,7 @@ from .paired import PairedT, correlation, effect_size, paired_deltas, paired_t
 from .power import minimum_detectable_effect, paired_t_power, power_error, required_pairs
 from .proportions import PairedRates, clopper_pearson, granularity, mcnemar, paired_event_rates
 from .sequential.at_look import AtLook, OneLook, predictive_power
-from .sequential.boundaries import Boundary, Looks
-from .sequential.simulated import Characteristics, characteristics, detectable_effect
+from .sequential.boundaries import Boundary, Looks, detectable_effect
 from .sequential.two_stages import (
     InverseNormal,
     Stages,
@@ -115,7 +114,6 @@ __all__ = [
     "WELCH",
     "AtLook",
     "Boundary",
-    "Characteristics",
     "CrossedWelch",
     "CurveContrast",
     "Decided",
@@ -141,7 +139,6 @@ __all__ = [
     "UnpairedRates",
     "Welch",
     "best_of",
-    "characteristics",
     "clopper_pearson",
     "combined_mcnemar",
     "contiguous_blocks",

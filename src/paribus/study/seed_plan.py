@@ -70,7 +70,9 @@ def why_no_plan(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) 
         )
     if plan is None:
         return ""
-    looks, planned = plan.looks, stages[0] if stages else len(seeds)
+    if stages:
+        return "a study with looks has no second stage; list the seeds, or plan more looks"
+    looks = plan.looks
     if len(looks) < 2:
         return f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
     if any(after <= before for before, after in pairwise(looks)):
@@ -80,9 +82,9 @@ def why_no_plan(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) 
             f"the first look is at {looks[0]} seeds; fewer than {LEAST_PAIRS} pairs are described "
             f"and not tested: begin with {LEAST_PAIRS} or more"
         )
-    if looks[-1] != planned:
+    if looks[-1] != len(seeds):
         return (
-            f"the last look is at {looks[-1]} seeds and {planned} are listed; let the last look be "
-            "all of them"
+            f"the last look is at {looks[-1]} seeds and {len(seeds)} are listed; let the last look "
+            "be all of them"
         )
     return ""

@@ -5,7 +5,7 @@
 | when may a look at n pairs reject? | `Looks(...).boundaries(alpha)` |
 | what does a test say at a look, over all looks? | `AtLook`: p, intervals, equivalence |
 | is it worth going on? | `predictive_power` |
-| what does a plan cost, and find? | `characteristics`, `detectable_effect` |
+| what does a plan find? | `detectable_effect` |
 | a second stage that was not planned? | `InverseNormal`, `combined_mcnemar` |
 | ... and what does it cost? | `stage_weights`, `error_of_either` |
 

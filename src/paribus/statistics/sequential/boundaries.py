@@ -41,13 +41,14 @@ import numpy as np
 
 from ..conventions import (
     ALPHA,
+    POWER,
     Floats,
     Result,
     StatisticsError,
     checked_count,
     checked_fraction,
 )
-from ..distributions import log_ndtr, ndtri, stdtr, stdtrit
+from ..distributions import log_ndtr, ndtri, root, stdtr, stdtrit
 
 Spending = Literal["obrien_fleming", "pocock"]
 
@@ -206,6 +207,28 @@ def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
     """t at each look, from (K, N) of `running_sums`."""
     n = np.array(looks.pairs, dtype=float)[:, None]
     return sums / np.sqrt(n * np.maximum(spreads, np.finfo(float).tiny) / (n - 1))
+
+
+def detectable_effect(
+    looks: Looks, *, alpha: float = ALPHA, power: float = POWER, studies: int = 20_000
+) -> float:
+    """Return the smallest true mean, in SDs of a difference, that is found with this power.
+
+    Args: alpha: the two-sided level of the contrast; studies: how many are simulated.
+    """
+    checked_fraction(power, "power")
+    sums, spreads = running_sums(looks, studies, SEED + 1)
+    n = np.array(looks.pairs)
+    reach = [-stdtrit(pairs - 1, looks.bound(k, alpha / 2)) for k, pairs in enumerate(looks.pairs)]
+
+    def shortfall(effect: float) -> float:
+        t = t_statistics(looks, sums + n[:, None] * effect, spreads)
+        return float((np.abs(t) >= np.array(reach)[:, None]).any(axis=0).mean()) - power
+
+    most = 1.0
+    while shortfall(most) < 0:
+        most *= 2
+    return root(shortfall, 0.0, most, within=1e-4)
 
 
 @lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""Operating characteristics of a plan of looks, by simulation: errors, power, pairs used.
+"""An oracle for plans of looks: errors, power and pairs used, simulated pair by pair.
 
 Several arms share a baseline; each difference from it is a contrast. At every look the contrasts
 that are still open are tested; p-values over all looks (`Looks.level`) enter Holm's method together
@@ -15,12 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtr
 
-from ..conventions import ALPHA, POWER, Floats, Result, checked_fraction, finite_array
-from ..distributions import root, stdtr, stdtrit
-from ..multiplicity import holm
-from .at_look import predictive_power
-from .boundaries import Looks, running_sums, t_statistics
+from paribus.statistics import Looks, holm, predictive_power
 
 STUDIES = 20_000
 SEED = 20_261_123
@@ -28,7 +25,7 @@ SHARED = math.sqrt(0.5)  # of a difference: what all contrasts have from their b
 
 
 @dataclass(frozen=True)
-class Characteristics(Result):
+class Characteristics:
     """Outcomes of simulated studies, of looks at M contrasts on E endpoints.
 
     What is of every hypothesis is (M E,), the endpoints of a contrast beside each other.
@@ -57,7 +54,7 @@ def characteristics(
     effects: Sequence[float] = (0.0,),
     *,
     endpoints: int = 1,
-    alpha: float = ALPHA,
+    alpha: float = 0.05,
     margin: float | None = None,
     futility: float = 0.0,
     studies: int = STUDIES,
@@ -74,7 +71,7 @@ def characteristics(
         margin: of equivalence, in the same SDs; None where it is not tested.
         futility: a contrast stops where its predictive power is below it.
     """
-    means, alpha = finite_array(list(effects), "effects"), checked_fraction(alpha, "alpha")
+    means = np.array(effects)
     rng = np.random.default_rng([SEED, *looks.pairs])
     shape, contrasts = (studies, len(means)), len(means) // endpoints
     total, squares = np.zeros(shape), np.zeros(shape)
@@ -112,31 +109,13 @@ def characteristics(
     )
 
 
-def detectable_effect(
-    looks: Looks, *, alpha: float = ALPHA, power: float = POWER, studies: int = STUDIES
-) -> float:
-    """Return the least true mean, in SDs, that a contrast of level `alpha` detects with that
-    power."""
-    checked_fraction(power, "power")
-    sums, spreads = running_sums(looks, studies, SEED)
-    n = np.array(looks.pairs)
-    reach = [-stdtrit(pairs - 1, looks.bound(k, alpha / 2)) for k, pairs in enumerate(looks.pairs)]
-
-    def lacks(d: float) -> float:
-        t = t_statistics(looks, sums + n[:, None] * d, spreads)
-        return float((np.abs(t) >= np.array(reach)[:, None]).any(axis=0).mean()) - power
-
-    most = 1.0
-    while lacks(most) < 0:
-        most *= 2
-    return root(lacks, 0.0, most, within=1e-4)
-
-
-def _two_sided(looks: Looks, k: int, t: Floats) -> Floats:
+def _two_sided(looks: Looks, k: int, t: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 2 * looks.level(k, stdtr(looks.pairs[k] - 1, -np.abs(t))))
 
 
-def _equivalence(looks: Looks, k: int, mean: Floats, error: Floats, margin: float | None) -> Floats:
+def _equivalence(
+    looks: Looks, k: int, mean: np.ndarray, error: np.ndarray, margin: float | None
+) -> np.ndarray:
     """Return the larger p of two one-sided tests over all looks; 1 where there is no margin."""
     if margin is None:
         return np.ones_like(mean)
@@ -146,12 +125,12 @@ def _equivalence(looks: Looks, k: int, mean: Floats, error: Floats, margin: floa
 def _chance(
     looks: Looks,
     k: int,
-    mean: Floats,
-    error: Floats,
+    mean: np.ndarray,
+    error: np.ndarray,
     effect: np.ndarray,
     alpha: float,
     margin: float | None,
-) -> Floats:
+) -> np.ndarray:
     """Predictive power of every hypothesis, each at its level of Holm's method now."""
     left = np.maximum(1, (~effect).sum(axis=1))
     chance = np.empty_like(mean)
