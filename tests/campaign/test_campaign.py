@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -12,7 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.campaign import begin, card, end, give_up, open_campaign, page, status, try_idea
+from paribus.campaign import (
+    begin,
+    card,
+    end,
+    give_up,
+    ideas_table,
+    open_campaign,
+    status,
+    try_idea,
+)
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import load_results
@@ -87,12 +95,6 @@ def test_the_baseline_is_trained_once(campaign) -> None:
         try_idea(campaign, name, {"set": {"toy.gain": gain}})
     lines = trained(campaign.path)
     assert len(lines) == len(set(lines)) == 4 * (2 + 6)  # three ideas and the baseline
-    assert [one.shared for one in campaign.ideas.values()] == [0, 8, 8]
-    assert [one.trained for one in campaign.ideas.values()] == [16, 8, 8]
-    assert campaign.correlation is not None
-    deltas = np.array([one.confirm["deltas"] for one in campaign.tested])
-    expected = np.corrcoef(deltas)[np.triu_indices(3, 1)].mean()
-    assert campaign.correlation == pytest.approx(expected)
 
 
 def test_a_failed_idea_is_counted_and_so_is_one_that_was_given_up(campaign) -> None:
@@ -201,12 +203,11 @@ def test_a_changed_baseline_is_noticed(campaign) -> None:
         _ = open_campaign(campaign.path).study
 
 
-def test_the_page_lists_all_and_the_card_fits(campaign) -> None:
+def test_the_table_lists_all_and_the_card_fits(campaign) -> None:
     try_idea(campaign, "bad", BAD)
-    try_idea(campaign, "good", {"set": {"toy.gain": 0.1}, "title": "<b>"})
-    text = page(campaign).read_text()
-    assert len(re.findall(r"<tr", text)) == 3
-    assert "<b>" not in text
+    try_idea(campaign, "good", GOOD)
+    rows = [row[:2] for row in ideas_table(campaign).rows]
+    assert rows == [("bad", "dropped"), ("good", "kept")]
     lines = card(campaign, campaign.ideas["good"])
     assert max(map(len, lines)) <= 80
     json.dumps(status(campaign), allow_nan=False)

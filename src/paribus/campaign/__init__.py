@@ -4,7 +4,7 @@
 test part once for those that stand. Each idea is a study with a results folder of its own.
 """
 
-from paribus.campaign.card import card, page, status
+from paribus.campaign.card import card, ideas_table, status
 from paribus.campaign.record import Campaign, Idea, begin, open_campaign
 from paribus.campaign.steps import end, give_up, try_idea
 
@@ -15,8 +15,8 @@ __all__ = [
     "card",
     "end",
     "give_up",
+    "ideas_table",
     "open_campaign",
-    "page",
     "status",
     "try_idea",
 ]

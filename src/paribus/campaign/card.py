@@ -1,19 +1,16 @@
-"""What a campaign says: the card of an idea, what stands so far as data, and the page of all."""
+"""The card of a campaign: one idea, and what stands so far."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from html import escape
-from pathlib import Path
 from typing import Any
 
 from paribus import numbers
-from paribus.campaign.record import FILE, Campaign, Idea
-from paribus.files import write_bytes
+from paribus.campaign.record import Campaign, Idea
 from paribus.migrations import stamped
+from paribus.report.table_model import Table
 
-PAGE = "campaign.html"
 DIGITS = 4
 EXIT_KEPT, EXIT_NOT_KEPT = 0, 10
 
@@ -28,9 +25,6 @@ def status(campaign: Campaign) -> dict[str, Any]:
             "states": dict(Counter(one.state for one in ideas)),
             "tests": len(campaign.tested),
             "next_level": campaign.next_level,
-            "trained": sum(one.trained for one in ideas),
-            "shared": sum(one.shared for one in ideas),
-            "correlation": campaign.correlation,
             "ended": campaign.ended,
         }
     )
@@ -58,7 +52,6 @@ def _idea(campaign: Campaign, idea: Idea) -> Iterator[str]:
         yield f"  confirm  {_change(idea.confirm)}, {idea.confirm['n']} fresh seeds"
         p = "no p" if idea.confirm["p"] is None else f"p {numbers.p_equals(idea.confirm['p'])}"
         yield f"  {p}, and the level of this test is {_level(idea.level)}"
-    yield f"  {numbers.plural(idea.trained, 'trial')} trained, {idea.shared} shared"
 
 
 def _change(found: dict[str, Any]) -> str:
@@ -85,11 +78,6 @@ def _standing(campaign: Campaign) -> Iterator[str]:
         f"{numbers.plural(len(campaign.tested), 'test')} by LORD++ for a false discovery rate of "
         f"{rule.alpha:g}."
     )
-    trained, shared = (sum(getattr(one, key) for one in ideas) for key in ("trained", "shared"))
-    if shared:
-        yield f"{trained} trials trained; {shared} of the baseline shared between ideas."
-    if (r := campaign.correlation) is not None:
-        yield f"Their changes correlate by {r:.2f} over seeds, as they share a baseline."
     if campaign.ended is not None:
         yield from _ended(campaign.ended, campaign.study.primary.margin)
     elif campaign.is_ending:
@@ -109,46 +97,18 @@ def _ended(found: dict[str, Any], margin: float | None) -> Iterator[str]:
         yield f"  {one['word']}  {name}  {_change(one)}{inside}"
 
 
-def page(campaign: Campaign) -> Path:
-    """Write the page of all ideas, tried and dropped; returns its path."""
-    heads = ("", "idea", "sets", "outcome", "screen", "confirmation", "p", "level", "shared")
-    rows = []
-    for one in campaign.ideas.values():
-        cells = (
-            str(one.number),
-            one.name,
-            "; ".join(f"{key} = {value}" for key, value in one.arm["set"].items()),
-            one.state + (f": {one.why}" if one.why else ""),
-            _change(one.screen) if one.screen else "",
-            _change(one.confirm) if one.confirm else "",
-            numbers.p_or_blank(one.confirm.get("p")),
-            _level(one.level) if one.level is not None else "",
-            f"{one.shared} of {one.shared + one.trained}",
+def ideas_table(campaign: Campaign) -> Table:
+    """Return every idea in the order of arrival, with its state and its measured change."""
+    rows = [
+        (
+            idea.name,
+            idea.state,
+            _change(idea.screen) if idea.screen else "",
+            _change(idea.confirm) if idea.confirm else "",
+            numbers.p_or_blank(idea.confirm.get("p")),
+            _level(idea.level) if idea.level is not None else "",
         )
-        kind = ' class="kept"' if one.state == "kept" else ""
-        rows.append(f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    name = escape(campaign.registered.name)
-    question = escape(campaign.study.question)
-    standing = "".join(f"<p>{escape(line.strip())}</p>" for line in card(campaign))
-    content = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
- padding: 0 1rem }}
-table {{ border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: left; padding: .35rem .7rem; border-bottom: 1px solid #8884;
- vertical-align: top }}
-.kept {{ font-weight: 600; background: #4a94 }}
-p {{ margin: .3rem 0 }} div {{ overflow-x: auto; margin-top: 1.5rem }}
-</style></head><body><h1>{name}</h1><p>{question}</p>{standing}
-<div><table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead>
-<tbody>{"".join(rows)}</tbody></table></div>
-<p>Changes against the same baseline at the same seed. A screen is no verdict; a confirmation is
-of fresh seeds. Registered in {FILE} on {escape(campaign.registered.registered_at)}.</p>
-</body></html>
-"""
-    path = campaign.path / PAGE
-    write_bytes(path, content.encode())
-    return path
+        for idea in campaign.ideas.values()
+    ]
+    head = ("idea", "state", "screen", "confirmation", "p", "level")
+    return Table("ideas", "", head, rows, frozenset({"idea", "state"}))

@@ -3,8 +3,7 @@
 <campaign>/
   campaign.json                 rule, seeds and screen, registered before the first idea
   study.json, sources/          the baseline as registered, and the files that it names
-  ideas.jsonl                   a line for each thing that happened; lines are added, never changed
-  campaign.html                 all ideas, tried and dropped
+  ideas.jsonl                   a line for each thing that happened
   ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
   ideas/<name>/confirm/         a results folder: the fresh seeds
   final/                        a results folder: those that stand, on the sealed test part
@@ -20,7 +19,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
@@ -71,10 +69,9 @@ class Registered(Spec):
 
 @dataclass
 class Idea:
-    """An idea: what it sets, how far it is, and what was found.
+    """An idea: what it sets, its state, and what the screen and the confirmation measured.
 
-    `screen` and `confirm` are what was measured there; `level` is that of its test, once it passed
-    the screen; `shared` and `trained` count trials that it took from others, and its own.
+    `level` is the level of its test, once it has passed the screen.
     """
 
     number: int
@@ -86,8 +83,6 @@ class Idea:
     screen: dict[str, Any] = field(default_factory=dict)
     confirm: dict[str, Any] = field(default_factory=dict)
     level: float | None = None
-    shared: int = 0
-    trained: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -180,17 +175,6 @@ class Campaign:
     def tested(self) -> list[Idea]:
         """Those that came to a test, in their order: each has a place in the rule."""
         return [one for one in self.ideas.values() if one.level is not None]
-
-    @property
-    def correlation(self) -> float | None:
-        """The mean correlation, over seeds, of the changes of two tested ideas; None where fewer
-        than two have a change at every seed."""
-        found = [one.confirm.get("deltas", ()) for one in self.tested]
-        full = [one for one in found if len(one) == len(self.registered.confirm_seeds)]
-        rows = np.array([one for one in full if np.ptp(one) > 0])
-        if len(rows) < 2:
-            return None
-        return float(np.corrcoef(rows)[np.triu_indices(len(rows), 1)].mean())
 
     @property
     def next_level(self) -> float:

@@ -1,13 +1,13 @@
 """Trying an idea: the screen, then the confirmation on fresh seeds; and the end of a campaign.
 
-Trials of the baseline are trained once for all ideas: where another idea has one of the same
-setting, seed and custom code, its sealed folder is copied, and counted as shared.
+Trials of the baseline are trained once for all ideas: a sealed trial of another idea with the same
+setting, seed and custom code is copied.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from paribus.analysis import Analysis, analyse
 from paribus.campaign.record import Campaign, Idea, digest_of
 from paribus.decision import Verdicts, decide, verdict_record
 from paribus.errors import ParibusError, nearest
-from paribus.files import file_digest, whole_folder
+from paribus.files import whole_folder
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
@@ -180,11 +180,10 @@ def _screen(work: _Work, idea: Idea) -> None:
     try:
         analysis = work.analysed(study, campaign.home(idea.name) / "screen")
     except ParibusError as error:
-        counts = _counted(campaign, idea)
-        campaign.add("failed", idea=idea.name, state="failed", why=str(error), **counts)
+        campaign.add("failed", idea=idea.name, state="failed", why=str(error))
         raise
     found = _measured(analysis, idea.name)
-    about: dict[str, Any] = {"idea": idea.name, "screen": found, **_counted(campaign, idea)}
+    about: dict[str, Any] = {"idea": idea.name, "screen": found}
     why = found["why"] or ("" if found["better"] else "not better at the seeds of the screen")
     if why:
         campaign.add("screened", state="dropped", why=why, **about)
@@ -209,7 +208,6 @@ def _confirm(work: _Work, idea: Idea) -> None:
         confirm=found,
         state="kept" if kept else "not kept",
         why="" if kept else why or "p above the level",
-        **_counted(campaign, idea),
     )
 
 
@@ -273,8 +271,9 @@ class _Work:
         """Return a finished trial that is this one by all that is recorded of it."""
         setting = study.setting(arm)
         wanted = setting.model_dump(mode="json")
-        for path in results_folders(self.campaign, self.campaign.ideas):
-            there = ResultsFolder(path).trial(arm, seed)
+        stages = [(idea, stage) for idea in self.campaign.ideas for stage in ("screen", "confirm")]
+        for idea, stage in stages:
+            there = ResultsFolder(self.campaign.home(idea) / stage).trial(arm, seed)
             if not there.is_finished:
                 continue
             record = there.read_json("trial.json")
@@ -282,26 +281,3 @@ class _Work:
             if record["setting"] == wanted and record.get("own_modules", {}) == code:
                 return there
         return None
-
-
-def results_folders(campaign: Campaign, ideas: Iterable[str]) -> list[Path]:
-    """Return the results folders of ideas, in their order."""
-    return [campaign.home(idea) / stage for idea in ideas for stage in ("screen", "confirm")]
-
-
-def _seals(campaign: Campaign, ideas: Iterable[str]) -> list[str]:
-    """Return the digest of every trial that these ideas have finished."""
-    found: list[str] = []
-    for folder in results_folders(campaign, ideas):
-        for path in sorted(folder.glob("trials/*/seed-*/manifest.json")):
-            found.append(file_digest(path))
-    return found
-
-
-def _counted(campaign: Campaign, idea: Idea) -> dict[str, int]:
-    """Count trials of an idea that are, byte for byte, those of an earlier one, and its own."""
-    ideas = list(campaign.ideas)
-    earlier = set(_seals(campaign, ideas[: ideas.index(idea.name)]))
-    mine = _seals(campaign, [idea.name])
-    shared = sum(seal in earlier for seal in mine)
-    return {"shared": shared, "trained": len(mine) - shared}

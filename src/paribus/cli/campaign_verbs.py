@@ -19,7 +19,6 @@ from paribus.cli.options import (
     console,
     print_json,
     show,
-    show_path,
 )
 from paribus.errors import ParibusError, require_positive
 
@@ -119,7 +118,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
     """Show what stands so far."""
     from paribus.campaign import open_campaign
 
-    _tell(open_campaign(folder), None, json=json, draw=False)
+    _tell(open_campaign(folder), None, json=json)
 
 
 def end(
@@ -177,15 +176,14 @@ def _runners(workers: int | None, where: Where, limits: Limits) -> dict[str, Any
     return {"run": run, "register": register}
 
 
-def _tell(campaign: Campaign, idea: Idea | None, *, json: bool, draw: bool = True) -> None:
-    from paribus.campaign import card, page
-    from paribus.campaign import status as told
+def _tell(campaign: Campaign, idea: Idea | None, *, json: bool) -> None:
+    from paribus.campaign import card, ideas_table
+    from paribus.campaign import status as as_json
 
-    written = page(campaign) if draw else None
     if json:
-        print_json(told(campaign))
+        print_json(as_json(campaign))
         return
     for line in card(campaign, idea):
         show(escape(line))
-    if written:
-        show_path(f"page: {written}")
+    if idea is None and campaign.ideas:
+        show(ideas_table(campaign))

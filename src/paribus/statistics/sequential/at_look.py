@@ -110,11 +110,7 @@ class OneLook(Result):
 
     def of_other(self, p: float) -> float:
         """Return the p over all looks of a test with a nominal p of `p` at this one."""
-        return min(1.0, 2 * self.one_sided(p / 2))
-
-    def one_sided(self, p: float) -> float:
-        """Return the same of a one-sided test."""
-        return float(self.looks.level(self.look, p))
+        return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
     def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """McNemar's p over all looks."""
