@@ -21,7 +21,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
     return stamped(
         {
             "registered": campaign.registered.model_dump(mode="json"),
-            "ideas": [{k: v for k, v in vars(one).items() if k != "number"} for one in ideas],
+            "ideas": [vars(one) for one in ideas],
             "states": dict(Counter(one.state for one in ideas)),
             "tests": len(campaign.tested),
             "next_level": campaign.next_level,

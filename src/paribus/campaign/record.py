@@ -1,8 +1,8 @@
 """What a campaign has on disk: what was registered, and every idea in the order of arrival.
 
 <campaign>/
-  campaign.json                 rule, seeds and screen, registered before the first idea
-  study.json, sources/          the baseline as registered, and the files that it names
+  campaign.json                 baseline, rule, seeds and screen, registered before the first idea
+  sources/                      the files that the baseline names
   ideas.jsonl                   a line for each thing that happened
   ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
   ideas/<name>/confirm/         a results folder: the fresh seeds
@@ -17,18 +17,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.json_lines import JsonLines
 from paribus.migrations import upgraded
-from paribus.results import ResultsFolder
-from paribus.results.formats import write_json, write_study
+from paribus.results.formats import write_json
 from paribus.results.registration import keep_sources
 from paribus.results.store import CAMPAIGN, IDEAS
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
@@ -39,7 +37,7 @@ from paribus.study.null_study import shortened
 from paribus.study.study import override
 from paribus.study.trust import require_trust
 from paribus.study.tuning_study import NOTHING_SAID
-from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_json, read_text
+from paribus.untrusted_io import is_regular, read_json
 
 FILE, LINES, LOCK = CAMPAIGN, "ideas.jsonl", ".lock"
 ITERATIONS = "training.iterations"
@@ -55,15 +53,15 @@ class Registered(Spec):
     name: str
     folder: str
     """Where relative paths of the study start: the folder of its file."""
-    study: str
-    """The digest of study.json."""
+    study: dict[str, Any]
+    """The baseline's study."""
     alpha: float
     wealth: float
     sequence: Literal["power", "slow"] = "power"
-    screen_seeds: tuple[int, ...]
+    screen_seeds: Annotated[tuple[int, ...], Field(strict=False)]
     screen_iterations: int | None
     """Iterations of the screen's trials; None where they are as long as those that confirm."""
-    confirm_seeds: tuple[int, ...]
+    confirm_seeds: Annotated[tuple[int, ...], Field(strict=False)]
     registered_at: str
 
 
@@ -74,10 +72,8 @@ class Idea:
     `level` is the level of its test, once it has passed the screen.
     """
 
-    number: int
     name: str
     arm: dict[str, Any]
-    digest: str
     state: State = "screening"
     why: str = ""
     screen: dict[str, Any] = field(default_factory=dict)
@@ -100,16 +96,10 @@ class Campaign:
     @cached_property
     def study(self) -> Study:
         """The baseline's study, without any idea."""
-        folder = ResultsFolder(self.path)
-        table = parse_json(read_text(self.path / "study.json", RECORD_BYTES), "study.json")
-        table, _ = upgraded("study.json", table, str(folder.path / "study.json"))
-        found = parse_study(table, folder=Path(self.registered.folder), label="study.json")
-        if digest(table) != self.registered.study:
-            raise ParibusError(
-                f"{self.path / 'study.json'} was changed after it was registered; restore it"
-            )
-        require_trust(found)
-        return found
+        folder = Path(self.registered.folder)
+        study = parse_study(self.registered.study, folder=folder, label=FILE)
+        require_trust(study)
+        return study
 
     @property
     def rule(self) -> Lord:
@@ -155,7 +145,7 @@ class Campaign:
         for event in self.events:
             name = str(event.get("idea"))
             if event["event"] == "begun":
-                found[name] = Idea(len(found) + 1, name, event["arm"], event["digest"])
+                found[name] = Idea(name, event["arm"])
             elif name in found:
                 values = {key: event[key] for key in event.keys() & Idea.__dataclass_fields__}
                 found[name].__dict__.update(values)
@@ -246,12 +236,10 @@ def begin(
     table = study.model_dump() | NOTHING_SAID | {"claims": None, "seeds": list(confirm)}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
-    name = path.resolve().name
-    written = ResultsFolder(path).path / "study.json"
     registered = Registered(
-        name=name,
+        name=path.resolve().name,
         folder=str(study.folder.resolve()),
-        study="",
+        study=base.model_dump(mode="json"),
         alpha=rule.alpha,
         wealth=rule.wealth,
         sequence=rule.sequence,
@@ -261,14 +249,9 @@ def begin(
         registered_at=now(),
     )
     made = Campaign(path, registered)
-    made.__dict__["study"] = base
-    # What no study could be made of is refused before anything is written.
-    made.study_of("screen", {}, screen=True)
-    write_study(written, base)
+    made.study_of("screen", {}, screen=True)  # refuse an impossible screen before writing anything
     keep_sources(base, path)
-    table, _ = upgraded("study.json", read_json(written), str(written))
-    made.registered = registered.model_copy(update={"study": digest(table)})
-    write_json(path / FILE, made.registered.model_dump(mode="json"))
+    write_json(path / FILE, registered.model_dump(mode="json"))
     return made
 
 
@@ -294,14 +277,7 @@ def open_campaign(path: Path) -> Campaign:
             f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one"
         )
     table, _ = upgraded(FILE, read_json(path / FILE), str(path / FILE))
-    if isinstance(table, dict):  # lists of JSON, where a specification has tuples
-        table = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     try:
         return Campaign(path, Registered.model_validate(table))
     except ValidationError as error:
         raise ParibusError(f"{path / FILE}: {explain(error, Registered)}; restore it") from None
-
-
-def digest_of(arm: Mapping[str, Any]) -> str:
-    """Return the digest of what an idea sets."""
-    return digest(dict(arm))

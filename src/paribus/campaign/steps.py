@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.analysis import Analysis, analyse
-from paribus.campaign.record import Campaign, Idea, digest_of
+from paribus.campaign.record import Campaign, Idea
 from paribus.decision import Verdicts, decide, verdict_record
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
@@ -128,7 +128,7 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
         raise ParibusError(_unfinished(campaign, others[0].name))
     if name in ideas:
         there = ideas[name]
-        if arm is not None and digest_of(arm) != there.digest:
+        if arm is not None and arm != there.arm:
             raise ParibusError(
                 f"idea '{name}' was tried with {_told(there.arm)}; give this one another name"
             )
@@ -151,7 +151,7 @@ def _taken_up(work: _Work, name: str, arm: Mapping[str, Any] | None) -> Idea:
     except BaseException:
         shutil.rmtree(campaign.home(name), ignore_errors=True)
         raise
-    campaign.add("begun", idea=name, arm=dict(arm), digest=digest_of(arm))
+    campaign.add("begun", idea=name, arm=dict(arm))
     return campaign.ideas[name]
 
 
