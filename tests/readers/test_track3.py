@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +81,10 @@ def holm(p: list[float]) -> np.ndarray:
     return adjusted
 
 
+def p_value(test: Any) -> float:
+    return float(test.pvalue)
+
+
 def test_tables_of_a_history(
     history: dict[int, np.ndarray],
     tmp_path: Path,
@@ -95,7 +100,7 @@ def test_tables_of_a_history(
     pairs = {row[0]: row for row in cells if len(row) == 9}
 
     several = [number for number in RESULTS if RESULTS[number][1] > 1]
-    tests = [stats.ttest_1samp(history[n], 3.28, alternative="less").pvalue for n in several]
+    tests = [p_value(stats.ttest_1samp(history[n], 3.28, alternative="less")) for n in several]
     adjusted = dict(zip(several, holm(tests), strict=True))
     for number, (step, runs, _, is_record) in RESULTS.items():
         row = rows[f"{number}(!)" if is_record else str(number)]
@@ -116,7 +121,7 @@ def test_tables_of_a_history(
         if RESULTS[old][1] > 1:
             shifted = history[new] - saved
             test = stats.ttest_ind(shifted, history[old], equal_var=False, alternative="less")
-            welch.append(test.pvalue)
+            welch.append(p_value(test))
         row = pairs[str(new)]
         statistic = gains[-1] / np.sqrt(1 / RESULTS[old][1] + 1 / RESULTS[new][1])
         assert float(row[3]) == pytest.approx(gains[-1], abs=6e-6)
