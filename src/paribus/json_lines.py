@@ -1,4 +1,4 @@
-"""A file of JSON objects, one a line, to which several processes append in turn."""
+"""JSON-lines files that several processes append to."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class JsonLines:
         except (OSError, NotImplementedError) as error:
             raise self._unwritable(error) from None
         try:
-            whole = self._whole_lines()
-            yield self._entries(whole), self._appender(len(whole))
+            content = self._whole_lines()
+            yield self._entries(content), self._appender(len(content))
         finally:
             lock.release()
 

@@ -87,7 +87,7 @@ class Event(_Model):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What the ledger records once: each kind per study, each text, each interim analysis."""
+        """Identity of the event: the ledger records an event with the same key once."""
         text = (self.text.role, self.text.digest) if self.text else ()
         return self.registration, self.kind, *text, self.look
 
@@ -97,30 +97,35 @@ class Event(_Model):
         return {"schema_version": 1} | self.model_dump(mode="json", exclude_defaults=True)
 
 
-def overlap(one: TextPart, other: TextPart) -> bool:
+def overlap(a: TextPart, b: TextPart) -> bool:
     """Return whether two parts share bytes, or may share bytes.
 
     In a deduplicated corpus a byte lies no later than in the whole corpus. So a part of the whole
     is certainly apart only if it ends before the deduplicated part begins.
     """
-    if one.digest == other.digest:
+    if a.digest == b.digest:
         return True
-    if not one.corpus or one.corpus != other.corpus or one.start is None or other.start is None:
+    if not a.corpus or a.corpus != b.corpus or a.start is None or b.start is None:
         return False
-    if one.form == other.form:
-        first, second = sorted((one, other), key=lambda part: part.start or 0)
-        is_empty = one.start == one.stop or other.start == other.stop
+    if a.form == b.form:
+        first, second = sorted((a, b), key=lambda part: part.start or 0)
+        is_empty = a.start == a.stop or b.start == b.stop
         return not is_empty and (first.stop is None or (second.start or 0) < first.stop)
-    if one.form and other.form:
+    if a.form and b.form:
         return True
-    whole, deduplicated = (other, one) if one.form else (one, other)
-    return whole.stop is None or whole.stop > (deduplicated.start or 0)
+    original, deduplicated = (b, a) if a.form else (a, b)
+    return original.stop is None or original.stop > (deduplicated.start or 0)
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one study did with a text: when it first saw scores on it, whether as its test part, and
-    with how many primary tests."""
+    """One study's use of a text.
+
+    Attributes:
+        time: when it first saw scores on the text.
+        is_test: whether the text was its test part, not only its validation text.
+        tests: its primary tests on the text.
+    """
 
     registration: str
     study: str
@@ -139,7 +144,7 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> l
         text = event.text
         if text and event.registration != own and any(overlap(text, part) for part in parts):
             openings.setdefault(event.registration, []).append(event)
-    found = [
+    all_uses = [
         Use(
             registration,
             opened[0].study,
@@ -149,7 +154,7 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> l
         )
         for registration, opened in openings.items()
     ]
-    return sorted(found, key=lambda use: use.time)
+    return sorted(all_uses, key=lambda use: use.time)
 
 
 def ledger_path() -> Path | None:

@@ -31,8 +31,8 @@ def ledger(
     opened = [(text, uses(events, [text])) for text in texts.values()]
     if json:
         listed = [
-            {"text": text.model_dump(mode="json"), "studies": list(map(asdict, found))}
-            for text, found in opened
+            {"text": text.model_dump(mode="json"), "studies": list(map(asdict, studies))}
+            for text, studies in opened
         ]
         entries = [event.entry for event in events]
         print_json({"schema_version": 1, "path": str(path), "texts": listed, "entries": entries})
@@ -41,13 +41,13 @@ def ledger(
     rows = [
         (
             text.digest[:8],
-            str(sum(use.is_test for use in found)),
-            str(sum(not use.is_test for use in found)),
-            str(sum(use.tests for use in found)),
-            found[0].time[:10],
-            found[0].study,
+            str(sum(use.is_test for use in studies)),
+            str(sum(not use.is_test for use in studies)),
+            str(sum(use.tests for use in studies)),
+            studies[0].time[:10],
+            studies[0].study,
         )
-        for text, found in opened
+        for text, studies in opened
     ]
     head = ("text", "tested", "validated", "tests", "since", "first study")
     show(Table("texts", "", head, rows, frozenset({"text", "since", "first study"})))

@@ -40,30 +40,32 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
         registered = read_json(folder.path / FILE)
         if registered.get("stages") and not study.stages:  # interrupted before study.json
             added, stages = registered["seeds"], registered["stages"]["seeds"]
-            whole = _with_stages(study, tuple(added), tuple(stages))
+            both_stages = _with_stages(study, tuple(added), tuple(stages))
         else:
             if problem := _why_not(folder, study, registered):
                 raise ParibusError(f"{folder.path} cannot be extended: {problem}")
             first = max(study.seeds) + 1
             added = (*study.seeds, *range(first, first + seeds))
-            whole = _with_stages(study, added, (len(study.seeds), seeds))
-            about = {
+            both_stages = _with_stages(study, added, (len(study.seeds), seeds))
+            metadata = {
                 "registered_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "results_when_registered": [f"{arm}/seed-{seed}" for arm, seed in study.trials],
             }
-            supersede(folder, registered | from_study(whole, registered["tasks"], {}), about)
-        write_study(folder.path / "study.json", whole)
-    return whole
+            supersede(
+                folder, registered | from_study(both_stages, registered["tasks"], {}), metadata
+            )
+        write_study(folder.path / "study.json", both_stages)
+    return both_stages
 
 
 def extended(study: Study, folder: ResultsFolder) -> Study:
     """Return `study` with the second stage that `folder` has registered for it, if any."""
     if study.stages or not folder.exists:
         return study
-    there = folder.read_study()
-    if not there.stages or not first_stage(there).is_same(study):
+    registered = folder.read_study()
+    if not registered.stages or not first_stage(registered).is_same(study):
         return study
-    return study.model_copy(update={"seeds": there.seeds, "stages": there.stages})
+    return study.model_copy(update={"seeds": registered.seeds, "stages": registered.stages})
 
 
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
@@ -76,7 +78,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
     if study.stages:
         return "it has a second stage; start a new study"
     if study.plan is not None:
-        return "it has looks, which have spent the whole level; start a new study"
+        return "it has looks, which have spent the both_stages level; start a new study"
     if late := registered.get("seeds_added_after_results"):
         seeds = ", ".join(map(str, late))
         return f"seeds were added after results had been seen ({seeds}); start a new study"
