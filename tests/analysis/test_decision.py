@@ -64,20 +64,21 @@ def verdict_of(
         (0.0, 0.1, {"spiky": {"arm": 8}}, "2", "WORSE"),
         (0.1, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "7", "WORSE"),
         (0.0, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, "8", "SAME"),
-        (0.1, 0.1, {"spiky": {"baseline": 8}}, "9", "WORSE"),
-        (0.01, 4.0, {"spiky": {"baseline": 8}}, "10", "UNRESOLVED"),
+        # A cure is BETTER, unless the runs that survive are shown to be worse.
+        (0.1, 0.1, {"spiky": {"baseline": 8}}, "9", "UNRESOLVED"),
+        (0.01, 4.0, {"spiky": {"baseline": 8}}, "10", "BETTER"),
         (
             0.0,
             0.1,
             {"spiky": {"baseline": 8}, "calibration": {"baseline": 0.01, "arm": 0.03}.get},
             "11",
-            "SAME",
+            "BETTER",
         ),
-        (0.0, 0.1, {"spiky": {"baseline": 8}}, "12", "SAME"),
+        (0.0, 0.1, {"spiky": {"baseline": 8}}, "12", "BETTER"),
         (0.1, 0.1, {"skip": [("arm", 3)]}, "0", "INVALID"),
         # Divergence leaves the quality analysis, and is judged all the same.
         (0.0, 0.1, {"diverged": [("arm", seed) for seed in SEEDS]}, "2", "WORSE"),
-        (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, "10", "UNRESOLVED"),
+        (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, "10", "BETTER"),
     ],
 )
 def test_records_lead_to_their_row(
@@ -173,10 +174,9 @@ def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
 ) -> None:
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
-    assert (verdict.row, verdict.outcome, verdict.word) == ("5b", "INCONCLUSIVE", "UNRESOLVED")
-    assert "the seeds that survived" in verdict.sentence
+    assert (verdict.row, verdict.outcome, verdict.word) == ("8", "INCONCLUSIVE", "UNRESOLVED")
+    assert "does not hold with diverged runs counted" in verdict.sentence
     assert "diverged in 5 of 10 seeds against 0 of 10" in verdict.sentence
-    assert "11 seed pairs would show harm" in verdict.sentence
 
 
 def test_an_arm_that_loses_another_primary_endpoint_is_rejected_on_both(

@@ -76,8 +76,15 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"quality": "Q+"}, "6"),
         (UNSTABLE | {"quality": "Q+"}, "6"),
         ({"quality": "Q+", "budget": "not shown"}, "7"),
-        ({"quality": "Q+", "divergence": "more"}, "5b"),
+        ({"quality": "Q+", "divergence": "more"}, "6"),
         ({"quality": "Q+", "divergence": "fewer"}, "6"),
+        ({"fix": "fix"}, "4c"),
+        ({"fix": "fix", "quality": "Q0"}, "4c"),
+        ({"fix": "fix", "quality": "Q+"}, "4c"),
+        ({"fix": "fix", "quality": "Q-"}, "4b"),
+        ({"fix": "fix", "budget": "not shown"}, "4d"),
+        ({"fix": "fix", "budget": "over"}, "4"),
+        ({"fix": "fix", "elsewhere": "worse"}, "3b"),
         ({"quality": "Q+", "elsewhere": "worse"}, "3b"),
         ({"quality": "Q+", "elsewhere": "within margin"}, "3b"),
         ({}, "8"),
@@ -91,7 +98,7 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         (NO_WORSE | {"benefit": "shown"}, "6"),
         (NO_WORSE | {"benefit": "shown", "quality": "Q-"}, "6"),
         (NO_WORSE | {"benefit": "shown", "budget": "not shown"}, "7"),
-        (NO_WORSE | {"benefit": "shown", "divergence": "more"}, "5b"),
+        (NO_WORSE | {"benefit": "shown", "divergence": "more"}, "6"),
         (NO_WORSE | {"benefit": "shown", "elsewhere": "worse"}, "3b"),
         (NO_WORSE | {"benefit": "shown", "elsewhere": "within margin"}, "6"),
         (NO_WORSE, "8"),
@@ -102,8 +109,8 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fix": "fix", "quality": "Q0"}, "2"),
         ({"collapse": True}, "2b"),
         ({"quality": "Q0"}, "3"),
-        ({"quality": "Q0", "divergence": "more"}, "2c"),
-        ({"quality": "Q0", "divergence": "fewer"}, "2c"),
+        ({"quality": "Q0", "divergence": "more"}, "3"),
+        ({"quality": "Q0", "divergence": "fewer"}, "3"),
         ({"quality": "Q-"}, "4"),
         ({"quality": "Q+"}, "5"),
         ({}, "6"),
@@ -206,12 +213,13 @@ def test_a_verdict_never_claims_more_than_its_evidence(given_: Evidence, name: s
             "within",
             False,
         )
-        assert e.divergence != "more" and e.elsewhere != "worse"
+        assert e.elsewhere != "worse"
+        assert e.divergence != "more" or name != "stability_gate"
         wanted = {
             "stability_gate": e.quality in ("Q0", "Q+")
             and e.fix == "fix"
             and not e.baseline_stable,
-            "superiority": e.quality == "Q+",
+            "superiority": e.quality == "Q+" or (e.fix == "fix" and e.quality != "Q-"),
             "non_inferiority": e.not_worse and e.benefit == "shown",
         }
         assert wanted[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import Any
@@ -51,11 +52,35 @@ def test_a_word_never_claims_more_than_its_evidence() -> None:
     for state in STATES:
         word = word_of(Evidence("", 5, state))
         harmed = state.fix == "harm" or state.collapse
-        if word in ("BETTER", "SAME"):
-            assert state.quality == {"BETTER": "Q+", "SAME": "Q0"}[word]
-            assert state.divergence != "more" and not harmed, state
-        # An arm is worse where that is shown, and nowhere else.
-        assert (word == "WORSE") == (harmed or state.quality == "Q-"), state
+        cured = state.fix == "fix" and not harmed
+        if word == "SAME":
+            assert state.quality == "Q0" and not harmed and not cured, state
+        if not state.collapse:  # beside a cure, which cannot be
+            better = state.quality != "Q-" if cured else state.quality == "Q+" and not harmed
+            worse = state.quality != "Q+" if harmed else state.quality == "Q-" and not cured
+            assert (word == "BETTER", word == "WORSE") == (better, worse), state
+
+
+def test_words_are_mirrored_when_the_arms_are_swapped() -> None:
+    """Divergence is a result in both directions."""
+    mirrored = {"BETTER": "WORSE", "WORSE": "BETTER"}
+    quality = {"Q+": "Q-", "Q-": "Q+"}
+    fix = {"fix": "harm", "harm": "fix"}
+    divergence = {"more": "fewer", "fewer": "more"}
+    for state, total_cure in itertools.product(STATES, (False, True)):
+        harms = state.fix == "harm" or state.collapse
+        cures = state.fix == "fix" or total_cure
+        if harms and cures:
+            continue  # no table shows both
+        swapped = state._replace(
+            quality=quality.get(state.quality, state.quality),
+            fix=fix.get(state.fix, state.fix),
+            divergence=divergence.get(state.divergence, state.divergence),
+            collapse=total_cure,
+        )
+        word = word_of(Evidence("", 5, state, total_cure=total_cure))
+        other = word_of(Evidence("", 5, swapped, total_cure=state.collapse))
+        assert other == mirrored.get(word, word), state
 
 
 def test_a_word_is_of_quality_and_stability_alone() -> None:
@@ -78,16 +103,20 @@ def test_a_word_is_of_quality_and_stability_alone() -> None:
         ({"quality": "Q+"}, 4, "", "DESCRIPTIVE"),
         ({"quality": "Q+"}, 5, "a trial is missing: arm, seed 3", "INVALID"),
         ({"quality": "Q-"}, 1, "the registration was changed", "INVALID"),
-        ({"quality": "Q+", "divergence": "more"}, 5, "", "UNRESOLVED"),
-        ({"quality": "Q0", "divergence": "more"}, 5, "", "UNRESOLVED"),
+        # Quality holds with diverged runs counted: a difference of counts alone forbids nothing.
+        ({"quality": "Q+", "divergence": "more"}, 5, "", "BETTER"),
+        ({"quality": "Q0", "divergence": "more"}, 5, "", "SAME"),
         ({"quality": "Q-", "divergence": "more"}, 5, "", "WORSE"),
         ({"quality": "Q+", "divergence": "fewer"}, 5, "", "BETTER"),
-        ({"quality": "Q+", "fix": "harm", "divergence": "more"}, 9, "", "WORSE"),
+        # Rates of events differ, and the runs that survive say the opposite.
+        ({"quality": "Q+", "fix": "harm", "divergence": "more"}, 9, "", "UNRESOLVED"),
+        ({"quality": "Q-", "fix": "fix", "divergence": "fewer"}, 9, "", "UNRESOLVED"),
+        ({"quality": "Q0", "fix": "harm", "divergence": "more"}, 9, "", "WORSE"),
+        ({"quality": "Q0", "fix": "fix", "divergence": "fewer"}, 9, "", "BETTER"),
         ({"collapse": True, "divergence": "more"}, 5, "", "WORSE"),
         # Three seeds of three describe a collapse.
         ({"collapse": True, "divergence": "more"}, 3, "", "DESCRIPTIVE"),
-        # A cure is no better quality.
-        ({"fix": "fix", "divergence": "fewer"}, 9, "", "UNRESOLVED"),
+        ({"fix": "fix", "divergence": "fewer"}, 9, "", "BETTER"),
         # Too dear is still better: what it costs stands beside the word.
         ({"quality": "Q+", "budget": "over", "elsewhere": "worse"}, 5, "", "BETTER"),
     ],

@@ -282,6 +282,7 @@ def contrast_of(
             target=_target(table, contrast, about),
             other_text=_other_text(table, contrast),
         )
+    contrast = replace(contrast, counting_diverged=_counting_diverged(table, endpoint, contrast))
     if not paired:
         return contrast, left_out
     capped_ours, capped_theirs = (
@@ -293,6 +294,36 @@ def contrast_of(
         capped = _infer(table, *about)
         contrast = replace(contrast, capped=capped)
     return contrast, left_out
+
+
+def _counting_diverged(table: Table, endpoint: Endpoint, contrast: Contrast) -> Contrast | None:
+    """Return the contrast with diverged runs counted at the worst finite score of both arms.
+
+    None without a diverged run, without a test of the runs that survived, for a secondary endpoint,
+    and for a metric that only a pair of finished runs has.
+
+    The worst finite score is a mild choice on purpose: at the score of an untrained model a single
+    diverged run outweighs any gain, and a gain of 5 SD is found in a third of studies.
+    """
+    metric, arms = contrast.declared, (contrast.reference, contrast.arm)
+    sampled = table.sampling(contrast.arm, contrast.metric)
+    seeds = sampled.seeds
+    exists = endpoint.primary and contrast.decided is not None
+    if not exists or metric.of_pair or target_axis(contrast.metric) is not None:
+        return None
+    if not any(table.has_diverged(arm, seed) for arm in arms for seed in seeds):
+        return None
+    finite = [v for arm in arms for v in table.usable(arm, contrast.metric, seeds).values()]
+    worst = min(finite) if metric.better == "higher" else max(finite)
+    theirs, ours = (table.counting_diverged(arm, contrast.metric, seeds, worst) for arm in arms)
+    counted = replace(contrast, items=None, capped=None)
+    if contrast.unpaired:
+        return replace(counted, unpaired=_infer_unpaired(table, endpoint, theirs, ours))
+    shared = tuple(seed for seed in seeds if seed in ours and seed in theirs)
+    if sampled.why_not(shared):
+        return None
+    paired = _infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
+    return replace(counted, seeds=shared, paired=paired)
 
 
 def _why_left_out(
@@ -648,7 +679,11 @@ def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
     for primary in (True, False):
         family = [c for c in contrasts if c.primary == primary and c.counted]
         if family:
-            found += _adjusted(family, alpha)
+            counted = _adjusted([c.counting_diverged or c for c in family], alpha)
+            found += [
+                replace(c, counting_diverged=again if c.counting_diverged else None)
+                for c, again in zip(_adjusted(family, alpha), counted, strict=True)
+            ]
     by_name = {(c.arm, c.metric): c for c in found}
     return [by_name.get((c.arm, c.metric), c) for c in contrasts]
 

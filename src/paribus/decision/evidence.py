@@ -25,16 +25,16 @@ class State(NamedTuple):
         quality: of the arm on the endpoint that is judged: Q0 shown to lie inside the registered
             margin (two one-sided tests, Holm over the family), Q- significantly worse and Q+
             significantly better (the registered test, Holm over the family), Q? anything else.
-        not_worse: a loss of the margin's size is excluded.
+            If runs diverged and the rates of events do not differ significantly, Q0, Q- and Q+
+            also hold with diverged runs counted at the worst finite score.
+        not_worse: a loss of the margin's size is excluded, under the same condition.
         baseline_stable: by the registered threshold.
         fix: what the arm is shown to do to instability.
         collapse: the arm diverges in every seed, and its reference in none.
         budget: of calibration and throughput, as far as the study limits them; "not shown" also
             where one of them was not measured.
         benefit: the registered benefit is shown to be more than registered, or shown not to be.
-        divergence: in how many seeds the arm diverged, against its reference. Quality is compared
-            over seeds that both survived, so that an arm which lost more of them is seen at its
-            best.
+        divergence: in how many seeds the arm diverged, against its reference.
         elsewhere: the worst that is shown of the arm on the other primary endpoints.
     """
 
@@ -73,11 +73,14 @@ class Evidence:
         n: seed pairs that both arms have finished, diverged ones included; where runs are no pairs,
             those of the arm that has fewer.
         state: what alone rules may read.
+        total_cure: the reference diverges in every run, and the arm in none: the mirror image of
+            `State.collapse`.
     """
 
     invalid: str
     n: int
     state: State
+    total_cure: bool = False
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
@@ -97,19 +100,19 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     more = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
     state = State(
         quality=_quality(analysis, contrast),
-        not_worse=contrast.not_worse(alpha),
+        not_worse=contrast.not_worse(alpha)
+        and (not _counts_twice(analysis, contrast) or _not_worse_counting(contrast, alpha)),
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=_fix(stability, alpha),
-        collapse=diverged is not None
-        and (diverged.baseline_events, diverged.treatment_events) == (0, diverged.n_treatment),
+        collapse=more == 1,
         budget=_budget(analysis, cost_of(analysis, contrast.arm)),
         benefit=_benefit(analysis, contrast.arm),
         divergence="more" if more > 0 else "fewer" if more < 0 else "equal",
         elsewhere=_elsewhere(analysis, contrast),
     )
     n = stability.any_event.n if stability else 0
-    return Evidence(_why_invalid(analysis, contrast), n, state)
+    return Evidence(_why_invalid(analysis, contrast), n, state, total_cure=more == -1)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
@@ -125,7 +128,32 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
-    says, alpha = contrast.decided, analysis.study.inference.alpha
+    """Return the quality that holds among the runs that survived and, if runs diverged at rates
+    that do not differ significantly, also with these runs counted at the worst finite score."""
+    alpha = analysis.study.inference.alpha
+    quality = quality_shown(contrast, alpha)
+    if not _counts_twice(analysis, contrast):
+        return quality
+    counted = contrast.counting_diverged
+    return quality if counted and quality_shown(counted, alpha) == quality else "Q?"
+
+
+def _counts_twice(analysis: Analysis, contrast: Contrast) -> bool:
+    """Return whether runs diverged, and the rates of events do not differ significantly."""
+    stability = analysis.stability(contrast.arm)
+    if stability is None or _fix(stability, analysis.study.inference.alpha) != "unshown":
+        return False
+    return bool(stability.diverged.baseline_events + stability.diverged.treatment_events)
+
+
+def _not_worse_counting(contrast: Contrast, alpha: float) -> bool:
+    counted = contrast.counting_diverged
+    return counted is not None and counted.not_worse(alpha)
+
+
+def quality_shown(contrast: Contrast, alpha: float) -> Quality:
+    """Return what the deciding test shows of one contrast, in its family."""
+    says = contrast.decided
     if says is None:
         return "Q?"
     if contrast.equivalent(alpha):

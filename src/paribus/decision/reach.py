@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
-from paribus.decision.evidence import State
+from paribus.decision.evidence import State, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
 from paribus.decision.word import Word
@@ -187,6 +187,8 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     if lost:
         why = f"every trial of {analysis.study.called[lost]} diverged"
         return Needed(None, why, "trials that do not diverge")
+    if word == "UNRESOLVED" and quality_shown(contrast, analysis.study.inference.alpha) != "Q?":
+        return Needed(None, "the runs that survived and those that diverged disagree")
     if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
         seen = analysis.stability(contrast.arm)
         rates = seen.any_event if seen else None

@@ -1,8 +1,6 @@
 """The rules that ship, made of rows that they share; and the rule that a study names.
 
 Quality of a contrast, on the endpoint that is judged, and all else that a row may read: `State`.
-Whatever is said of quality holds over the seeds that both arms survived, so that no rule adopts an
-arm which diverged in more seeds than its reference.
 """
 
 from __future__ import annotations
@@ -64,14 +62,24 @@ SAME = Row(
     claims=False,
 )
 BETTER = replace(WORSE, when="the arm is significantly better", holds=lambda s: s.quality == "Q+")
-SURVIVORS = Row(
-    "5b",
+CURE_AT_A_LOSS = Row(
+    "4b",
     "INCONCLUSIVE",
-    when="the arm is significantly better, but it diverged in more seeds",
-    holds=lambda s: s.quality == "Q+" and s.divergence == "more",
-    reason="quality is that of the seeds that survived, but the arm diverged in more than "
-    "the baseline, and harm is not excluded",
-    open="harm",
+    when="the arm is shown to cure instability, but its runs that survive are significantly worse",
+    holds=lambda s: s.fix == "fix" and s.quality == "Q-",
+)
+CURE = Row(
+    "4c",
+    "ADOPT",
+    when="the arm is shown to cure instability, and no registered budget is exceeded",
+    holds=lambda s: s.fix == "fix" and s.budget == "within",
+)
+CURE_COST_OPEN = Row(
+    "4d",
+    "INCONCLUSIVE",
+    when="the arm is shown to cure instability, a cost is not shown within its budget",
+    holds=lambda s: s.fix == "fix",
+    open="cost",
 )
 GAIN = Row(
     "6",
@@ -99,11 +107,21 @@ UNRESOLVED = Row(
 SUPERIORITY = Rule(
     name="superiority",
     title="superiority",
-    adopts="An arm is adopted where it is significantly better, is not significantly worse on "
-    "another primary endpoint, and diverges in no more seeds than the baseline{budgets}.",
+    adopts="An arm is adopted if it is significantly better or is shown to cure instability, and "
+    "is not significantly worse on any primary endpoint{budgets}.",
     keys=("calibration_budget", "throughput_budget"),
     rows=(
-        *(HARM, COLLAPSE, WORSE, WORSE_ELSEWHERE, OVER_BUDGET, SAME, SURVIVORS, GAIN, COST_OPEN),
+        HARM,
+        COLLAPSE,
+        replace(WORSE, holds=lambda s: s.quality == "Q-" and s.fix != "fix"),
+        WORSE_ELSEWHERE,
+        OVER_BUDGET,
+        CURE_AT_A_LOSS,
+        CURE,
+        CURE_COST_OPEN,
+        SAME,
+        GAIN,
+        COST_OPEN,
         UNRESOLVED,
     ),
 )
@@ -196,11 +214,14 @@ STABILITY_GATE = Rule(
             when=f"{HOLDS}, a cost is not shown within its budget",
             holds=lambda s: s.budget == "not shown",
         ),
-        replace(
-            SURVIVORS,
-            id="11c",
+        Row(
+            "11c",
+            "INCONCLUSIVE",
             when=f"{HOLDS}, but it diverged in more seeds",
             holds=lambda s: s.divergence == "more",
+            reason="quality is that of the seeds that survived, but the arm diverged in more than "
+            "the baseline, and harm is not excluded",
+            open="harm",
         ),
         replace(
             GAIN,
@@ -217,8 +238,7 @@ NON_INFERIORITY = Rule(
     name="non_inferiority",
     title="non-inferiority with a benefit",
     adopts="An arm is adopted where it is shown to be no worse than by the margin and to gain more "
-    "than {least} in {benefit}, loses no other primary endpoint beyond its margin, and diverges in "
-    "no more seeds than the baseline{budgets}.",
+    "than {least} in {benefit}, and loses no other primary endpoint beyond its margin{budgets}.",
     keys=("calibration_budget", "throughput_budget", "benefit", "least_benefit"),
     rows=(
         HARM,
@@ -240,11 +260,6 @@ NON_INFERIORITY = Rule(
             "REJECT",
             when="the benefit is shown to be absent",
             holds=lambda s: s.benefit == "absent",
-        ),
-        replace(
-            SURVIVORS,
-            when="no worse, the benefit is shown, but it diverged in more seeds",
-            holds=lambda s: s.not_worse and s.benefit == "shown" and s.divergence == "more",
         ),
         Row(
             "6",
@@ -288,17 +303,6 @@ EQUIVALENCE = Rule(
             holds=lambda s: s.fix != "unshown",
         ),
         replace(COLLAPSE, outcome="DIFFERENT"),
-        replace(
-            SURVIVORS,
-            id="2c",
-            when="the effect lies inside the margin, but the arms diverged in unequal numbers of "
-            "seeds",
-            holds=lambda s: s.quality == "Q0" and s.divergence != "equal",
-            reason="quality is that of the seeds that survived, but the arms diverged in unequal "
-            "numbers of seeds",
-            open="",
-            claims=False,
-        ),
         replace(
             SAME,
             id="3",

@@ -14,6 +14,7 @@ from paribus.decision.evidence import (
     benefit_of,
     cost_of,
     gather,
+    quality_shown,
     stated,
     worse_elsewhere,
 )
@@ -21,8 +22,8 @@ from paribus.decision.hypotheses import judge, said_by
 from paribus.decision.interactions import Depends, depends
 from paribus.decision.reach import Needed, needed
 from paribus.decision.rule import OUTCOMES, Row, Rule
-from paribus.decision.rules import SAME, rule_of
-from paribus.decision.word import WORDS, Word, word_of
+from paribus.decision.rules import rule_of
+from paribus.decision.word import WORDS, Word, rests_on_events, word_of
 from paribus.results import Control
 from paribus.results.records import RunsRecord
 from paribus.shown import Shown
@@ -45,14 +46,6 @@ UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "0 (identical to rounding)"
 SEEDS_TOLD = 5  # of runs without a partner
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
-# Outcomes that speak of quality, and what may be said of it where the arm lost more seeds.
-OF_QUALITY = ("NO EFFECT", "IMPROVES", "EQUIVALENT")
-SURVIVED = {
-    "Q0": "the change lies inside the margin",
-    "Q+": "the arm is better",
-    "Q-": "the arm is worse",
-    "Q?": "the effect is open",
-}
 AGAINST = " against "
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
@@ -324,7 +317,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         rule=analysis.study.decision.rule,
         row=row.id,
         outcome=row.outcome,
-        reason=_reason(row, contrast, evidence),
+        reason=_reason(analysis, row, contrast, evidence),
         supports=tuple(name for name, says in said.items() if says),
         contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
@@ -371,6 +364,8 @@ def _answer(
     opening = WORDS[word].opening.format(**names)
     if word == "INVALID":
         return f"{opening}: {evidence.invalid}."
+    if word in ("BETTER", "WORSE") and rests_on_events(evidence):
+        opening += " by stability"
     parts = [f"{opening} {at_rates(analysis.study, contrast.arm, contrast.reference)}".rstrip()]
     parts += [effect_in_words(contrast)] if contrast.decided else [contrast.why_not]
     parts += [events] if (events := events_in_words(analysis, contrast.arm)) else []
@@ -380,7 +375,7 @@ def _answer(
         for other in worse_elsewhere(analysis, contrast)
     ]
     action = OUTCOMES[row.outcome].action.format(**names)
-    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(row, contrast, evidence)}")
+    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(analysis, row, contrast, evidence)}")
     if more.pairs is not None:
         runs = "seed pairs" if analysis.study.is_paired else "runs of each arm"
         parts.append(_way_out(row, contrast, f"{more.pairs:,} {runs}"))
@@ -389,20 +384,28 @@ def _answer(
     return " ".join(f"{part}." for part in parts)
 
 
-def _reason(row: Row, contrast: Contrast, evidence: Evidence) -> str:
-    """Say why this row: power is not what is missing where quality could not be tested, and what
-    holds of the survivors of an arm that lost more seeds is not said of the arm.
-    """
+def _reason(analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence) -> str:
+    """Say why this row fired. More seeds are not the answer if quality could not be tested, or if
+    diverged runs change it."""
     told = row.reason or row.when
-    if evidence.state.divergence == "more" and (
-        row.outcome in OF_QUALITY or row.reason == SAME.reason
-    ):
-        seen = SURVIVED[evidence.state.quality]
-        return f"{seen} in the seeds that both survived, but the arm diverged in more of them"
+    if evidence.total_cure and row.outcome == "INCONCLUSIVE":
+        return (
+            "the baseline diverges in every seed and the arm in none, which so few seeds describe "
+            "and cannot test"
+        )
     if row.open not in EFFECTS:
         return told
+    if _fails_counting(analysis, contrast, evidence):
+        return "the result does not hold with diverged runs counted at the worst finite score"
     censored = "some trials never reached the target" if any(contrast.censored) else ""
     return untested(contrast) or censored or told
+
+
+def _fails_counting(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> bool:
+    """Return whether quality is shown among the runs that survived, and not with diverged runs
+    counted at the worst finite score."""
+    shown = quality_shown(contrast, analysis.study.inference.alpha)
+    return shown != "Q?" and evidence.state.quality == "Q?"
 
 
 def untested(contrast: Contrast) -> str:
@@ -546,6 +549,8 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     found: dict[str, list[str]] = {}
     found["all_diverged"] = _all_diverged(analysis, contrast)
     found["excluded"] = _excluded(analysis, contrast)
+    if is_judged:
+        found["diverged"] = _counting_diverged(analysis, contrast, evidence)
     if analysis.runs:
         found["described"] = _described(analysis, contrast, evidence)
         if analysis.runs.notes or analysis.runs.refused or analysis.runs.copies:
@@ -598,6 +603,25 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     if is_judged and analysis.text and _is_of_text(contrast):
         found["text"] = [analysis.text]
     return [Caution(code, text) for code, texts in found.items() for text in texts]
+
+
+def _counting_diverged(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> list[str]:
+    """State the change with diverged runs counted, if quality is shown without them."""
+    counted, alpha = contrast.counting_diverged, analysis.study.inference.alpha
+    stability = analysis.stability(contrast.arm)
+    if counted is None or stability is None or rests_on_events(evidence):
+        return []
+    if quality_shown(contrast, alpha) == "Q?":
+        return []
+    rates, names = stability.diverged, _names(analysis, contrast)
+    holds = "does not hold" if _fails_counting(analysis, contrast, evidence) else "holds"
+    return [
+        f"{rates.treatment_events} of {rates.n_treatment} runs of {names['arm']} and "
+        f"{rates.baseline_events} of {rates.n_baseline} of {names['base']} diverged, and are not "
+        "in the change. Counted at the worst finite score it is "
+        f"{change_in_words(counted)}, Holm p {numbers.p_equals(counted.tested_p)}: the result "
+        f"{holds}."
+    ]
 
 
 def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:

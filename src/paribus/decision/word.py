@@ -62,26 +62,45 @@ TRUTH = (
         lambda e: e.n < DESCRIPTIVE_BELOW,
     ),
     Line(
+        "UNRESOLVED",
+        "the arm is shown to cause instability, but its runs that survive are significantly "
+        "better; or to cure instability, but they are significantly worse",
+        lambda e: (_harms(e) and _is(e, "Q+")) or (_cures(e) and _is(e, "Q-")),
+    ),
+    Line(
         "WORSE",
         "the arm is shown to cause instability, or diverges in every seed and its reference in "
         "none",
-        lambda e: e.state.fix == "harm" or e.state.collapse,
+        lambda e: _harms(e),
+    ),
+    Line(
+        "BETTER",
+        "the arm is shown to cure instability, or diverges in no seed and its reference in every "
+        "one",
+        lambda e: _cures(e),
     ),
     Line("WORSE", "significantly worse, and not inside the margin", lambda e: _is(e, "Q-")),
-    Line(
-        "UNRESOLVED",
-        "the arm diverged in more seeds than its reference: those that survived show it at its "
-        "best",
-        lambda e: e.state.divergence == "more",
-    ),
     Line("SAME", "inside the margin, significant or not", lambda e: _is(e, "Q0")),
     Line("BETTER", "significantly better, and not inside the margin", lambda e: _is(e, "Q+")),
     Line("UNRESOLVED", "anything else", lambda e: True),
 )
 
 
+def _harms(evidence: Evidence) -> bool:
+    return evidence.state.fix == "harm" or evidence.state.collapse
+
+
+def _cures(evidence: Evidence) -> bool:
+    return evidence.state.fix == "fix" or evidence.total_cure
+
+
 def _is(evidence: Evidence, quality: str) -> bool:
     return evidence.state.quality == quality
+
+
+def rests_on_events(evidence: Evidence) -> bool:
+    """Return whether the word follows the rates of events rather than quality."""
+    return _harms(evidence) or _cures(evidence)
 
 
 def word_of(evidence: Evidence) -> Word:
