@@ -842,7 +842,8 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
     for place in (7, 8):
         data["loss"][place] = math.nan  # two runs of the arm
     first = judge(data)[0]
-    assert first.word == "UNRESOLVED"  # those that survived show it at its best
+    assert first.word == "BETTER"  # also with both at the worst finite score
+    assert [one.text for one in first.cautions if one.code == "diverged"]
     assert "2 of 7 runs against 0 of 7" in first.sentence
     without = judge(data, crashed="exclude")
     assert without[0].word == "BETTER" and "2 of 7 runs of new" in without[0].sentence

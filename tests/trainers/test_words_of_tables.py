@@ -10,6 +10,7 @@ import pytest
 
 import paribus
 from paribus.decision import Verdict
+from paribus.errors import ParibusError
 
 TABLES = Path(__file__).parent / "words"
 
@@ -78,3 +79,50 @@ def as_table(base: Any, new: Any) -> dict[str, list[Any]]:
         "seed": [*range(len(base)), *range(len(new))],
         "loss": [*map(float, base), *map(float, new)],
     }
+
+
+BASE, NEW = [3.012, 2.987, 3.003, 2.995, 3.021, 3.001], [2.9, 2.91, 2.89, 2.905, 2.892]
+
+
+def judge_cell(cell: str, folder: Path, **options: Any) -> Verdict:
+    """Judge a table whose last run has this cell for a loss."""
+    arms = [("base", seed, loss) for seed, loss in enumerate(BASE)]
+    arms += [("new", seed, loss) for seed, loss in enumerate([*NEW, cell])]
+    file = folder / "runs.csv"
+    file.write_text("arm,seed,loss\n" + "\n".join(",".join(map(str, row)) for row in arms) + "\n")
+    about = {"score": "loss", "baseline": "base", "margin": 0.02}
+    return paribus.judge(str(file), **about | options)[0]
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("cell", ["", "NA", "null"])
+def test_an_empty_cell_is_a_missing_score(cell: str, pair: bool, tmp_path: Path) -> None:
+    verdict = judge_cell(cell, tmp_path, pair=pair)
+    assert (verdict.word, verdict.n, verdict.evidence.n) == ("BETTER", 5, 5)
+    assert verdict.evidence.state.divergence == "equal"
+    assert any("1 of 6 runs of new excluded" in caution.text for caution in verdict.cautions)
+
+
+@pytest.mark.parametrize("cell", ["nan", "NaN", "inf", "-Infinity", "diverged", "Overflow"])
+def test_a_word_for_nan_is_a_divergence(cell: str, tmp_path: Path) -> None:
+    verdict = judge_cell(cell, tmp_path)
+    assert (verdict.evidence.n, verdict.evidence.state.divergence) == (6, "more")
+    assert not any("excluded" in caution.text for caution in verdict.cautions)
+
+
+def test_none_is_a_missing_score_and_nan_a_divergence() -> None:
+    pandas = pytest.importorskip("pandas")
+    about = {"score": "loss", "baseline": "base", "margin": 0.02}
+    missing, diverged = as_table(BASE, [*NEW, 0]), as_table(BASE, [*NEW, np.nan])
+    missing["loss"][-1] = None
+    for table, divergence in ((missing, "equal"), (diverged, "more")):
+        assert paribus.judge(table, **about)[0].evidence.state.divergence == divergence
+    frame = pandas.DataFrame(diverged)  # whose NaN Arrow would read as an empty cell
+    assert paribus.judge(frame, **about)[0].evidence.state.divergence == "more"
+
+
+def test_an_arm_without_any_score_is_refused() -> None:
+    data = as_table(BASE, NEW)
+    data["loss"][len(BASE) :] = [None] * len(NEW)
+    with pytest.raises(ParibusError, match="missing score"):
+        paribus.judge(data, score="loss", baseline="base", margin=0.02)

@@ -47,6 +47,7 @@ from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, open_regular, parse
 pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
+DIVERGED = ["diverged", "overflow", "1.#inf", "-1.#inf", "1.#qnan", "-1.#ind"]  # words for NaN
 MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 * 2**20
@@ -451,6 +452,10 @@ class _Gathered:
                 column = pc.utf8_trim_whitespace(column)
                 empty = pc.is_in(column, value_set=pa.array(MISSING, column.type))
                 column = pc.if_else(empty, pa.scalar(None, column.type), column)
+                diverged = pc.is_in(
+                    pc.utf8_lower(column), value_set=pa.array(DIVERGED, column.type)
+                )
+                column = pc.if_else(diverged, pa.scalar("nan", column.type), column)
                 numbers = pc.cast(column, pa.float64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise self._no_number(column, name) from None

@@ -38,6 +38,7 @@ from paribus.trainers.runs import (
     seed_of,
     spent_by,
     without_crashed,
+    without_missing,
 )
 
 LOG = logging.getLogger("paribus")
@@ -218,7 +219,25 @@ def table_runs(data: Any, columns: Columns) -> Reading:
     """Return the runs of a table of pandas, polars or Arrow. Raises ParibusError."""
     from paribus.readers import runs_of
 
-    return Reading(runs=runs_of(as_arrow(data).to_batches(), columns, "the table"))
+    table = as_arrow(data)
+    for name in {*columns.scores, columns.value} & set(table.column_names):
+        table = _with_nan(table, name, data)
+    return Reading(runs=runs_of(table.to_batches(), columns, "the table"))
+
+
+def _with_nan(table: Any, name: str, data: Any) -> Any:
+    """Return an Arrow table whose column `name` has the NaN of a pandas column of floats.
+
+    Arrow reads this NaN as an empty cell, which is a missing score and not a divergence.
+    """
+    import pyarrow as pa
+
+    dtypes = getattr(data, "dtypes", None)
+    dtype = dtypes.get(name) if hasattr(dtypes, "get") else None
+    if not isinstance(dtype, np.dtype) or dtype.kind != "f":
+        return table
+    place = table.column_names.index(name)
+    return table.set_column(place, name, pa.array(np.asarray(data[name])))
 
 
 def as_arrow(data: Any) -> Any:
@@ -305,6 +324,12 @@ def exploratory(
         with_it = {arm: [r for r in runs if one in r.scores] for arm, runs in by_label.items()}
         require_at_step(with_it, one, at_step)
     first, directions = scores[0], _directions(scores, better)
+    by_label = without_missing(by_label, first)
+    if empty := [label for label, runs in by_label.items() if not runs]:
+        raise ParibusError(
+            f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
+            "NaN for a run that diverged, or remove the arm"
+        )
     by_label = without_crashed(by_label, first, section)
     values = {
         one: {

@@ -59,6 +59,7 @@ SEEDS_TOLD = 5
 MOST_NAMED = 20  # runs in an error
 PER_CENT = (50, 200)  # times the same as a share
 PER_CENT_MOST = 100
+TABLES = ("", "table")  # readers of tables, in memory or in a file
 FINE_DIGITS = 4  # of a value; of fewer, equal ones are no surprise
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
@@ -75,6 +76,7 @@ class Runs:
     ) -> None:
         self.home, self.reading, self.is_kept = results, reading, is_kept
         self.excluded: dict[str, int] = {}
+        self.missing: list[str] = []  # notes on runs without a score
         self.read: list[Reading] = []  # what was read, once it was
         self.notes: list[str] = []
         self.replaced: list[str] = []  # seeds in place of those of the study, in words
@@ -106,7 +108,7 @@ class Runs:
             with contextlib.suppress(ParibusError):  # they may not be whole yet
                 by_arm = self._by_arm(study)
                 found[SCORES] = sorted(of for _, of in _digests_of_scores(study, by_arm))
-            self.read, self.excluded = [], {}
+            self.read, self.excluded, self.missing = [], {}, []
         return found
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
@@ -125,8 +127,10 @@ class Runs:
             raise ParibusError(
                 f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of "
                 f"arm '{arm}' and seed {seed} ({there[arm]} found of it); a run that crashed is "
-                "one whose score is NaN" + "".join(f"; {why}" for why in self._refused()[:1])
+                "one whose score is NaN"
+                + "".join(f"; {why}" for why in [*self._refused(), *self.missing][:1])
             )
+        self.notes += self.missing
         if study.stages:
             self._added = {found[trial].path for trial in trials}
         self.notes += _stopped_early({trial: found[trial] for trial in trials})
@@ -211,6 +215,9 @@ class Runs:
             for label, runs in labelled_runs(reading.runs, shared).items():
                 if (arm := labelled.get(label)) in found and arm not in by_path:
                     found[arm] += runs
+        whole = without_missing(found, study.primary.metric)
+        self.missing += _missing_scores(found, whole, study.primary.metric)
+        found = whole
         require_at_step(found, study.primary.metric, shared.at_step)
         kept = without_crashed(found, study.primary.metric, shared)
         self.excluded |= {
@@ -497,11 +504,40 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
         raise _NotThereError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
     if name in run.scores:
         return run.scores[name]
-    # An empty cell, or a log that ends before its first value.
-    if not run.scores or run.reader in ("", "table") or run.facts.keys() & {"crashed", "cut"}:
+    # A log that ends before its first value. An empty cell of a table is a missing score.
+    is_log = run.reader not in TABLES
+    if is_log and (not run.scores or run.facts.keys() & {"crashed", "cut"}):
         return math.nan
     known = nearest(name, run.scores) if run.scores else "it has none"
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
+
+
+def without_missing(by_arm: Mapping[str, Sequence[Run]], name: str) -> dict[str, list[Run]]:
+    """Return each arm's runs without those whose table has no value of a score.
+
+    An empty cell says nothing about the run. Runs that had not finished stay: `without_crashed`
+    refuses them, or excludes them.
+    """
+    return {
+        arm: [
+            run
+            for run in runs
+            if name in run.scores or run.reader not in TABLES or NOT_FINISHED in run.facts
+        ]
+        for arm, runs in by_arm.items()
+    }
+
+
+def _missing_scores(
+    by_arm: Mapping[str, Sequence[Run]], whole: Mapping[str, Sequence[Run]], name: str
+) -> list[str]:
+    """Return a note for each arm that has runs without a score."""
+    return [
+        f"{missing} of {plural(len(runs), 'run')} of {arm} excluded: no {name} (an empty cell is a "
+        "missing score; write NaN for a run that diverged)."
+        for arm, runs in by_arm.items()
+        if (missing := len(runs) - len(whole[arm]))
+    ]
 
 
 def without_crashed(
