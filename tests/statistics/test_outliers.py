@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from paribus.statistics.outliers import outlier
+from paribus.statistics.outliers import outlier, skewness
 
 # Critical values of the two-sided test (Grubbs and Beck 1972, Technometrics 14, 847-854, table I:
 # its one-sided level of 2.5% is 5% of both sides), by the number of values, to three decimals.
@@ -74,3 +75,13 @@ def test_of_normal_values_one_in_twenty_has_one_at_five_per_cent() -> None:
     draws = np.random.default_rng(5).normal(size=(4_000, 6))
     found = np.mean([outlier(row, alpha=0.05) is not None for row in draws])
     assert found == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 4_000))
+
+
+def test_skewness_is_that_of_scipy_at_any_scale() -> None:
+    values = np.random.default_rng(1).lognormal(size=12)
+    expected = stats.skew(values, bias=False)
+    for scale in (1.0, -1e-9, 1e150):
+        skew, error = skewness(scale * values)
+        assert skew == pytest.approx(math.copysign(1, scale) * expected)
+        assert error == pytest.approx(0.637302, abs=1e-6)  # of n = 12
+    assert skewness([1.0, 1.0, 1.0]) == skewness([1.0, 2.0]) == (0.0, 0.0)

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import paribus
+from paribus.analysis.contrasts import RARE, at_least, equal_by_chance
 from paribus.decision import Verdict
 from paribus.errors import ParibusError
+from paribus.report.card import card
+from paribus.statistics import paired_deltas, paired_t, welch
 
 TABLES = Path(__file__).parent / "words"
 
@@ -126,3 +130,70 @@ def test_an_arm_without_any_score_is_refused() -> None:
     data["loss"][len(BASE) :] = [None] * len(NEW)
     with pytest.raises(ParibusError, match="missing score"):
         paribus.judge(data, score="loss", baseline="base", margin=0.02)
+
+
+def test_the_resolution_of_printed_scores_is_the_least_sd() -> None:
+    """All five differences are -0.100 in scores of three decimals: t is -0.1 / (0.001 / sqrt 5)."""
+    verdict = judge_table("22_pair_const_delta", pair="seed")
+    assert verdict.word == "BETTER" and "resolution" in codes(verdict)
+    assert verdict.p == pytest.approx(2 * stats.t.sf(0.1 / (0.001 / 5**0.5), 4), rel=1e-9)
+    assert verdict.high - verdict.low == pytest.approx(2 * 0.001 / 5**0.5 * stats.t.ppf(0.975, 4))
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_spread_below_the_printed_digits_is_not_believed(pair: bool) -> None:
+    new = [3.001, 3.001, 3.001, 3.002, 3.002]  # differences of 0.001, and one of 0.002
+    data = as_table([3.0, 3.0, 3.0, 3.001, 3.0], new)
+    finer = as_table(data["loss"][:5], [loss + 1e-9 for loss in new])
+    about = {"score": "loss", "baseline": "base", "pair": pair, "better": "lower"}
+    coarse = st_p(data, new, pair=pair, rounded=True)
+    assert coarse > 2 * st_p(data, new, pair=pair, rounded=False)
+    if pair:
+        assert paribus.judge(data, **about)[0].p == pytest.approx(coarse)
+        # The arm with fewer decimals sets the step.
+        assert paribus.judge(finer, **about)[0].p == pytest.approx(coarse, rel=1e-3)
+
+
+def st_p(data: dict[str, list[Any]], new: list[float], *, pair: bool, rounded: bool) -> float:
+    base = np.array(data["loss"][:5])
+    if pair:
+        deltas = paired_deltas(base, new)
+        return paired_t(deltas, resolution=0.001, rounded=rounded).p_value()
+    return welch(base, new, resolution=0.001, rounded=rounded).p_value()
+
+
+@pytest.mark.parametrize(("name", "margin"), [("27_skew", 0.02), ("36_outlier_needs", 0.001)])
+def test_an_outlier_makes_equal_scores_no_copies(name: str, margin: float) -> None:
+    verdict = judge_table(name, margin=margin)
+    assert verdict.p is not None and "under 2 names" not in verdict.sentence
+    assert "one_seed" in codes(verdict)
+
+
+def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
+    """Arms have their own decimals, one has an outlier; a copy has six decimals."""
+    rng, blocked = np.random.default_rng(2), 0
+    for _ in range(300):
+        base, new = 3 + 0.015 * rng.standard_normal((2, 10))
+        base[0] += 0.5
+        arms = [np.round(base, 2).tolist(), np.round(new, 5).tolist()]
+        again = sum(len(arm) - len(set(arm)) for arm in arms)
+        blocked += bool(again) and at_least(again, equal_by_chance(arms)) < RARE
+    assert blocked <= 6
+    base, new = np.round(3 + 0.015 * rng.standard_normal((2, 6)), 6)
+    new[1] = new[0]
+    said = paribus.judge(as_table(base, new), score="loss", baseline="base")[0]
+    assert said.p is None and "2 names" in said.sentence
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("n", [2, 3])
+def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
+    data = as_table([3.01, 2.98, 3.0][:n], [2.9, 2.91, 2.89][:n])
+    verdicts = paribus.judge(data, score="loss", baseline="base", pair=pair)
+    verdict = verdicts[0]
+    assert verdict.word == "DESCRIPTIVE" and verdict.effect is not None
+    assert (verdict.low is None, verdict.high is None) == (n == 2, n == 2)
+    shown = card(verdicts.analysis, verdicts)
+    ((row,),) = shown.blocks.values()
+    for text in (verdict.answer, row.change, shown.reading.replace("interval", "[")):
+        assert ("[" in text) == (n > 2), text

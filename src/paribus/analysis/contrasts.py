@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -53,8 +53,10 @@ from paribus.study.trainer import RUNS, STACKED
 
 ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
+NORMAL_MAD = 0.6744897501960817  # median absolute deviation of a standard normal
 RARE = 0.01  # chance of so many equal runs; above it they are no surprise
 ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
+LEAST_DECIMAL_STEP = 5e-4  # finer scores may be shares, such as 53/64
 MOST_QUESTIONS = 100_000  # of a share of correct answers
 
 
@@ -395,26 +397,49 @@ def at_least(n: int, expected: float) -> float:
 
 def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:
     """Return how many pairs of equal runs within arms are expected of normal scores with the
-    resolution and the spread of these; infinite where no spread is seen.
+    resolution and the spread of these; infinite if no spread is seen.
 
-    Two values of SD s, rounded to steps of r, are equal with probability r / (2 sqrt(pi) s).
+    Two values of SD s, rounded to steps of r, are equal with probability r / (2 sqrt(pi) s). Each
+    arm has its own step, because arms may be printed with different numbers of decimals. The SD is
+    robust, because an outlier makes equal values elsewhere no less likely.
     """
-    with np.errstate(over="ignore"):
-        sds = [float(np.std(sorted(set(arm)), ddof=1)) for arm in arms if len(set(arm)) > 1]
-    if not sds or not max(sds):
+    spreads = [robust_sd(sorted(set(arm))) for arm in arms]
+    largest = max(spreads, default=0.0)
+    if not 0 < largest < math.inf:
         return math.inf
-    finest = min(resolution_of(value) for arm in arms for value in arm)
-    pairs = sum(len(arm) * (len(arm) - 1) / 2 for arm in arms)
-    return pairs * finest / (2 * math.sqrt(math.pi) * max(sds))
+    return math.fsum(
+        math.comb(len(arm), 2)
+        * min(map(resolution_of, arm))
+        / (2 * math.sqrt(math.pi) * (spread or largest))
+        for arm, spread in zip(arms, spreads, strict=True)
+        if arm
+    )
+
+
+def robust_sd(values: Sequence[float]) -> float:
+    """Return the SD of normal values from their median absolute deviation; 0 of fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    with np.errstate(over="ignore"):
+        return float(np.median(np.abs(np.subtract(values, np.median(values))))) / NORMAL_MAD
 
 
 def resolution_of(value: float) -> float:
     """Return the step that a number is a multiple of, as it is printed: 0.01 of 3.28; or as a share
-    of at most 100,000 questions: 1/30 of 0.7666666666666667."""
+    of at most 100,000 questions: 1/30 of 0.7666666666666667, 1/64 of 0.828125."""
+    step = decimal_step([value])
+    if step > LEAST_DECIMAL_STEP:
+        return step
     share = Fraction(value).limit_denominator(MOST_QUESTIONS)
     if abs(float(share) - value) <= 2 * math.ulp(value):
         return 1 / share.denominator
-    return 10.0 ** int(Decimal(repr(value)).as_tuple().exponent)
+    return step
+
+
+def decimal_step(values: Iterable[float]) -> float:
+    """Return the last printed decimal of several numbers: 0.01 of 3.5 and 3.28."""
+    exponents = [int(Decimal(repr(value)).normalize().as_tuple().exponent) for value in values]
+    return 10.0 ** min(0, *exponents)
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
@@ -646,8 +671,23 @@ def _infer_unpaired(
         **about,
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=share_step(table, endpoint.metric),
+        **_resolution(table, endpoint.metric, (baseline, treatment)),
     )
+
+
+def _resolution(table: Table, metric: str, arms: Sequence[Mapping[int, float]]) -> dict[str, Any]:
+    """Return the resolution of a score, and whether it is one of rounding.
+
+    The scores of runs of other programs are as they were printed: the arm with fewer decimals sets
+    the step, unless they are whole numbers, which are counts.
+    """
+    step = share_step(table, metric)
+    values = [value for arm in arms for value in arm.values()]
+    is_linear = table.results.metrics[metric].scale == "linear"
+    are_printed = table.results.study.trainer == RUNS and is_linear
+    if step is not None or not are_printed or all(value == round(value) for value in values):
+        return {"resolution": step}
+    return {"resolution": max(decimal_step(arm.values()) for arm in arms), "rounded": True}
 
 
 def _infer(
@@ -667,7 +707,7 @@ def _infer(
         **registered(table.results.study),
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
-        resolution=share_step(table, endpoint.metric),
+        **_resolution(table, endpoint.metric, (baseline, treatment)),
         design=sampled.design(seeds),
         choice=choice,
     )

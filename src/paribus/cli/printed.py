@@ -408,6 +408,10 @@ def planned(study: Study, plan: PlannedLooks | None) -> Parts:
             f"first: the first of {family} family by Holm's method, at level {alpha / family:.3g}; "
             f"last: where all others are rejected, at {alpha:g}"
         )
+    yield dim(
+        "these error rates are of normal differences; skewed ones cost more with looks: log-normal "
+        "ones of sigma 1 give 17.5% false effects at looks 5, 8, 12, 20 for a nominal 5%"
+    )
 
 
 def standing(results: Results) -> Parts:

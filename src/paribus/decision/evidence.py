@@ -85,9 +85,11 @@ class Evidence:
 
 def stated(says: Decided | None) -> dict[str, Any]:
     """Return `effect`, `low`, `high` and `n` of what a test says; None, and 0, where there is
-    none."""
+    none. Two pairs have no interval."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
+    if not says.has_interval:
+        return {"effect": says.mean, "low": None, "high": None, "n": says.n}
     ends = says.interval
     return {"effect": says.mean, "low": ends.low, "high": ends.high, "n": says.n}
 

@@ -28,7 +28,7 @@ from paribus.results import Control
 from paribus.results.records import RunsRecord
 from paribus.shown import Shown
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, Decided
-from paribus.statistics.outliers import outlier
+from paribus.statistics.outliers import outlier, skewness
 from paribus.study import Study, at_rates
 from paribus.study.tuning_study import TASKS
 
@@ -45,6 +45,7 @@ UNEQUAL = 0.03  # of the parameters or FLOPs of the reference: below it, an arm 
 UNCOMMITTED = "uncommitted"  # in the evidence of a command's source
 IDENTICAL = "0 (identical to rounding)"
 SEEDS_TOLD = 5  # of runs without a partner
+SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
 AGAINST = " against "
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
@@ -458,6 +459,8 @@ def change_in_words(contrast: Contrast) -> str:
     says, digits = contrast.decided, contrast.declared.change_digits
     if says is None:
         return contrast.why_not
+    if not says.has_interval:
+        return contrast.declared.change_text(says.mean)
     low, high = says.interval.low, says.interval.high
     if low <= 0 <= high:
         is_nothing = max(abs(low), abs(high)) < 0.5 * 10.0**-digits
@@ -479,8 +482,9 @@ def effect_in_words(contrast: Contrast) -> str:
     text = f"{metric.label} changes by {change_in_words(contrast)}"
     text += f" {metric.change_unit}" if metric.change_unit and not text.endswith(IDENTICAL) else ""
     if metric.ratio:
-        text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
-        text += numbers.ratio_interval(interval.low, interval.high, 3)
+        text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)}"
+        if says.has_interval:
+            text += f" {numbers.ratio_interval(interval.low, interval.high, 3)}"
     both = contrast.unpaired
     text += f", n = {both.n_treatment} and {both.n_baseline}" if both else f", n = {says.n}"
     if contrast.items_about:
@@ -587,6 +591,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         found["reused"] = _reused(analysis, contrast)
         found["never_reached"] = _never_reached(analysis, contrast)
         found["one_seed"] = _one_seed(analysis, contrast)
+        found["skewed"] = _skewed(analysis, contrast)
         found["resolution"] = _at_the_resolution(contrast.decided)
         found["tests_disagree"] = _disagreements(analysis, contrast)
         at = at_rates(analysis.study, contrast.arm, contrast.reference)
@@ -866,6 +871,24 @@ def _at_the_resolution(says: Decided | None) -> list[str]:
     return [
         f"{equal}: this is an effect at the resolution of the measurement, and its p the least "
         "that this resolution allows."
+    ]
+
+
+def _skewed(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Warn of an effect found at a look if its differences are skewed: boundaries are of normal
+    ones."""
+    is_look = contrast.sampling is not None and contrast.sampling.look
+    if not is_look or contrast.paired is None:
+        return []
+    if not contrast.significant(analysis.study.inference.alpha):
+        return []
+    skew, error = skewness([pair.delta for pair in contrast.paired.pairs])
+    if abs(skew) <= SKEWED * error:
+        return []
+    return [
+        f"The differences are skewed (skewness {numbers.signed(skew, 1)}), and the boundaries of "
+        "looks are of normal ones: with strong skew an effect is claimed more often than at the "
+        "registered level."
     ]
 
 

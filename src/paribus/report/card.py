@@ -340,10 +340,11 @@ def _reading(analysis: Analysis, called: dict[str, str]) -> str:
     counts = sorted({len(one.seeds) for one in analysis.contrasts if one.primary and one.decided})
     n = f" (n = {' to '.join(map(str, (counts[0], counts[-1])[: len(counts)]))})" if counts else ""
     n = n if study.is_paired else ""
-    return (
-        f"Change{against}{at_the_same_seed(study)}{n}, "
-        f"{numbers.level(study.inference.alpha)} interval{family}."
-    )
+    tests = [one.decided for one in analysis.contrasts if one.primary and one.decided]
+    told = f"Change{against}{at_the_same_seed(study)}{n}"
+    if tests and not any(test.has_interval for test in tests):
+        return f"{told}."
+    return f"{told}, {numbers.level(study.inference.alpha)} interval{family}."
 
 
 def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:

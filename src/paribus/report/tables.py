@@ -35,6 +35,8 @@ def change_of(contrast: Contrast) -> str:
     says = contrast.decided
     if says is None:
         return contrast.why_not
+    if not says.has_interval:
+        return contrast.declared.change_text(says.mean)
     return contrast.declared.delta_text(says.mean, says.interval.low, says.interval.high)
 
 

@@ -141,6 +141,7 @@ def paired_contrast(
     power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    rounded: bool = False,
     design: OneLook | Stages | None = None,
     choice: float = 0.0,
 ) -> PairedContrast:
@@ -157,6 +158,7 @@ def paired_contrast(
         resolution: smallest difference that the measurement can show, where it is coarser than
             floating point: a step of 1 / I in a share of I items. It matters where all differences
             are equal.
+        rounded: whether scores are rounded to the resolution: no SD is then taken as below it.
         design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
             of a first stage come first. It changes what is decided, and nothing that describes.
         choice: SD of the difference that comes from choosing each arm's values (see `choice`).
@@ -166,7 +168,9 @@ def paired_contrast(
     deltas = paired_deltas(baseline, treatment)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = max(rounding(first, second), resolution or 0.0)
-    plain = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
+    plain = seed_test(
+        deltas, test, seed=seed, resamples=resamples, resolution=least, rounded=rounded
+    )
 
     def test_of(part: slice) -> DecidingTest:
         test = replace(plain, deltas=deltas[part])

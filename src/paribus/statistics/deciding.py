@@ -80,6 +80,8 @@ class DecidingTest(Protocol):
         ...
 
 
+INTERVAL_FROM = 3  # pairs, or runs of each arm
+
 # A test of some of the pairs.
 TestOf = Callable[[slice], DecidingTest]
 
@@ -93,11 +95,12 @@ class SeedTest:
     seed: int
     resamples: int
     resolution: float | None = None
+    rounded: bool = False  # scores are rounded to the resolution
 
     @cached_property
     def t(self) -> PairedT:
         """Student's t of the differences."""
-        return paired_t(self.deltas, resolution=self.resolution)
+        return paired_t(self.deltas, resolution=self.resolution, rounded=self.rounded)
 
     @cached_property
     def bootstrap(self) -> PairedBootstrap:
@@ -147,14 +150,14 @@ class SeedTest:
         if self.constant:
             return self.t.resolution
         least = minimum_detectable_effect(self.n, power=power, alpha=alpha, test=self.name)
-        return self.t.sd * least
+        return self.t.spread * least
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Pairs that detect `effect` at this SD; None where nothing varies, or no number does."""
         if self.constant:
             return None
         try:
-            return required_pairs(effect / self.t.sd, power=power, alpha=alpha, test=self.name)
+            return required_pairs(effect / self.t.spread, power=power, alpha=alpha, test=self.name)
         except StatisticsError:
             return None
 
@@ -166,11 +169,12 @@ def seed_test(
     seed: int,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    rounded: bool = False,
 ) -> SeedTest:
     """Return the test called `test` of differences of shape (S,), S >= 2."""
     if test not in get_args(TestName):
         raise StatisticsError(f"test = {test!r} is not one of {get_args(TestName)}: register one")
-    return SeedTest(test, checked_scores(deltas, "deltas"), seed, resamples, resolution)
+    return SeedTest(test, checked_scores(deltas, "deltas"), seed, resamples, resolution, rounded)
 
 
 @dataclass(frozen=True)
@@ -203,6 +207,11 @@ class Decided(Result):
     equivalence_p: float | None
     equivalent: bool | None  # by itself; a family is adjusted by its reader
     detectable: float
+
+    @property
+    def has_interval(self) -> bool:
+        """Return whether intervals are stated: two runs or pairs are too few for an SD."""
+        return self.n >= INTERVAL_FROM
 
 
 def decided(

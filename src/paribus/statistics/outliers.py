@@ -1,4 +1,4 @@
-"""A single outlier among few values."""
+"""Signs that few values are not normal: a single outlier, skewness."""
 
 from __future__ import annotations
 
@@ -24,3 +24,18 @@ def outlier(values: Sequence[float], alpha: float = 0.01) -> int | None:
     critical = (n - 1) / math.sqrt(n) * math.sqrt(t2 / (n - 2 + t2))
     place = int(distances.argmax())
     return place if distances[place] > critical else None
+
+
+def skewness(values: Sequence[float]) -> tuple[float, float]:
+    """Return the sample skewness G1 and its standard error for normal values; zeros if undefined.
+
+    Joanes and Gill (1998, The Statistician 47, 183-189).
+    """
+    x = np.asarray(values, dtype=float)
+    n = len(x)
+    if n < 3 or not np.ptp(x) > 0:
+        return 0.0, 0.0
+    deviations = (x - x.mean()) / np.ptp(x)  # of any magnitude
+    g1 = float((deviations**3).mean() / (deviations**2).mean() ** 1.5)
+    error = math.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
+    return g1 * math.sqrt(n * (n - 1)) / (n - 2), error

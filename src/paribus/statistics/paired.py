@@ -5,6 +5,9 @@ but smaller than what could be measured. Everywhere in this package their SD is 
 resolution, the rounding of the subtraction unless the caller knows a coarser one (a step of 1 / I
 in a share of I items). So p is the least that such a measurement allows, never 0, and the interval,
 which inverts the same test, is a point up to that resolution. Identical arms have p = 1.
+
+Scores that were rounded when they were printed hide any spread below the last printed digit. Their
+SD is then taken as at least that digit (`rounded`), not only if all differences are equal.
 """
 
 from __future__ import annotations
@@ -130,6 +133,7 @@ class PairedT(StudentT):
     mean: float
     sd: float
     resolution: float  # of the measurement: the SD of differences that are all equal
+    rounded: bool = False  # scores are rounded to the resolution: the SD is not below it
 
     @property
     def df(self) -> int:
@@ -142,21 +146,30 @@ class PairedT(StudentT):
         return self.sd == 0
 
     @property
+    def spread(self) -> float:
+        """The SD, or the resolution if the SD is 0 or is hidden by rounding."""
+        return max(self.sd, self.resolution) if self.rounded else self.sd or self.resolution
+
+    @property
     def standard_error(self) -> float:
-        """Of the mean; where all differences are equal, what the resolution allows."""
-        return (self.sd or self.resolution) / math.sqrt(self.n)
+        """Of the mean."""
+        return self.spread / math.sqrt(self.n)
 
 
-def paired_t(deltas: ArrayLike, *, resolution: float | None = None) -> PairedT:
+def paired_t(
+    deltas: ArrayLike, *, resolution: float | None = None, rounded: bool = False
+) -> PairedT:
     """Paired t of differences of shape (S,), S >= 2.
 
-    Args: resolution: of the measurement, where known; by default the differences' own rounding.
+    Args:
+        resolution: of the measurement, where known; by default the differences' own rounding.
+        rounded: whether scores are rounded to the resolution, which is then the least SD.
     """
     deltas = checked_scores(deltas, "deltas")
     least = rounding(deltas)
     if resolution is not None:
         least = max(least, checked_positive(resolution, "resolution"))
-    return PairedT(deltas.size, *mean_and_sd(deltas), least)
+    return PairedT(deltas.size, *mean_and_sd(deltas), least, rounded)
 
 
 def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:

@@ -53,6 +53,7 @@ class Welch(StudentT):
         baseline, treatment: their means.
         sd_baseline, sd_treatment: their sample SDs (n - 1).
         resolution: of the measurement: the SD of runs that are all equal.
+        rounded: whether scores are rounded to the resolution: no SD is then below it.
     """
 
     n_baseline: int
@@ -62,6 +63,7 @@ class Welch(StudentT):
     sd_baseline: float
     sd_treatment: float
     resolution: float
+    rounded: bool = False
 
     @property
     def n(self) -> int:
@@ -81,10 +83,14 @@ class Welch(StudentT):
     @property
     def _variances(self) -> tuple[float, float]:
         """Squared standard errors of both means."""
-        sds = (self.sd_baseline, self.sd_treatment)
-        if self.constant:
-            sds = (self.resolution, self.resolution)
-        return sds[0] ** 2 / self.n_baseline, sds[1] ** 2 / self.n_treatment
+        baseline, treatment = self._spreads
+        return baseline**2 / self.n_baseline, treatment**2 / self.n_treatment
+
+    @property
+    def _spreads(self) -> tuple[float, float]:
+        """SDs of both arms, or the resolution if neither varies or rounding hides an SD."""
+        least = self.resolution if self.rounded or self.constant else 0.0
+        return max(self.sd_baseline, least), max(self.sd_treatment, least)
 
     @property
     def standard_error(self) -> float:
@@ -101,8 +107,7 @@ class Welch(StudentT):
         if self.constant:
             return self.resolution
         return welch_detectable(
-            self.sd_baseline,
-            self.sd_treatment,
+            *self._spreads,
             self.n_baseline,
             self.n_treatment,
             power=power,
@@ -114,9 +119,7 @@ class Welch(StudentT):
         if self.constant:
             return None
         try:
-            return required_runs(
-                effect, self.sd_baseline, self.sd_treatment, power=power, alpha=alpha
-            )
+            return required_runs(effect, *self._spreads, power=power, alpha=alpha)
         except StatisticsError:
             return None
 
@@ -127,10 +130,18 @@ def _df(first: float, second: float, n_first: int, n_second: int) -> float:
     return 1 / (shares[0] ** 2 / (n_first - 1) + shares[1] ** 2 / (n_second - 1))
 
 
-def welch(baseline: ArrayLike, treatment: ArrayLike, *, resolution: float | None = None) -> Welch:
+def welch(
+    baseline: ArrayLike,
+    treatment: ArrayLike,
+    *,
+    resolution: float | None = None,
+    rounded: bool = False,
+) -> Welch:
     """Welch's t of scores of shapes (A,) and (B,), A and B >= 2, in one unit.
 
-    Args: resolution: of the measurement, where known; by default the scores' own rounding.
+    Args:
+        resolution: of the measurement, where known; by default the scores' own rounding.
+        rounded: whether scores are rounded to the resolution, which is then the least SD.
     """
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = rounding(first, second)
@@ -139,7 +150,7 @@ def welch(baseline: ArrayLike, treatment: ArrayLike, *, resolution: float | None
     (a, sd_a), (b, sd_b) = (_summary(arm) for arm in (first, second))
     if sd_a == sd_b == 0 and abs(b - a) <= rounding(first, second):
         b = a  # equal but for rounding
-    return Welch(first.size, second.size, a, b, sd_a, sd_b, least)
+    return Welch(first.size, second.size, a, b, sd_a, sd_b, least, rounded)
 
 
 def _summary(scores: np.ndarray) -> tuple[float, float]:
@@ -408,6 +419,7 @@ def unpaired_contrast(
     power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    rounded: bool = False,
     choice: float = 0.0,
 ) -> UnpairedContrast:
     """Everything a report states about one contrast of two arms whose runs are no pairs.
@@ -417,7 +429,7 @@ def unpaired_contrast(
     """
     alpha = checked_fraction(alpha, "alpha")
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    plain = welch(first, second, resolution=resolution)
+    plain = welch(first, second, resolution=resolution, rounded=rounded)
     test = with_choice(plain, plain.standard_error, choice)
     says = decided(test, WELCH, margin=margin, alpha=alpha, family=family, power=power)
     dealt = permutation(first, second, seed=seed, resamples=resamples)
