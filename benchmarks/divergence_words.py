@@ -152,8 +152,13 @@ def rates_of(
 
 def cells() -> Iterator[tuple[bool, Cause]]:
     """Yield pairing and cause of divergence; hard seeds are those that pairs share."""
-    yield from ((False, "chance"), (False, "hard runs"))
-    yield from ((True, "chance"), (True, "hard runs"), (True, "hard seeds"))
+    causes: dict[bool, tuple[Cause, ...]] = {
+        False: ("chance", "hard runs"),
+        True: ("chance", "hard runs", "hard seeds"),
+    }
+    for paired, every in causes.items():
+        for cause in every:
+            yield paired, cause
 
 
 def main(tables: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import paribus
-from paribus.analysis.contrasts import RARE, at_least, equal_by_chance
+from paribus.analysis.contrasts import RARE, at_least, equal_by_chance, grid_step
 from paribus.decision import Verdict
 from paribus.errors import ParibusError
 from paribus.report.card import card
@@ -137,6 +137,7 @@ def test_the_resolution_of_printed_scores_is_the_least_sd() -> None:
     verdict = judge_table("22_pair_const_delta", pair="seed")
     assert verdict.word == "BETTER" and "resolution" in codes(verdict)
     assert verdict.p == pytest.approx(2 * stats.t.sf(0.1 / (0.001 / 5**0.5), 4), rel=1e-9)
+    assert verdict.low is not None and verdict.high is not None
     assert verdict.high - verdict.low == pytest.approx(2 * 0.001 / 5**0.5 * stats.t.ppf(0.975, 4))
 
 
@@ -185,6 +186,21 @@ def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
     assert said.p is None and "2 names" in said.sentence
 
 
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([3.28, 3.2, 3.01], 0.01),
+        ([23.5, 12.0, 19.125], 0.125),
+        ([23 / 30, 0.5, 2 / 3], 1 / 30),
+        ([3.123457, 3.2], 1e-6),
+        ([0.1 + 0.2, 1 / 3 + 1e-9], 1e-16),
+        ([3250.0, 3275.0], 1.0),
+    ],
+)
+def test_the_step_of_an_arm_holds_all_of_its_values(values: list[float], step: float) -> None:
+    assert grid_step(values) == pytest.approx(step, rel=1e-9)
+
+
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("n", [2, 3])
 def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
@@ -192,7 +208,8 @@ def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
     verdicts = paribus.judge(data, score="loss", baseline="base", pair=pair)
     verdict = verdicts[0]
     assert verdict.word == "DESCRIPTIVE" and verdict.effect is not None
-    assert (verdict.low is None, verdict.high is None) == (n == 2, n == 2)
+    has_none = n == 2 and not pair
+    assert (verdict.low is None, verdict.high is None) == (has_none, has_none)
     shown = card(verdicts.analysis, verdicts)
     ((row,),) = shown.blocks.values()
     for text in (verdict.answer, row.change, shown.reading.replace("interval", "[")):

@@ -56,7 +56,6 @@ LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 NORMAL_MAD = 0.6744897501960817  # median absolute deviation of a standard normal
 RARE = 0.01  # chance of so many equal runs; above it they are no surprise
 ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
-LEAST_DECIMAL_STEP = 5e-4  # finer scores may be shares, such as 53/64
 MOST_QUESTIONS = 100_000  # of a share of correct answers
 
 
@@ -408,9 +407,7 @@ def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:
     if not 0 < largest < math.inf:
         return math.inf
     return math.fsum(
-        math.comb(len(arm), 2)
-        * min(map(resolution_of, arm))
-        / (2 * math.sqrt(math.pi) * (spread or largest))
+        math.comb(len(arm), 2) * grid_step(arm) / (2 * math.sqrt(math.pi) * (spread or largest))
         for arm, spread in zip(arms, spreads, strict=True)
         if arm
     )
@@ -424,16 +421,19 @@ def robust_sd(values: Sequence[float]) -> float:
         return float(np.median(np.abs(np.subtract(values, np.median(values))))) / NORMAL_MAD
 
 
-def resolution_of(value: float) -> float:
-    """Return the step that a number is a multiple of, as it is printed: 0.01 of 3.28; or as a share
-    of at most 100,000 questions: 1/30 of 0.7666666666666667, 1/64 of 0.828125."""
-    step = decimal_step([value])
-    if step > LEAST_DECIMAL_STEP:
-        return step
-    share = Fraction(value).limit_denominator(MOST_QUESTIONS)
-    if abs(float(share) - value) <= 2 * math.ulp(value):
-        return 1 / share.denominator
-    return step
+def grid_step(values: Sequence[float]) -> float:
+    """Return the step of the coarsest grid that holds every value of an arm.
+
+    0.01 of scores of two decimals, 0.125 of eighths, and 1/30 of shares of 30 questions, up to
+    100,000 of them; of finer scores the last decimal.
+    """
+    shares = [Fraction(value).limit_denominator(MOST_QUESTIONS) for value in values]
+    are_exact = all(
+        abs(float(share) - value) <= 2 * math.ulp(value)
+        for share, value in zip(shares, values, strict=True)
+    )
+    steps = math.lcm(*(share.denominator for share in shares))
+    return 1 / steps if are_exact and steps <= MOST_QUESTIONS else decimal_step(values)
 
 
 def decimal_step(values: Iterable[float]) -> float:

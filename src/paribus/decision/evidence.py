@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
-from paribus.statistics import Decided, holm
+from paribus.statistics import CROSSED_WELCH, WELCH, Decided, holm
 
+UNPAIRED = (WELCH, CROSSED_WELCH)  # tests
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
 Budget = Literal["within", "over", "not shown"]
@@ -85,10 +86,10 @@ class Evidence:
 
 def stated(says: Decided | None) -> dict[str, Any]:
     """Return `effect`, `low`, `high` and `n` of what a test says; None, and 0, where there is
-    none. Two pairs have no interval."""
+    none. Two runs against two have no interval; of two pairs it is recorded, and not shown."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
-    if not says.has_interval:
+    if says.test in UNPAIRED and not says.has_interval:
         return {"effect": says.mean, "low": None, "high": None, "n": says.n}
     ends = says.interval
     return {"effect": says.mean, "low": ends.low, "high": ends.high, "n": says.n}

@@ -233,7 +233,7 @@ def _with_nan(table: Any, name: str, data: Any) -> Any:
     import pyarrow as pa
 
     dtypes = getattr(data, "dtypes", None)
-    dtype = dtypes.get(name) if hasattr(dtypes, "get") else None
+    dtype = dtypes.get(name) if dtypes is not None and hasattr(dtypes, "get") else None
     if not isinstance(dtype, np.dtype) or dtype.kind != "f":
         return table
     place = table.column_names.index(name)
