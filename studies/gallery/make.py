@@ -41,6 +41,9 @@ batch_size = 16
 precision = "auto"
 schedule = {{ kind = "cosine" }}
 {more}
+[inference]
+choice = "propagated" # registered before errors included lack of fit
+
 [tuning]
 seeds = [101, 102, 103]
 method = "sobol"

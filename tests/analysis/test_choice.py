@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
+from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.migrations import KEY
+from paribus.report.section_tables import tuning_in_words
 from paribus.results import load_results
-from paribus.statistics import TunedArm, redrawn_error, vertex_error
+from paribus.statistics import TunedArm, lack_of_fit, redrawn_error, vertex_error
 from paribus.study import Study
 from paribus.verification.verify import tuning_findings
 
@@ -59,7 +61,9 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
         with pytest.raises(ParibusError):
             analysis.contrast(arm, metric)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error([[fitted[0]], [fitted[1]]], seed=0))
+    of_seeds, fit = vertex_error([[fitted[0]], [fitted[1]]], seed=0), lack_of_fit(fitted)
+    assert fit > 0 and contrast.choice.lack_of_fit == pytest.approx(fit)
+    assert contrast.choice.error == pytest.approx(math.hypot(of_seeds, fit))
     paired = contrast.paired
     assert paired is not None and contrast.choice_share is not None
     error = paired.sd / math.sqrt(paired.n)
@@ -74,6 +78,48 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
     )
     assert "choice" not in {caution.code for caution in decide(analysis)[0].cautions}
     assert list(tuning_findings(load_results(results.path))) == []
+
+
+def test_an_error_registered_without_lack_of_fit_has_the_wider_interval_beside_it(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    study = study_of(small_study, choice="propagated")
+    analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
+    (contrast,) = (c for c in analysis.contrasts if c.primary)
+    now = analyse(tuned_and_trained(study_of(small_study), tmp_path / "now", loss))
+    (included,) = (c for c in now.contrasts if c.primary)
+    assert included.choice is not None and contrast.choice is not None
+    assert included.choice.lack_of_fit == pytest.approx(contrast.choice.lack_of_fit)
+    assert included.choice.error == pytest.approx(
+        math.hypot(contrast.choice.error, contrast.choice.lack_of_fit)
+    )
+    wider = with_lack_of_fit(analysis)
+    assert wider is not None and with_lack_of_fit(now) is None
+    beside = wider.contrast("layernorm").decided
+    assert beside is not None and included.decided is not None
+    assert vars(beside.interval) == pytest.approx(vars(included.decided.interval))
+    assert beside.p_value == pytest.approx(included.decided.p_value)
+    ends = contrast.declared.span_text(beside.interval.low, beside.interval.high)
+    assert any(ends in line for line in tuning_in_words(analysis))
+
+
+def test_a_word_that_lack_of_fit_would_change_is_a_caution(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """The optima differ by half a grid step, so that both parabolas gain at their vertices."""
+
+    def near(arm: str, rate: float, seed: int) -> float:
+        place = math.log10(rate) - (-2.25 if arm == "baseline" else -2.45)
+        return 2 + 0.04 * (arm == "layernorm") + place**2 + 1e-3 * math.sin(1000 * seed * place)
+
+    words = {}
+    for choice in ("propagated", "with_lack_of_fit"):
+        study = study_of(small_study, choice=choice)
+        (verdict,) = decide(analyse(tuned_and_trained(study, tmp_path / choice, near)))
+        words[choice] = verdict.word, [c.text for c in verdict.cautions if c.code == "lack_of_fit"]
+    assert words["propagated"][0] == "WORSE" and words["with_lack_of_fit"] == ("UNRESOLVED", [])
+    (caution,) = words["propagated"][1]
+    assert "UNRESOLVED" in caution
 
 
 def test_a_choice_that_is_taken_as_given_is_said_with_its_size(
@@ -189,7 +235,8 @@ def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_oth
         assert (chosen[WARMUP], chosen[KIND]) == best
         assert chosen[RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
-    assert contrast.choice.error == pytest.approx(vertex_error([fitted[0], fitted[1]], seed=0))
+    error = math.hypot(vertex_error(fitted, seed=0), lack_of_fit([of[0] for of in fitted]))
+    assert contrast.choice.error == pytest.approx(error)
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 

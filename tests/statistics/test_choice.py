@@ -17,6 +17,7 @@ from paribus.statistics import (
     TunedArm,
     best_of,
     detectable_with_choice,
+    lack_of_fit,
     paired_contrast,
     pairs_with_choice,
     parabola,
@@ -45,6 +46,19 @@ def test_the_parabola_is_that_of_a_fit(y: tuple, left: float, right: float, at: 
 @pytest.mark.parametrize(("y", "vertex"), [((0, 1, 2), 0.0), ((2, 1, 0), 2.0), ((1, 1, 1), 1.0)])
 def test_without_a_least_value_inside_the_better_end_is_taken(y: tuple, vertex: float) -> None:
     assert parabola([0, 1, 2], y).vertex == vertex
+
+
+def test_lack_of_fit_is_the_root_of_the_summed_squares_of_fitted_gains() -> None:
+    """y = (x - 0.3)^2 gains 0.09 from x = 0 to its vertex, x^2 gains nothing."""
+    x = [-1.0, 0.0, 1.0]
+    y = np.repeat([[(place - 0.3) ** 2] for place in x], 3, axis=1)
+    off, at = TunedArm(x, y, y), TunedArm(x, *[np.repeat([[2.0], [1.0], [2.0]], 3, axis=1)] * 2)
+    assert lack_of_fit([at, off]) == pytest.approx(0.09)
+    assert lack_of_fit([at, at]) == 0
+    assert lack_of_fit([off, off, at], [1.0, -2.0, 1.0]) == pytest.approx(0.09 * math.sqrt(5))
+    # Read off the endpoint's parabola, at the vertex of the one that chose.
+    judged = TunedArm(x, y, 10 * y + 1)
+    assert lack_of_fit([at, judged]) == pytest.approx(0.9)
 
 
 def test_the_paired_t_with_a_choice_is_students_t_of_both_errors() -> None:

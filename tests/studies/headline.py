@@ -209,8 +209,12 @@ def best_values(results: Path) -> dict[str, Any]:
             mean = float(np.mean(scores)) if scores else math.inf
             found[arm].append((len(diverged), mean, values))
     best = {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
-    is_propagated = study.get("inference", {}).get("choice") == "propagated"
-    if not is_propagated or len(keys) > 1 or len(study["tuning"]["seeds"]) < LEAST_TUNING_SEEDS:
+    choice = study.get("inference", {}).get("choice")
+    if (
+        choice not in ("with_lack_of_fit", "propagated")
+        or len(keys) > 1
+        or len(study["tuning"]["seeds"]) < LEAST_TUNING_SEEDS
+    ):
         return best
     (key,) = keys
     return {arm: {key: vertex(found[arm], of[key], key)} for arm, of in best.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from paribus.statistics import (
     LEAST_TUNING_SEEDS,
     Result,
     TunedArm,
+    lack_of_fit,
     redrawn_error,
     vertex_error,
 )
 from paribus.study.tuning_study import candidate_arm
+
+FINER_GRID, MORE_TUNING_SEEDS = "a finer grid around the optimum", "more tuning seeds"
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,13 @@ class Choice(Result):
     Attributes:
         how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
         error: SD of the difference that comes from it, as the endpoint is compared; 0 where it is
-            not known.
-        included: whether the test includes it.
+            not known. With `fit_included` it contains `lack_of_fit`.
+        included: whether the test includes `error`.
         n_seeds: tuning seeds.
         why_not: why it is not known; empty where it is.
+        lack_of_fit: SD of the difference because loss curves are not parabolas; 0 where no
+            parabola was fitted.
+        fit_included: whether `error` contains `lack_of_fit`; not in studies registered without it.
     """
 
     how: str
@@ -41,11 +47,28 @@ class Choice(Result):
     included: bool
     n_seeds: int
     why_not: str = ""
+    lack_of_fit: float = 0.0
+    fit_included: bool = False
 
     def share(self, error: float) -> float:
         """Return its share of the squared error, where that is `error` without it."""
         whole = error**2 + self.error**2
         return self.error**2 / whole if whole else 0.0
+
+    @property
+    def remedy(self) -> str:
+        """What would reduce the larger part of the error."""
+        fit = self.lack_of_fit if self.fit_included else 0.0
+        return FINER_GRID if 2 * fit**2 > self.error**2 else MORE_TUNING_SEEDS
+
+    def with_seeds(self, n_seeds: int) -> Choice:
+        """Return the choice as it would be with another number of tuning seeds.
+
+        More seeds locate the vertex better. They do not make a loss curve more like a parabola.
+        """
+        stays = self.lack_of_fit if self.fit_included else 0.0
+        of_seeds = (self.error**2 - stays**2) * self.n_seeds / n_seeds
+        return replace(self, error=math.sqrt(max(of_seeds, 0.0) + stays**2), n_seeds=n_seeds)
 
 
 def tried_before(table: Table) -> Tried | None:
@@ -74,13 +97,18 @@ def choice_of(
     if why_not:
         return Choice("", 0.0, False, n_seeds, why_not)
     arms = [_scores(table, tried, name, declared, chooses) for name in weights]
-    seed, how = study.inference.seed, study.inference.choice
-    included = how != "fixed"
-    if how == "propagated":
+    seed, included = study.inference.seed, study.inference.choice != "fixed"
+    if study.inference.chooses_vertex:
         fitted = [_fitted(tried, name, of) for name, of in zip(weights, arms, strict=True)]
         if all(fitted):
-            error = vertex_error(fitted, list(weights.values()), seed=seed)
-            return Choice("vertex", error, included, n_seeds)
+            sides = list(weights.values())
+            error = vertex_error(fitted, sides, seed=seed)
+            fit = lack_of_fit([slices[0] for slices in fitted], sides)
+            if is_fit_included := study.inference.choice == "with_lack_of_fit":
+                error = math.hypot(error, fit)
+            return Choice(
+                "vertex", error, included, n_seeds, lack_of_fit=fit, fit_included=is_fit_included
+            )
     error = redrawn_error(arms, list(weights.values()), seed=seed)
     if not math.isfinite(error):
         return Choice("", 0.0, False, n_seeds, "every tuning trial of an arm diverged")

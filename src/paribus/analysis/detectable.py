@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
+from paribus.analysis.choice import Choice
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.analysis.spreads import Spread, like
@@ -30,6 +31,8 @@ class Detectable(Result):
         effect: the least difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs that would detect a difference as large as the margin; None
             where no number would, as the choice of tuned values is too uncertain.
+        instead: what would detect such a difference where no number of pairs does, "more tuning
+            seeds" or "a finer grid around the optimum"; empty otherwise.
         smallest_effect: worth detecting; None where none is registered.
         choice: SD of the difference from choosing tuned values, with the study's tuning seeds.
         one_more: the effect with one more verdict seed, and with one more tuning seed; None where
@@ -47,6 +50,7 @@ class Detectable(Result):
     choice: float = 0.0
     one_more: tuple[float, float] | None = None
     kept: Spread | None = None
+    instead: str = ""
 
     @property
     def exceeds_margin(self) -> bool:
@@ -111,7 +115,7 @@ def detectable(
     for endpoint in study.judged:
         seen = _seen(pilot, endpoint) if pilot else {}
         choices = _choices(study, pilot, endpoint) if pilot else {}
-        largest = max(choices.values(), default=0.0)
+        largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
             if pair in seen:
                 rows.append(
@@ -126,12 +130,12 @@ def detectable(
     return rows
 
 
-def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
-    """Return the SD that the choice of tuned values would have here, by contrast of the pilot."""
+def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], Choice]:
+    """Return what the choice of tuned values would add here, by contrast of the pilot."""
     if study.tuning is None or study.inference.choice in ("fixed", "replicated"):
         return {}
     return {
-        (c.arm, c.reference): c.choice.error * math.sqrt(c.choice.n_seeds / len(study.tuning.seeds))
+        (c.arm, c.reference): c.choice.with_seeds(len(study.tuning.seeds))
         for c in pilot.contrasts
         if c.metric == endpoint.metric and c.choice is not None and c.choice.how
     }
@@ -160,19 +164,19 @@ def _row(
     sd: float,
     source: str,
     *,
-    choice: float = 0.0,
+    choice: Choice | None = None,
     kept: Spread | None = None,
 ) -> Detectable:
     margin, inference, contrast = endpoint.margin, study.inference, f"{pair[0]} against {pair[1]}"
     assert margin is not None
-    n, tuning_seeds = len(study.seeds), len(study.tuning.seeds) if study.tuning else 1
+    n = len(study.seeds)
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
     by_n = least * math.sqrt(n)
-    fewer = choice * math.sqrt(tuning_seeds / (tuning_seeds + 1))
+    chosen = choice.error if choice else 0.0
     about = {"power": inference.power, "alpha": inference.alpha / study.family}
     try:
         if choice:
-            pairs = pairs_with_choice(margin, sd, choice, **about)
+            pairs = pairs_with_choice(margin, sd, chosen, **about)
         else:
             pairs = required_pairs(margin / sd, test=inference.of_pairs, **about)
     except StatisticsError as error:
@@ -182,16 +186,17 @@ def _row(
         contrast=contrast,
         source=source,
         sd=sd,
-        effect=by_n * math.hypot(sd / math.sqrt(n), choice),
+        effect=by_n * math.hypot(sd / math.sqrt(n), chosen),
         margin=margin,
         pairs_for_margin=pairs,
         smallest_effect=endpoint.smallest_effect,
-        choice=choice,
+        choice=chosen,
         one_more=(
-            by_n * math.hypot(sd / math.sqrt(n + 1), choice),
-            by_n * math.hypot(sd / math.sqrt(n), fewer),
+            by_n * math.hypot(sd / math.sqrt(n + 1), chosen),
+            by_n * math.hypot(sd / math.sqrt(n), choice.with_seeds(choice.n_seeds + 1).error),
         )
         if choice
         else None,
         kept=kept,
+        instead=choice.remedy if choice and pairs is None else "",
     )

@@ -30,6 +30,7 @@ from paribus.statistics import (
     UnpairedContrast,
     UnpairedMacro,
     UnpairedRates,
+    WithChoice,
     widened,
 )
 from paribus.study import Study
@@ -253,6 +254,20 @@ class Contrast(Result):
             return None
         error = self.paired.sd / math.sqrt(self.paired.n)
         return self.choice.share(self.items.crossed.standard_error if self.items else error)
+
+    @property
+    def test_with_lack_of_fit(self) -> DecidingTest | None:
+        """The deciding test with the lack of fit of parabolas added to its error.
+
+        None where the test has it already, and where nothing was fitted. Only of a test whose
+        outermost error is that of the choice, which is not so at an interim analysis.
+        """
+        choice, test = self.choice, self.test
+        if choice is None or choice.fit_included or not isinstance(test, WithChoice):
+            return None
+        if not choice.lack_of_fit:
+            return None
+        return replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
 
     def on_other_text(self, interval: Interval) -> Interval | None:
         """Return about what an interval of the deciding test would be with the error of the text in

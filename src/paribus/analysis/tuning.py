@@ -161,7 +161,7 @@ def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     found = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
     key = vertex_key(tried)
     if (
-        study.inference.choice != "propagated"
+        not study.inference.chooses_vertex
         or key is None
         or len(tuning_of(study).seeds) < LEAST_TUNING_SEEDS
     ):
@@ -275,7 +275,7 @@ def tuning_record(
     return {
         "select": tuning.select,
         "better": tried.better,
-        "rule": f"{RULE}; {VERTEX}" if study.inference.choice == "propagated" else RULE,
+        "rule": f"{RULE}; {VERTEX}" if study.inference.chooses_vertex else RULE,
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
         "rounds": [

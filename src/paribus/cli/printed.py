@@ -559,7 +559,7 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
             way_out = (
                 f"{row.pairs_for_margin} seeds would resolve it"
                 if row.pairs_for_margin
-                else "no number of seeds resolves it, more tuning seeds do"
+                else f"no number of seeds resolves it; try {row.instead}"
             )
             told.setdefault(f"{least} the margin; {way_out}", []).append(row.contrast)
         if row.could_miss:

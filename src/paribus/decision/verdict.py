@@ -9,6 +9,7 @@ from typing import Any
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
+from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.decision.evidence import (
     Evidence,
     benefit_of,
@@ -192,8 +193,9 @@ def decide(analysis: Analysis, *, titles: bool = False) -> Verdicts:
     """Decide every contrast of the study on every primary endpoint, by its rule. Its sentences call
     arms by their names; with `titles` by these, as the page does."""
     rule, told = rule_of(analysis), analysis if titles else analysis.by_name
+    wider = with_lack_of_fit(told)
     found = [
-        _verdict(told, rule, told.contrast(arm, endpoint.metric))
+        _verdict(told, rule, told.contrast(arm, endpoint.metric), wider)
         for endpoint in analysis.study.judged
         for arm, _ in analysis.study.contrasts
     ]
@@ -293,7 +295,8 @@ def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
     return [line for line in first if all(line in other for other in others)]
 
 
-def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
+def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast, wider: Analysis | None) -> Verdict:
+    """Return the verdict on a contrast. `wider` is the analysis with lack of fit in its errors."""
     evidence = gather(analysis, contrast)
     row, word = rule.decide(evidence), word_of(evidence)
     more = needed(analysis, contrast, row, word)
@@ -326,7 +329,10 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         pairs_needed=more.pairs,
         pairs_why_not=more.why_not,
         needs=f"~{more.pairs:,} {_runs(analysis.study)}" if more.pairs else more.instead,
-        cautions=tuple(_cautions(analysis, contrast, evidence)),
+        cautions=(
+            *_cautions(analysis, contrast, evidence),
+            *(_of_fit(wider, contrast, word) if wider and word != "INVALID" else ()),
+        ),
         tie_breaks=_tie_breaks(analysis, contrast.arm),
     )
 
@@ -905,6 +911,21 @@ def _of_choice(study: Study, contrast: Contrast) -> list[str]:
         f"The interval leaves out the uncertainty of the chosen {what}; with it, from redrawn "
         f"tuning seeds, it would be {wider:.2f} times as wide."
     ]
+
+
+def _of_fit(wider: Analysis, registered: Contrast, word: Word) -> list[Caution]:
+    """Say that the word would be another with the lack of fit of parabolas in the error."""
+    contrast = wider.contrast(registered.arm, registered.metric)
+    says, other = contrast.decided, word_of(gather(wider, contrast))
+    if says is None or other == word:
+        return []
+    ends = contrast.declared.span_text(says.interval.low, says.interval.high)
+    text = (
+        "The registered error leaves out that the tuning curve is not a parabola. With this lack "
+        f"of fit the {numbers.level(1 - says.interval.level)} interval is {ends}, and the word "
+        f"would be {other}."
+    )
+    return [Caution("lack_of_fit", text)]
 
 
 def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:

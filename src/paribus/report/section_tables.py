@@ -11,6 +11,7 @@ import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Along, Analysis, Ratio, SharedContrast, Tuned, extension_in_words
+from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.report.table_model import Table
 from paribus.report.tables import change_head
 from paribus.report.words import listed
@@ -285,15 +286,25 @@ def _anew_in_words(analysis: Analysis, plan: Tuning) -> list[str]:
 
 
 def _choice_in_words(analysis: Analysis) -> list[str]:
-    """Return how much of the squared error the choice makes, for each primary contrast."""
-    called, told = analysis.study.called, []
+    """Return how much of the squared error the choice makes, for each primary contrast.
+
+    If the registered error leaves lack of fit out, the interval that includes it is added.
+    """
+    called, lines, wider = analysis.study.called, [], with_lack_of_fit(analysis)
     for c in analysis.contrasts:
         if c.primary and c.choice and c.choice.included and c.choice_share is not None:
-            told.append(
+            line = (
                 f"{called[c.arm]} against {called[c.reference]}, {c.declared.label}: the choice is "
-                f"{100 * c.choice_share:.0f}% of the squared error."
+                f"{100 * c.choice_share:.0f}% of the squared error"
             )
-    return told
+            if wider and (says := wider.contrast(c.arm, c.metric).decided):
+                interval = says.interval
+                line += (
+                    f"; with lack of fit in the error the {numbers.level(1 - interval.level)} "
+                    f"interval is {c.declared.span_text(interval.low, interval.high)}"
+                )
+            lines.append(f"{line}.")
+    return lines
 
 
 def _depends(analysis: Analysis, tuned: Tuned, arm: str) -> str:

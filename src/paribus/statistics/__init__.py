@@ -10,7 +10,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_components` |
 | ... and unpaired? | `unpaired_macro`, from `crossed_welch` |
 | ... over windows of one text? | the same, of `joined` sums of `contiguous_blocks` |
-| ... where each arm has its own tuned value? | `vertex_error`, `redrawn_error`: as `choice` |
+| ... where each arm has its own tuned value? | `vertex_error`, `lack_of_fit`, `redrawn_error` |
 | is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
 | ... by another test? | `sign_flip`, `paired_bootstrap` |
 | ... and is there none worth having? | `decided`, of any test |
@@ -42,8 +42,10 @@ from .bootstrap import paired_bootstrap
 from .choice import (
     LEAST_TUNING_SEEDS,
     TunedArm,
+    WithChoice,
     best_of,
     detectable_with_choice,
+    lack_of_fit,
     pairs_with_choice,
     parabola,
     redrawn_error,
@@ -138,6 +140,7 @@ __all__ = [
     "UnpairedMacro",
     "UnpairedRates",
     "Welch",
+    "WithChoice",
     "best_of",
     "clopper_pearson",
     "combined_mcnemar",
@@ -156,6 +159,7 @@ __all__ = [
     "holm",
     "item_deltas",
     "joined",
+    "lack_of_fit",
     "learning_rate_sensitivity",
     "macro_contrast",
     "mcnemar",

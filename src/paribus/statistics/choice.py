@@ -11,6 +11,10 @@ fitted difference at vertices that are redrawn with the pooled residual SD of th
 (`vertex_error`). On a grid of several axes each combination of the others has such a parabola, and
 which of them is best is redrawn too. Where there is no such axis, tuning seeds are redrawn and the
 choice is made again (`redrawn_error`).
+
+A parabola through rates that lie far apart is not the curve of the loss, whatever the number of
+tuning seeds. `lack_of_fit` estimates the error of that approximation by the loss that each parabola
+gains from its middle point to its vertex.
 """
 
 from __future__ import annotations
@@ -58,6 +62,11 @@ class Parabola:
         """Where it is least between its outer places, as an x."""
         u = _least(np.array([self.slope]), np.array([self.curvature]), self.ends)
         return min(max(self.x[1] + float(u[0]) * self.unit, self.x[0]), self.x[2])
+
+    def rise(self, x: float) -> float:
+        """Return the parabola's value at `x` minus its value at the middle place."""
+        u = (x - self.x[1]) / self.unit
+        return self.slope * u + self.curvature * u**2
 
 
 def parabola(x: Sequence[float], y: Sequence[float]) -> Parabola:
@@ -152,6 +161,24 @@ def vertex_error(
             read[there] = judged[1] - home + fit.slope * u + bend * u * u
         lost += weight * read
     return mean_and_sd(lost)[1]
+
+
+def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)) -> float:
+    """Return the SD of a weighted sum over arms that comes from fitting parabolas.
+
+    Each arm adds the square of its fitted gain: the endpoint's parabola at the middle place minus
+    the same parabola at the vertex. A vertex at the middle place was tried itself and adds nothing.
+
+    Args: arms: what each arm's vertex was fitted to. weights: as in `vertex_error`.
+    """
+    gains = []
+    for arm in arms:
+        chooses, judged = (
+            parabola(arm.x, finite_array(scores, name, 2, 3).mean(1))
+            for name, scores in (("chooses", arm.chooses), ("judged", arm.judged))
+        )
+        gains.append(-judged.rise(chooses.vertex))
+    return math.hypot(*(w * gain for w, gain in zip(weights, gains, strict=True)))
 
 
 def redrawn_error(

@@ -102,13 +102,17 @@ class Inference(Spec):
     """Of "new items" in a text of fewer than five documents: whether its windows, which are
     neighbours, are joined to contiguous blocks; or taken as independent, as records before schema 6
     took them: their error is then too small, in the kept studies up to 4.5 times."""
-    choice: Literal["propagated", "redrawn", "replicated", "fixed"] = "propagated"
+    choice: Literal["with_lack_of_fit", "propagated", "redrawn", "replicated", "fixed"] = (
+        "with_lack_of_fit"
+    )
     """Of tuned studies: whether errors include the choice of each arm's values, or take it as
-    given ("fixed"). "propagated" gives each arm the vertex of a parabola through the best learning
-    rate (or other positive number) of its grid and that rate's neighbours. "redrawn" gives it the
-    best candidate tried, and finds the error by redrawing tuning seeds; so does "propagated" where
-    nothing has neighbours. "replicated" tunes every arm anew for each verdict seed, so that arms
-    are compared together with how they are tuned, and the plain test includes the choice."""
+    given ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
+    learning rate (or other positive number) of its grid and that rate's neighbours. Its error has
+    two parts: other tuning seeds would give another vertex, and the loss curve is not a parabola.
+    "propagated" includes the first part alone, as studies before 2026-11-27 did. "redrawn" gives
+    the best candidate tried, and finds the error by redrawing tuning seeds; so do the first two
+    where nothing has neighbours. "replicated" tunes every arm anew for each verdict seed, so that
+    arms are compared together with how they are tuned, and the plain test includes the choice."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
     combined. It is fixed here, before anything was seen, so that the second may be of any size."""
@@ -117,6 +121,11 @@ class Inference(Spec):
     def of_pairs(self) -> Literal["paired_t", "gate"]:
         """The test of paired differences, which plans are made for."""
         return "gate" if self.test == "gate" else "paired_t"
+
+    @property
+    def chooses_vertex(self) -> bool:
+        """Return whether tuned arms are judged at the vertex of a fitted parabola."""
+        return self.choice in ("with_lack_of_fit", "propagated")
 
     @property
     def of_new_questions(self) -> bool:

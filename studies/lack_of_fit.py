@@ -1,0 +1,54 @@
+"""Print every effect of both halves of the factorial with and without lack of fit in its interval.
+
+    python studies/lack_of_fit.py
+
+Both halves were registered with `inference.choice = "propagated"`: their intervals include that
+other tuning seeds would have chosen another learning rate. They do not include that the loss curve
+is not a parabola. The table of docs/explanation/tuning.md is this output.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paribus import load_results
+from paribus.analysis import analyse
+from paribus.analysis.lack_of_fit import with_lack_of_fit
+from paribus.decision import decide
+from paribus.results import readable
+
+HERE = Path(__file__).parent
+HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
+HEAD = (
+    "| iterations | arm | registered | Holm p | with lack of fit | Holm p | word |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def rows(iterations: str, name: str) -> list[str]:
+    """Return the table rows of one half."""
+    with readable(HERE / name) as folder:
+        registered = analyse(load_results(folder))
+    wider = with_lack_of_fit(registered)
+    assert wider is not None
+    lines = []
+    for before, after in zip(decide(registered), decide(wider), strict=True):
+        title = registered.study.called[before.arm]
+        words = before.word if before.word == after.word else f"{before.word}, then {after.word}"
+        cells = [
+            f"{one.effect:+.4f} [{one.low:+.4f}, {one.high:+.4f}] | {one.adjusted_p:.2g}"
+            for one in (before, after)
+        ]
+        lines.append(f"| {iterations} | {title} | {' | '.join(cells)} | {words} |")
+    return lines
+
+
+def main() -> None:
+    """Print the table."""
+    print("\n".join(HEAD))
+    for iterations, name in HALVES.items():
+        print("\n".join(rows(iterations, name)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
