@@ -99,7 +99,7 @@ def main() -> None:
     """Run what is missing, cell after cell in turn, and print the table."""
     records = Path(sys.argv[1])
     studies = int(sys.argv[2]) if len(sys.argv) > 2 else 500
-    choice = sys.argv[3] if len(sys.argv) > 3 else "propagated"
+    choice = sys.argv[3] if len(sys.argv) > 3 else "with_lack_of_fit"
     found = {}
     if records.exists():
         for line in records.read_text(encoding="utf-8").splitlines():
