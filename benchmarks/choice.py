@@ -20,18 +20,10 @@ tuning seeds. "moved" arms have other best rates and other best warmups.
 
 tunes each arm anew for every verdict seed, on 1 or 3 tuning seeds each (`inference.choice =
 "replicated"`), and compares the arms by the plain paired t.
-
-    python benchmarks/choice.py factorial [STUDIES]
-
-has the surfaces and the noise that tuning found in both halves of the factorial: for each of their
-20 contrasts, two arms of unlike surfaces that are equally good, each at its own best rate. Printed,
-in per cent: how often they are told apart at 5% and at 0.25%, the first step of Holm over 20.
 """
 
-import json
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 from scipy import stats
@@ -40,8 +32,6 @@ from scipy.stats import qmc
 
 from paribus.statistics import TunedArm, best_of, parabola, redrawn_error, vertex_error
 
-KEPT = Path(__file__).parents[1] / "studies"
-HALVES = (KEPT / "embedding-factorial", KEPT / "embedding-factorial-long")
 RATES, MARGIN, SIZES = 7, 0.02, (5, 8, 12, 20)
 PLACES = np.arange(8.0)
 # Mean tuning loss by rate, the SD between seeds that both arms share, and that of a single run.
@@ -225,65 +215,9 @@ def anew(studies: int = 10_000) -> None:
                 print(f"{regime}, {seeds}, {arms}: {rates}", flush=True)
 
 
-def factorial(studies: int = 4_000) -> None:
-    """Print the tables of the factorial's surfaces."""
-    for half in HALVES:
-        print(half.name)
-        factorial_half(half, studies)
-
-
-def factorial_half(half: Path, studies: int) -> None:
-    """Print the table of one of them."""
-    tuned = json.loads((half / "tuning.json").read_text())
-    rates = [one["training.optimizer.learning_rate"] for one in tuned["candidates"]]
-    scores: dict[str, dict[float, list[float]]] = {}
-    for one in tuned["trials"]:
-        by_rate = scores.setdefault(one["arm"], {})
-        by_rate.setdefault(rates[one["candidate"] - 1], []).append(one["value"])
-    tried = {arm: np.array([of[rate] for rate in sorted(of)]) for arm, of in scores.items()}
-    surfaces = {}
-    for arm, values in tried.items():
-        places = np.arange(len(values), dtype=float)
-        curve = PchipInterpolator(places, values.mean(1))
-        noise = PchipInterpolator(places, np.maximum(values.std(1, ddof=1), 0.002))
-        surfaces[arm] = curve, curve(np.linspace(0, places[-1], 2001)).min(), noise
-    found = []
-    for arm in (one for one in tried if not one.startswith("none")):
-        plain = "none" + arm.removeprefix(arm.split("-")[0])
-        rng = np.random.default_rng([len(found), 35])
-        pair = [surfaces[plain], surfaces[arm]]
-        p = [told_apart(rng, pair, tried[arm].shape) for _ in range(studies)]
-        found.append([100 * np.mean(np.array(p) < level) for level in (0.05, 0.0025)])
-        print(f"{arm} against {plain}: {found[-1][0]:.1f} {found[-1][1]:.2f}", flush=True)
-    print("least and largest:", *np.min(found, 0).round(2), *np.max(found, 0).round(2))
-    print("mean:", *np.mean(found, 0).round(2), flush=True)
-
-
-def told_apart(rng, surfaces, shape, n=8) -> float:
-    """Return p of one study of two arms that are equal at the best rate of each."""
-    rates, seeds = shape
-    grid, offset = np.arange(rates, dtype=float), rng.uniform(-0.5, 0.5)
-    fits, runs = [], []
-    for curve, least, noise in surfaces:
-
-        def at(x, n, curve=curve, least=least, noise=noise):
-            place = np.clip(np.atleast_1d(x) + offset, 0, rates - 1)[:, None]
-            draws = rng.standard_normal((len(place), n))
-            return curve(place) - least + noise(place) * draws
-
-        tried = at(grid, seeds)
-        fit, vertex = around_best(grid, tried)
-        fits.append([fit])
-        runs.append(at(vertex, n)[0])
-    choice = vertex_error(fits, seed=int(rng.integers(2**31)), draws=500)
-    d = runs[1] - runs[0]
-    error = math.hypot(d.std(ddof=1) / math.sqrt(n), choice)
-    return float(2 * stats.t.sf(abs(d.mean()) / error, n - 1))
-
-
 def main() -> None:
     """Print the table that is asked for."""
-    tables = {"several": several, "anew": anew, "factorial": factorial}
+    tables = {"several": several, "anew": anew}
     name, *count = sys.argv[1:] if sys.argv[1:2] and sys.argv[1] in tables else ["", *sys.argv[1:]]
     tables.get(name, one_key)(*map(int, count))
 

@@ -35,3 +35,11 @@ def test_changes_by_budget_are_recomputed_from_the_records() -> None:
 def test_recount_without_paribus_agrees(tmp_path: Path) -> None:
     folders = [unpack(HOME / name, tmp_path / name) for name in HALVES.values()]
     assert script("recount").main(*folders) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", HALVES)
+def test_both_intervals_of_the_factorial_are_those_of_the_page(budget: str) -> None:
+    page = (HOME.parent / "docs" / "explanation" / "tuning.md").read_text().splitlines()
+    rows = script("lack_of_fit").rows(budget, HALVES[budget])
+    assert len(rows) == 20 and not set(rows) - set(page)

@@ -49,6 +49,7 @@ SEEDS_TOLD = 5  # of runs without a partner
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 MOST_DIGITS = 12  # of a change that is too small for those of its metric
 AGAINST = " against "
+LACK_OF_FIT = "lack_of_fit"  # code of a caution
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 # Controls that qualify a verdict where they are not proven.
 NOT_PROVEN = {
@@ -263,7 +264,7 @@ def verdict_record(analysis: Analysis, verdicts: Sequence[Verdict]) -> dict[str,
         seen = verdict.evidence
         evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
         more = {"evidence": evidence, "sentence": verdict.sentence}
-        told.append(_finite(asdict(verdict)) | more)
+        told.append(_finite(asdict(verdict)) | _registered_cautions(verdict) | more)
     judged = [asdict(one) for one in judge(study, verdicts)]
     interactions = [
         _finite({key: of for key, of in vars(one).items() if key != "found"})
@@ -279,6 +280,14 @@ def verdict_record(analysis: Analysis, verdicts: Sequence[Verdict]) -> dict[str,
         for one in beside(analysis)
     ]
     return {"verdicts": told, "secondary": secondary} | {k: of for k, of in more.items() if of}
+
+
+def _registered_cautions(verdict: Verdict) -> dict[str, Any]:
+    """Return the cautions that follow from what was registered.
+
+    Lack of fit that was not registered is shown beside the verdict and not recorded in it.
+    """
+    return {"cautions": [asdict(one) for one in verdict.cautions if one.code != LACK_OF_FIT]}
 
 
 def _finite(table: dict[str, Any]) -> dict[str, Any]:
@@ -925,7 +934,7 @@ def _of_fit(wider: Analysis, registered: Contrast, word: Word) -> list[Caution]:
         f"of fit the {numbers.level(1 - says.interval.level)} interval is {ends}, and the word "
         f"would be {other}."
     )
-    return [Caution("lack_of_fit", text)]
+    return [Caution(LACK_OF_FIT, text)]
 
 
 def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
