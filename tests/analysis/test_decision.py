@@ -9,6 +9,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import Verdict, decide, shipped_rules
+from paribus.decision.reach import MORE_HARM
 from paribus.results import Results
 from paribus.statistics import required_pairs
 from paribus.study import Study
@@ -177,6 +178,7 @@ def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
     assert (verdict.row, verdict.outcome, verdict.word) == ("8", "INCONCLUSIVE", "UNRESOLVED")
     assert "does not hold with diverged runs counted" in verdict.sentence
     assert "diverged in 5 of 10 seeds against 0 of 10" in verdict.sentence
+    assert verdict.pairs_needed is None and verdict.pairs_why_not == MORE_HARM
 
 
 def test_an_arm_that_loses_another_primary_endpoint_is_rejected_on_both(

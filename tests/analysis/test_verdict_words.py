@@ -12,6 +12,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
 from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
+from paribus.decision.reach import MORE_HARM
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.card import card
 from paribus.report.words import headline
@@ -129,9 +130,9 @@ def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
     """One seed of five not finite: four pairs describe, and their spread plans nothing."""
     deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
     (lost,), _ = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
-    # What is planned is planned from the rate of events, of which McNemar's test needs six.
-    assert (lost.outcome, lost.pairs_needed) == ("INCONCLUSIVE", 28)
-    assert "At these rates of events, about 28 seed pairs would show harm" in lost.sentence
+    # More seeds at this rate of divergence would show harm, which is no way to resolve it.
+    assert (lost.outcome, lost.pairs_needed) == ("INCONCLUSIVE", None)
+    assert lost.pairs_why_not == MORE_HARM and not lost.needs
 
 
 def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_said(

@@ -22,6 +22,7 @@ import paribus
 from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdict, Verdicts, verdict_record
+from paribus.decision.reach import MORE_HARM, NOT_WITH_RUNS
 from paribus.errors import ParibusError
 from paribus.report.card import card, chips
 from paribus.report.figures import draw
@@ -41,6 +42,7 @@ SELF = [17.375, 20.375, 20, 20, 18.375, 18.625, 18.625, 15.25, 16.5, 18, 16.25, 
 SMALL = [19.8, 20.4, 19.6, 17.8, 18.5, 18.9, 18.3, 18.9, 19.5, 22.0]
 LARGE = [28.2, 26.6, 20.1, 23.3, 25.2, 22.1, 17.7, 27.6, 20.6, 13.7, 23.2, 17.5, 20.6, 18.0]
 LARGE += [23.9, 21.6, 24.3, 20.4, 24.0, 13.2]
+BASE = [3.012, 2.987, 3.003, 2.995, 3.021]
 
 
 def table(**arms: Sequence[float]) -> dict[str, list[Any]]:
@@ -1396,3 +1398,36 @@ def test_claims_about_new_questions_have_the_error_of_both() -> None:
     lost = {name: values[1:] for name, values in rows.items()}
     with pytest.raises(ParibusError, match="same items"):
         judge(lost, item="doc", seed="seed", new_items=True)
+
+
+def test_no_number_of_runs_is_given_that_would_show_harm() -> None:
+    """One of five diverged in the arm alone: more runs at this rate show that it does."""
+    lost = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, math.nan]))[0]
+    assert lost.word == "UNRESOLVED" and lost.pairs_needed is None and not lost.needs
+    assert lost.pairs_why_not == MORE_HARM
+
+
+def test_above_a_thousand_runs_no_number_is_given() -> None:
+    spread = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, 11.5]))[0]
+    assert spread.word == "UNRESOLVED" and spread.pairs_needed is None and not spread.needs
+    assert spread.pairs_why_not == NOT_WITH_RUNS
+
+
+def test_no_number_is_given_where_equivalence_is_shown() -> None:
+    rng = np.random.default_rng(5)
+    base, new = (3 + rng.normal(0, 0.004, 20) for _ in range(2))
+    new[7] = math.nan
+    alike = judge(table(base=base.tolist(), new=new.tolist()))
+    (contrast,) = alike.analysis.contrasts
+    assert contrast.equivalent(0.05) and alike[0].pairs_needed is None and not alike[0].needs
+
+
+def test_an_adoption_names_a_significant_loss_elsewhere() -> None:
+    both = table(base=BASE, new=[2.912, 2.889, 2.907, 2.901, 2.929])
+    both["acc"] = [0.3, 0.31, 0.32, 0.33, 0.34, 0.2, 0.21, 0.22, 0.23, 0.24]
+    verdicts = judge(both, score=["loss", "acc"], better=["lower", "higher"])
+    assert (verdicts[0].word, verdicts[0].outcome) == ("BETTER", "ADOPT")
+    assert verdicts[0].action.startswith("adopt new") and "acc (-0.100" in verdicts[0].action
+    assert "acc (-0.100" in card(verdicts.analysis, verdicts).action
+    gained = both | {"acc": [1 - share for share in both["acc"]]}
+    assert judge(gained, score=["loss", "acc"], better=["lower", "higher"])[0].action == "adopt new"

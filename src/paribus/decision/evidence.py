@@ -201,6 +201,23 @@ def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     return [other for other in others if _quality(analysis, other) == "Q-"]
 
 
+def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
+    """Return all other endpoints, secondary ones too, on which the arm is significantly worse.
+
+    Each p is adjusted in its own family. A loss that is shown to lie inside the margin is left out.
+    """
+    others = [
+        analysis.contrast(contrast.arm, endpoint.metric)
+        for endpoint in analysis.study.endpoints
+        if endpoint.metric != contrast.metric
+    ]
+    return [
+        other
+        for other in others
+        if other.declared.better != "neither" and _quality(analysis, other) == "Q-"
+    ]
+
+
 def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
     worse = worse_elsewhere(analysis, contrast)
     if not worse:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
+from paribus.analysis.choice import FINER_GRID, MORE_TUNING_SEEDS
 from paribus.decision.evidence import State, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
@@ -25,6 +26,9 @@ from paribus.statistics.distributions import fisher_exact
 from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
+MORE_RUNS = "more seeds"
+NOT_WITH_RUNS = "not with more runs"
+MORE_HARM = "more runs would show harm at these rates"
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,10 @@ class Needed:
     """What it takes to resolve a verdict.
 
     Attributes:
-        pairs: seed pairs, or runs of each arm; None where no number is known.
-        why_not: why none is known; empty where one is, and where nothing is left to resolve.
-        instead: what is needed rather than seeds, `more questions`; empty where nobody knows.
+        pairs: seed pairs, or runs of each arm; None if more would not help, or nobody knows.
+        why_not: why there is no number; empty where there is one, or nothing is left to resolve.
+        instead: what reduces the largest part of the error, `more questions`, where that is not
+            more seeds; empty otherwise.
     """
 
     pairs: int | None = None
@@ -183,20 +188,18 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         (arm for arm in (contrast.reference, contrast.arm) if analysis.all_diverged(arm)), ""
     )
     if row.open == "cure" and not lost:
-        return _events_needed(analysis, contrast.arm, harm=False)
+        return _cure_needed(analysis, contrast.arm)
     if lost:
         why = f"every trial of {analysis.study.called[lost]} diverged"
         return Needed(None, why, "trials that do not diverge")
     if word == "UNRESOLVED" and quality_shown(contrast, analysis.study.inference.alpha) != "Q?":
-        return Needed(None, "the runs that survived and those that diverged disagree")
+        why = "the runs that survived and those that diverged disagree"
+        return Needed(None, MORE_HARM if _causes_events(analysis, contrast.arm) else why)
     if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
-        seen = analysis.stability(contrast.arm)
-        rates = seen.any_event if seen else None
-        is_seen = rates is not None and bool(rates.baseline_rate or rates.treatment_rate)
-        if row.open != "harm" and not is_seen:
-            return Needed()  # that nothing was tested has another reason, which is said
-        return _events_needed(analysis, contrast.arm, harm=True)
+        return Needed(None, MORE_HARM) if _causes_events(analysis, contrast.arm) else Needed()
     if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
+        return Needed()
+    if row.open != "not worse" and contrast.equivalent(analysis.study.inference.alpha):
         return Needed()
     if no_plan := _no_plan(contrast):
         return no_plan
@@ -213,17 +216,47 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         # Two one-sided tests of a true difference of 0 both reject with the power asked for where
         # each does with probability (1 + power) / 2.
         excludes = test.pairs_needed(size, power=(1 + power) / 2, alpha=2 * alpha)
-    if detects is None or excludes is None:
-        if contrast.items:
-            why = f"what {contrast.items_about} leave open is more than that, whatever the seeds"
-            return Needed(None, why, f"more {contrast.items_about.rpartition(' ')[2]}")
-        if not contrast.choice_error:
-            return Needed(None, "the spread is too large for any number of seeds", "less spread")
-        why = "what the choice of tuned values leaves open is more than that, whatever the seeds"
-        return Needed(None, why, "more tuning seeds")
-    stability = analysis.stability(contrast.arm)
-    trained = stability.any_event.n if stability else says.n
-    return Needed(max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1))
+    parts = error_parts(contrast)
+    remedies = {remedy: part for remedy, part in parts.items() if remedy != MORE_RUNS and part > 0}
+    remedy = max(remedies, key=remedies.__getitem__, default="")
+    pairs = None
+    if detects is not None and excludes is not None:
+        stability = analysis.stability(contrast.arm)
+        trained = stability.any_event.n if stability else says.n
+        pairs = max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
+    if pairs is not None and pairs <= MOST_PAIRS:
+        is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
+        return Needed(pairs, instead=remedy if is_largest else "")
+    if not remedy:
+        return Needed(None, NOT_WITH_RUNS)
+    runs = "seeds" if study.is_paired else "runs"
+    share = remedies[remedy] / sum(parts.values())
+    why = f"no number of {runs} is enough, and {share:.0%} of the squared error needs {remedy}"
+    return Needed(None, why, remedy)
+
+
+def error_parts(contrast: Contrast) -> dict[str, float]:
+    """Return the parts of a contrast's squared error, keyed by what would reduce each.
+
+    Lack of fit of tuning curves is among them, also if the registered error leaves it out.
+    """
+    if contrast.items:
+        crossed = contrast.items.crossed
+        items = crossed.item_error**2
+        parts = {
+            MORE_RUNS: max(crossed.standard_error**2 - items, 0.0),
+            f"more {contrast.items_about.rpartition(' ')[2]}": items,
+        }
+    elif contrast.paired:
+        parts = {MORE_RUNS: contrast.paired.sd**2 / contrast.paired.n}
+    else:
+        parts = {MORE_RUNS: 1.0}  # nothing else is in the error of runs that are no pairs
+    choice = contrast.choice
+    if choice is not None and choice.included:
+        fit = choice.lack_of_fit**2
+        of_seeds = choice.error**2 - (fit if choice.fit_included else 0.0)
+        parts |= {MORE_TUNING_SEEDS: max(of_seeds, 0.0), FINER_GRID: fit}
+    return parts
 
 
 def _no_plan(contrast: Contrast) -> Needed | None:
@@ -243,24 +276,28 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     return Needed(None, "nothing varies from seed to seed") if says.constant else None
 
 
-def _events_needed(analysis: Analysis, arm: str, *, harm: bool) -> Needed:
-    pairs = _pairs_to_show_events(analysis, arm, harm=harm)
-    shown = "harm" if harm else "cure"
-    return Needed(
-        pairs, "" if pairs else f"at the rates of failure seen here, more seeds show no {shown}"
-    )
+def _causes_events(analysis: Analysis, arm: str) -> bool:
+    """Return whether the arm's trials diverged or spiked more often than its reference's."""
+    stability = analysis.stability(arm)
+    if stability is None:
+        return False
+    return stability.any_event.treatment_rate > stability.any_event.baseline_rate
 
 
-def _pairs_to_show_events(analysis: Analysis, arm: str, *, harm: bool) -> int | None:
-    """Return the pairs at which the rates of events seen here would be significant by McNemar's
-    test: that the arm causes them (`harm`), or cures them; None where the rates do not say so."""
+def _cure_needed(analysis: Analysis, arm: str) -> Needed:
+    pairs = _pairs_to_show_cure(analysis, arm)
+    why = "" if pairs else "at the rates of failure seen here, more seeds show no cure"
+    return Needed(pairs, why)
+
+
+def _pairs_to_show_cure(analysis: Analysis, arm: str) -> int | None:
+    """Return the pairs at which the rates of events seen here would show by McNemar's test that
+    the arm cures them; None if its rate is not lower."""
     stability = analysis.stability(arm)
     if stability is None:
         return None
     rates = stability.any_event
-    if rates.baseline_rate == rates.treatment_rate:
-        return None
-    if (rates.treatment_rate > rates.baseline_rate) != harm:
+    if rates.treatment_rate >= rates.baseline_rate:
         return None
     alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
     for n in range(rates.n + 1, MOST_PAIRS + 1):

@@ -15,6 +15,7 @@ from paribus.decision.evidence import (
     benefit_of,
     cost_of,
     gather,
+    losses_elsewhere,
     quality_shown,
     stated,
     worse_elsewhere,
@@ -311,7 +312,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast, wider: Analysis
     more = needed(analysis, contrast, row, word)
     said = said_by(analysis.study, row, contrast.arm, contrast.metric)
     says = contrast.decided
-    action = OUTCOMES[row.outcome].action.format(**_names(analysis, contrast))
+    action = _action(analysis, contrast, row)
     return Verdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -337,7 +338,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast, wider: Analysis
         answer=_answer(analysis, word, row, contrast, evidence, more),
         pairs_needed=more.pairs,
         pairs_why_not=more.why_not,
-        needs=f"~{more.pairs:,} {_runs(analysis.study)}" if more.pairs else more.instead,
+        needs=_needs(analysis.study, more),
         cautions=(
             *_cautions(analysis, contrast, evidence),
             *(_of_fit(wider, contrast, word) if wider and word != "INVALID" else ()),
@@ -349,6 +350,12 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast, wider: Analysis
 def _names(analysis: Analysis, contrast: Contrast) -> dict[str, str]:
     called = analysis.study.called
     return {"arm": called[contrast.arm], "base": called[contrast.reference]}
+
+
+def _needs(study: Study, more: Needed) -> str:
+    """Return `~52 seeds, or more documents`: a number, and what reduces the largest part."""
+    number = f"~{more.pairs:,} {_runs(study)}" if more.pairs else ""
+    return ", or ".join(filter(None, (number, more.instead)))
 
 
 def _runs(study: Study) -> str:
@@ -390,14 +397,31 @@ def _answer(
         f"Significantly worse on another primary endpoint: {_lowered(effect_in_words(other))}"
         for other in worse_elsewhere(analysis, contrast)
     ]
-    action = OUTCOMES[row.outcome].action.format(**names)
+    action = _action(analysis, contrast, row)
     parts.append(f"{action[0].upper()}{action[1:]}: {_reason(analysis, row, contrast, evidence)}")
     if more.pairs is not None:
         runs = "seed pairs" if analysis.study.is_paired else "runs of each arm"
         parts.append(_way_out(row, contrast, f"{more.pairs:,} {runs}"))
     if more.why_not:
-        parts.append(f"How many seeds would tell is not known: {more.why_not}")
+        parts.append(f"No number of seeds is given: {more.why_not}")
+    elif more.instead:
+        parts.append(f"The largest part of the error needs {more.instead}")
     return " ".join(f"{part}." for part in parts)
+
+
+def _action(analysis: Analysis, contrast: Contrast, row: Row) -> str:
+    """Return what the rule says to do; of an adopted arm also what gets worse by it."""
+    action = OUTCOMES[row.outcome].action.format(**_names(analysis, contrast))
+    losses = losses_in_words(analysis, contrast) if row.outcome == "ADOPT" else ""
+    return f"{action}, although it is worse in {losses}" if losses else action
+
+
+def losses_in_words(analysis: Analysis, contrast: Contrast) -> str:
+    """Return `accuracy (-0.100 [-0.123, -0.077], p <0.001)`: all significant losses elsewhere."""
+    return " and ".join(
+        f"{other.declared.label} ({change_in_words(other)}, p {numbers.p_value(other.tested_p)})"
+        for other in losses_elsewhere(analysis, contrast)
+    )
 
 
 def _reason(analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence) -> str:
@@ -441,8 +465,6 @@ def _way_out(row: Row, contrast: Contrast, needed: str) -> str:
     """Say how many pairs or runs, `18 seed pairs`, would resolve an inconclusive verdict."""
     if row.open == "cure":
         return f"At these rates of events, about {needed} would show a cure"
-    if row.open == "harm" or not contrast.tested:
-        return f"At these rates of events, about {needed} would show harm"
     if row.open == "not worse":
         return f"About {needed} would exclude a loss of the margin's size"
     if not contrast.margin:

@@ -18,6 +18,7 @@ from paribus.decision import (
     change_in_words,
     depends,
     excluded_in_words,
+    losses_in_words,
     no_partner_in_words,
     size_in_words,
     uncommitted,
@@ -366,7 +367,17 @@ def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
         told = next(iter(clauses.values()))
     else:
         told = "; ".join(f"on {label} {clause}" for label, clause in clauses.items())
-    return f"By the rule {analysis.study.decision.rule}: {told}."
+    return f"By the rule {analysis.study.decision.rule}: {told}{_but(analysis, verdicts)}."
+
+
+def _but(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    """Return `, but new is worse in accuracy (...)` for every adopted arm; empty for no loss."""
+    losses = {}
+    for verdict in verdicts:
+        contrast = analysis.contrast(verdict.arm, verdict.metric)
+        if verdict.outcome == "ADOPT" and (words := losses_in_words(analysis, contrast)):
+            losses[analysis.study.called[verdict.arm]] = words
+    return "".join(f", but {arm} is worse in {words}" for arm, words in losses.items())
 
 
 def _is_overruled(verdict: Verdict) -> bool:
