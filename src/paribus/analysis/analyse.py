@@ -68,6 +68,7 @@ def analyse(results: Results) -> Analysis:
         reuse=read_reuse(folder),
         both_texts=tuple(both),
         runs=runs,
+        edited=results.edited,
         excluded=dict(runs.excluded if runs else found.excluded),
     )
 

@@ -26,6 +26,7 @@ from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
+from paribus.results.registered_words import as_registered, edited_words
 from paribus.results.registration import read_registration
 from paribus.results.store import (
     CAMPAIGN,
@@ -76,6 +77,7 @@ class Results(Shown):
         held: where held-out scores are read, if not in a trial's own records (`judged`).
         source: of a view, what it is a view of (`judged`, `of_seeds`, `standing`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
+        edited: keys of texts in study.json that are not the registered ones, which `study` has.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class Results(Shown):
     held: Tested = field(default_factory=dict)
     source: Results | None = None
     later_stage: str = ""
+    edited: tuple[str, ...] = ()
 
     @cached_property
     def judged(self) -> Results:
@@ -478,7 +481,9 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
-    study = folder.read_study(trust=trust)
+    written = folder.read_study(trust=trust)
+    registered = read_registration(folder) or {}
+    study = as_registered(written, registered)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
     form = records_of(study)
@@ -491,7 +496,10 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_heldout(folder, finished)
-    return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
+    return Results(
+        *(folder.path, study, finished, unfinished, records, seals, looks, tested),
+        edited=edited_words(written, registered),
+    )
 
 
 def write_tables(results: Results) -> None:

@@ -25,6 +25,7 @@ from paribus.metric import Metric, find, from_records
 from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
 from paribus.results.record_format import TRAINER, records_of
+from paribus.results.registered_words import WORDS, words_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_records import distinct
@@ -136,6 +137,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
         "tuning": _tuning(study),
+        WORDS: words_of(study),
         **_tuning_seeds(study),
         **records_of(study).registered(study),
     }
@@ -251,6 +253,8 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, An
     before = folder.path / f"registration-{there['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
     about = about | {"number": there["number"] + 1, "supersedes": file_digest(before)}
+    wanted = {key: value for key, value in wanted.items() if key != WORDS}
+    wanted |= {WORDS: there[WORDS]} if WORDS in there else {}  # a later one changes no text
     write_json(path, wanted | about)
 
 
@@ -296,7 +300,8 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> list[str]:
     """Return what differs between two registrations, each in words.
 
-    Seeds that were added do not, nor does what a study may be continued with.
+    Seeds that were added do not, nor does what a study may be continued with, nor texts that only
+    describe it: those that were registered are shown.
     """
     told = []
     users: dict[str, list[str]] = {}
@@ -319,7 +324,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
         told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
     apart = {"seeds", TUNING_SEEDS, "study_digest", "stages", "own_modules"}
-    apart |= {*MEASURING, RULE, *OF_MACHINES}
+    apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
     keys = {key.partition(".")[0] for key in compare(before, after, leave).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))

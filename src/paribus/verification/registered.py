@@ -21,6 +21,7 @@ from paribus.migrations import leniency
 from paribus.results import Results
 from paribus.results.formats import read_record
 from paribus.results.record_format import TRAINER
+from paribus.results.registered_words import WORDS
 from paribus.results.registration import (
     FILE,
     FILES,
@@ -81,6 +82,8 @@ def registration_findings(results: Results) -> Iterator[str]:
     registered = chain[-1].record
     yield from _keys(results, chain)
     yield from _study(results, chain)
+    for key in results.edited:
+        yield f"study.json: {key} was edited after it was registered"
     for before, after in pairwise(chain):
         yield from _superseded(before, after)
     yield from _late_results(results, registered)
@@ -142,7 +145,7 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
         known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
         if unknown := record.keys() - known - {FILES, RETRIES, SCORES, SUBJECT}:
             yield f"{one.name}: {', '.join(sorted(unknown))} is nothing that a registration says"
-        if missing := known - record.keys() - set(one.leave.absent):
+        if missing := known - record.keys() - set(one.leave.absent) - {WORDS}:
             yield f"{one.name}: {', '.join(sorted(missing))} is missing"
 
 
