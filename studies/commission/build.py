@@ -261,16 +261,35 @@ def factorial_rows() -> list[dict[str, str]]:
 def criteria_row(half: Kept, arm: str) -> str:
     """Apply the commissioned criteria to a contrast: keep the baseline, or adopt.
 
-    The baseline of every cell of the factorial is stable (no trial diverged), so that no norm can
-    cure instability, and the criteria keep the baseline. The reason depends on the test loss.
+    The baseline of every cell of the factorial is stable, so that no norm can cure instability,
+    and the criteria keep the baseline. The reason depends on the test loss.
     """
-    contrast = half.contrast(arm)
-    assert contrast.decided is not None and contrast.tested_p is not None
-    if half.diverged(contrast.reference)[0]:
-        raise ValueError(f"the baseline of {arm} diverged: the criteria need a test of events")
+    contrast, stability = half.contrast(arm), half.analysis.stability(arm)
+    assert contrast.decided is not None and contrast.tested_p is not None and stability is not None
+    if stability.any_event.baseline_events:
+        raise ValueError(
+            f"a baseline run of {arm} was unstable: the criteria need a test of events"
+        )
     if contrast.tested_p > 0.05:
         return "keep: not resolved"
     return "keep: it is worse" if contrast.decided.mean > 0 else "keep: it gains, cures nothing"
+
+
+EDGES = ("-tied-cold", "-tied-warm", "-untied-warm")
+
+
+def initial_norm(arm: str) -> str:
+    """Return the mean embedding norm in the first step of the final protocol."""
+    column = PROBES["embedding_norm"]
+    trials = [t for t in kept("embedding-norm").results.finished if t.arm == arm]
+    first = [t.read_columns("probes.parquet", [column])[column][0].as_py() for t in trials]
+    return plain(float(np.mean(first)), 2)
+
+
+def chance() -> str:
+    """Return the macro accuracy of guessing, in per cent: the mean over tasks."""
+    tasks = {task.task: task.chance for task in kept("embedding-norm").analysis.tasks}
+    return plain(100 * float(np.mean(list(tasks.values()))), 0)
 
 
 def numbers() -> dict[str, Any]:
@@ -306,15 +325,28 @@ def numbers() -> dict[str, Any]:
         },
         "accuracy_seeds": len(accuracy.results.study.seeds),
         "final_diverged": {arm: final.diverged(arm) for arm in ARMS},
-        "edge": {
-            arm: (edge.diverged(arm)[0], edge.diverged(reference)[0])
-            for arm, reference in edge.results.study.contrasts
+        "edge_pairs": {
+            norm: ", ".join(
+                f"{edge.diverged(norm + setting)[0]} against {edge.diverged('none' + setting)[0]}"
+                for setting in EDGES
+            )
+            for norm in ("layernorm", "rmsnorm")
         },
-        "edge_p": p_value(min(s.any_event.p_value for s in edge.analysis.stabilities)),
+        "edge_holm": plain(min(s.holm_p for s in edge.analysis.stabilities), 3),
         "edge_seeds": len(edge.results.study.seeds),
-        "cold_stable": all(
-            not halves[b].diverged(f"none{o}")[0] for b in HALVES for o in ("", "-untied")
+        "initial_norm": {arm: initial_norm(arm) for arm in ARMS},
+        "chance": chance(),
+        "untied_loss": of_contrast(accuracy.contrast("layernorm-untied"), 3),
+        "untied_loss_p": p_value(accuracy.contrast("layernorm-untied").tested_p),
+        "warmup_alone": signed(
+            halves["1,500"].summary("none-untied-warm", "validation_loss")[0]
+            - halves["1,500"].summary("none-untied", "validation_loss")[0],
+            3,
         ),
+        "larger": {
+            arm: of_contrast(kept("embedding-larger-cpu").contrast(arm), 3)
+            for arm in ("layernorm-warm", "layernorm-untied")
+        },
         "center": of_contrast(halves["300"].contrast("center-warm"), 3),
         "factor": of_contrast(halves["300"].contrast("factor-warm"), 3),
         "norm": of_contrast(halves["300"].contrast("layernorm-warm"), 3),
