@@ -65,13 +65,13 @@ step bench "$python" -m paribus bench embedding-norm --set data.corpus=pydoc --d
 step stacks "$python" benchmarks/gpu_stacks.py --json "$folder/stacks.json" \
     ${NANOGPT:+--nanogpt "$NANOGPT"} "$@"
 # One model over devices: one rank at 1.2 billion parameters beside the stacked path, one after the
-# other; then, where there are two GPUs, the whole way of the 1.3-billion study at its small size.
+# other; then, where there are two GPUs, a whole study with two devices per trial.
 step sharded "$python" benchmarks/sharded.py --device cuda --apart --json "$folder/sharded.json"
 step checkpointed "$python" benchmarks/sharded.py --device cuda --apart --checkpointing \
     --json "$folder/checkpointed.json"
 if [ "${about%% *}" -ge 2 ]; then
-    step "two devices" "$python" -m paribus run embedding-norm-1b --shrink \
-        --device cuda --results "$folder/shrunk"
+    step "two devices" "$python" -m paribus run quickstart --set resources.devices_per_trial=2 \
+        --device cuda --results "$folder/two-devices"
 else
     echo "| two devices | 0 | there is one GPU |" >> "$table"
 fi

@@ -318,7 +318,6 @@ def parts() -> str:
     """Return the names that keys may have: what the files of each folder declare."""
     from paribus.declared import declared
     from paribus.engine.data.corpora import Corpus
-    from paribus.engine.data.curricula import CurriculumKey
     from paribus.engine.model.parts import Part
     from paribus.engine.setting.data import TOKENIZERS
     from paribus.engine.setting.presets import PRESETS
@@ -331,7 +330,6 @@ def parts() -> str:
     engine, rows = "paribus.engine", []
     for key, package, kind in (
         ("data.corpus", "data.corpora", Corpus),
-        ("data.curriculum", "data.curricula", CurriculumKey),
         ("model.attention.kind", "model.attentions", Part),
         ("model.embedding.norm, model.norm.kind, model.attention.qk_norm", "model.norms", Part),
         ("model.mlp.kind", "model.mlps", Part),

@@ -298,6 +298,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     # Of several keys the best candidate was taken, and tuning seeds were redrawn.
     Migration(6, "study.json", _redrawn_of_several_keys, of_records=True),
     Migration(6, "registration.json", _redrawn_of_several_keys),
+    Migration(10, "study.json", dropped("data.curriculum")),
 )
 
 

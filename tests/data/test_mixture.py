@@ -63,60 +63,16 @@ def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: s
     assert (drawn == mixture.counts((t + 1) * size) - mixture.counts(t * size)).all()
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.data())
-def test_each_phase_has_its_shares(draw: st.DataObject) -> None:
-    """To within one window of the phase, after every single one; what no phase names has none."""
-    total, names = draw.draw(st.integers(1, 3000)), "abc"
-    cut = draw.draw(st.lists(st.integers(1, 99), min_size=1, max_size=3, unique=True))
-    begins = [0.0, *(c / 100 for c in sorted(cut))]
-    share = st.integers(1, MIXTURE_PARTS - 1)
-    parts = [draw.draw(share) for _ in begins]
-    pairs = [(names[i % 3], names[(i + 1) % 3]) for i in range(len(begins))]
-    shares = [
-        {one: part / MIXTURE_PARTS, other: 1 - part / MIXTURE_PARTS}
-        for part, (one, other) in zip(parts, pairs, strict=True)
-    ]
-    windows = {name: Windows(100, 4) for name in names}
-    later = tuple(zip(begins[1:], shares[1:], strict=True))
-    mixture = Mixture(windows, shares[0], dict.fromkeys(names, 0), later)
-    drawn = np.concatenate([mixture.sources(t, 1, total) for t in range(total)])
-    edges = [round(begin * total) for begin in begins] + [total]
-    for begin, end, of in zip(edges, edges[1:], shares, strict=False):
-        for n in range(begin, end + 1):
-            counts = np.bincount(drawn[begin:n], minlength=3)
-            wanted = (n - begin) * np.array([of.get(name, 0.0) for name in names])
-            assert np.abs(counts - wanted).max() < 1 + 1e-9
-    size, n = draw.draw(st.integers(1, 64)), draw.draw(st.integers(0, total))
-    assert (mixture.counts(n, total) == np.bincount(drawn[:n], minlength=3)).all()
-    t = n // size
-    batch_sources = mixture.sources(t, size, total)
-    assert (batch_sources[: total - t * size] == drawn[t * size : (t + 1) * size]).all()
-    with pytest.raises(ValueError, match="by the run's length"):
-        mixture.counts(n)
-
-
-@pytest.mark.parametrize("order", ["sampled", "epoch", "curriculum"])
+@pytest.mark.parametrize("order", ["sampled", "epoch"])
 @pytest.mark.parametrize("size", ["array", "shards"])
 def test_a_window_is_of_one_source_and_shares_are_kept(
     order: str, size: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARIBUS_CACHE", str(folder / ".cache"))
-    keys: dict[str, object] = {"order": order}
-    if order == "curriculum":
-        (folder / "all").mkdir()
-        for i in range(20):
-            (folder / "all" / str(i)).write_text(text(i, 60 + 3 * i), encoding="utf-8")
-        keys |= {"path": "all", "curriculum": "document_length"}
-        keys |= {"sources": {"again": {"path": "all2"}}, "mixture": {"corpus": 0.5, "again": 0.5}}
-        (folder / "all").rename(folder / "all2")
-        (folder / "all").mkdir()
-        for i in range(20):
-            (folder / "all" / str(i)).write_text(text(i, 80 + i, "klmnop"), encoding="utf-8")
-    small = load_dataset(data(**keys), folder)
+    small = load_dataset(data(order=order), folder)
     if size == "shards":
         monkeypatch.setattr(source, "SMALL_BYTES", 0)
-    found = load_dataset(data(**keys), folder)
+    found = load_dataset(data(order=order), folder)
     assert isinstance(found.train, np.ndarray) == (size == "array")
     assert found.digests == small.digests and found.record == small.record
     mixture = found.windows
@@ -124,20 +80,19 @@ def test_a_window_is_of_one_source_and_shares_are_kept(
     alphabets = [set("abcdefgh \n"), set("ABCDEFGH é"), set("01234567,.")]
     counts = np.zeros(len(mixture.windows), int)
     for t in range(30):
-        drawn = batch(found.train, 1, t, 4, 16, mixture, 30)
-        assert (drawn == batch(small.train, 1, t, 4, 16, small.windows, 30)).all()
+        drawn = batch(found.train, 1, t, 4, 16, mixture)
+        assert (drawn == batch(small.train, 1, t, 4, 16, small.windows)).all()
         sources = mixture.sources(t, 4)
         counts += np.bincount(sources, minlength=len(counts))
-        if order != "curriculum":
-            for row, one in zip(drawn, sources, strict=True):
-                assert set(found.tokenizer.decode(row)) <= alphabets[one]
+        for row, one in zip(drawn, sources, strict=True):
+            assert set(found.tokenizer.decode(row)) <= alphabets[one]
         shares = np.array(list(found.windows.shares.values()))
         assert np.abs(counts - (t + 1) * 4 * shares).max() < 1
     used = consumption(found.train, found.token_classes, 1, 30, 4, 16, mixture)
     told = used.sources(found.tokenizer.bytes_per_token)
     assert [of["windows"] for of in told.values()] == counts.tolist()
     assert [of["tokens"] for of in told.values()] == (16 * counts).tolist()
-    seen = np.concatenate([batch(found.train, 1, t, 4, 16, mixture, 30)[:, 1:] for t in range(30)])
+    seen = np.concatenate([batch(found.train, 1, t, 4, 16, mixture)[:, 1:] for t in range(30)])
     total = found.tokenizer.bytes_per_token[seen].sum()
     assert sum(of["bytes"] for of in told.values()) == total
 
@@ -190,15 +145,6 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
         ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "in whole parts of 10,000"),
         ({"sources": {"corpus": {"path": "t1"}}, "mixture": {}}, "the name that a mixture gives"),
         ({"mixture": {"corpus": 1.5, "upper": -0.5}}, "less than or equal to 1"),
-        ({"phases": [{"from": 0.5, "mixture": {"uper": 1.0}}]}, "names the source 'uper'"),
-        ({"phases": [{"from": 0.5, "mixture": {}}]}, "at least 1 item"),
-        ({"phases": [{"from": 1.0, "mixture": {"upper": 1.0}}]}, "less than 1"),
-        (
-            {"phases": [{"from": at, "mixture": {"upper": 1.0}} for at in (0.5, 0.2)]},
-            "phases begin at 0.5, 0.2; state them in the order of the run",
-        ),
-        ({"order": "curriculum"}, "needs a key to sort by"),
-        ({"curriculum": "document_length"}, "do not go together"),
     ],
 )
 def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: str) -> None:

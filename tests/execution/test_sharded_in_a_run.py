@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.engine.execution.shrink import shrunk
 from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.engine.execution.workers.messages import Across, Failed, Hello, Refused, decode
 from paribus.engine.execution.workers.ranks import RANKS_PER_CORE, _failure, relay, torchrun
@@ -36,62 +35,6 @@ TABLE: dict[str, Any] = {
 
 def study(**changes: Any) -> Study:
     return load_study(TABLE, {key.replace("__", "."): value for key, value in changes.items()})
-
-
-def test_the_ladder_shrinks_to_the_same_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
-    for name in LADDER:
-        large = load_study(name)
-        small = shrunk(large)
-        assert small.arms == large.arms and small.seeds == large.seeds
-        assert small.endpoints == large.endpoints and small.hypotheses == large.hypotheses
-        assert small.decision == large.decision
-        for key in ("order", "pack", "deduplicate"):
-            assert getattr(small.data, key) == getattr(large.data, key)
-        assert small.data.tokenizer.endswith("bpe.json")
-        assert small.training.schedule.kind == "cosine" and small.training.schedule.warmup >= 1
-        assert small.training.precision == large.training.precision
-        assert small.tasks.standard == large.tasks.standard
-        assert small.resources.devices_per_trial == 2
-        setting = small.setting("layernorm-untied")
-        assert setting.model.embedding.norm == "layernorm" and not setting.model.head.tied
-
-
-def test_arms_of_other_sizes_are_not_shrunk() -> None:
-    of = study(arms={"baseline": {}, "wide": {"set": {"model.d_model": 32}}})
-    with pytest.raises(ParibusError, match=r"arm 'wide' sets model\.d_model"):
-        shrunk(of)
-
-
-def test_schedules_and_batches_of_arms_become_small_with_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
-    ramp = {"from": 2, "to": 8, "until": 0.5, "shape": "doubling"}
-    sets = {
-        "baseline": {},
-        "warm": {"training.schedule.warmup": 40},
-        "wsd": {"training.schedule": {"kind": "wsd", "warmup": 40, "options": {"decay": 0.2}}},
-        "ramp": {"training.batch_size": ramp},
-        "stairs": {"training.batch_size": ramp | {"shape": [[0.1, 4]]}},
-    }
-    small = shrunk(study(arms={name: {"set": of} for name, of in sets.items()}))
-    share = small.training.iterations / 400
-    assert small.setting("warm").training.schedule.warmup == round(40 * share)
-    wsd = small.setting("wsd").training.schedule
-    assert (wsd.kind, wsd.warmup, wsd.options["decay"]) == ("wsd", round(40 * share), 0.2)
-    assert small.setting("ramp").tokens == small.setting("baseline").tokens
-    assert small.setting("stairs").tokens == small.setting("baseline").tokens
-    stairs = {"set": {"training.batch_size.shape": [[0.1, 4]]}}
-    grown = study(training__batch_size=ramp, arms={"baseline": {}, "stairs": stairs})
-    assert shrunk(grown).setting("stairs").tokens == shrunk(grown).setting("baseline").tokens
-    ranges = {"training.schedule.warmup": {"low": 0, "high": 80, "scale": "linear"}}
-    tuning = {"seeds": [9], "method": "sobol", "trials": 2, "ranges": ranges}
-    tuned = shrunk(study(tuning=tuning)).tuning
-    assert tuned and tuned.ranges["training.schedule.warmup"].high == round(80 * share)
-    assert small.setting("ramp").iterations > small.setting("baseline").iterations
 
 
 def test_the_ladder_is_what_its_names_say() -> None:
@@ -307,18 +250,3 @@ def test_a_trial_whose_rank_was_killed_goes_on_within_the_run(
     assert begin(tmp_path / "whole", 2).wait(timeout=600) == 0
     (whole,) = paribus.load_results(tmp_path / "whole").finished
     assert trial.read_json("evaluation.json") == whole.read_json("evaluation.json")
-
-
-@pytest.mark.slow
-def test_the_commissioned_study_runs_shrunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("datasets")
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    small = shrunk(load_study("embedding-norm-1b", {"seeds": [1]}))
-    done = paribus.run(small, tmp_path / "r", workers=1, device="cpu", progress=False)
-    assert len(done.finished) == 6
-    assert all(c.state != "broken" for c in done.controls)
-    tasks = {row["task"] for row in done.tasks.to_pylist()}
-    assert {"lambada_openai", "hellaswag", "piqa"} <= tasks
-    assert {t.read_json("environment.json")["ranks"] for t in done.finished} == {2}

@@ -13,7 +13,6 @@ from torch import nn
 import paribus
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
-from paribus.engine.evaluation.harness.standins import write_hub
 from paribus.engine.execution.trial.questions import run_tasks
 from paribus.engine.execution.trial.suite import drafted_tasks
 from paribus.engine.tasks import write_standard
@@ -23,6 +22,7 @@ from paribus.study import Study
 from paribus.verification.registered import registration_findings
 
 from ..conftest import studies_in
+from ..standins import write_hub
 
 ASKED = ["lambada_openai", "piqa"]
 ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}

@@ -41,13 +41,8 @@ ENDPOINTS = [
 ARMS: dict[str, Any] = {
     "baseline": {},
     "bpe": {"set": {"data.tokenizer": "bpe.json"}},
-    "mixed": {
-        "set": {
-            "data.mixture": {"corpus": 0.9, "upper": 0.1},
-            "data.phases": [{"from": 0.5, "mixture": {"corpus": 0.5, "upper": 0.5}}],
-        }
-    },
-    "curriculum": {"set": {"data.order": "curriculum", "data.curriculum": "document_length"}},
+    "mixed": {"set": {"data.mixture": {"corpus": 0.7, "upper": 0.3}}},
+    "epochs": {"set": {"data.order": "epoch"}},
 }
 
 
@@ -99,7 +94,7 @@ def test_controls_say_declared_for_what_differs_and_held_for_the_held_out_bytes(
     results: Results,
 ) -> None:
     states = {(c.arm, c.name): c for c in results.controls}
-    for arm in ("bpe", "mixed", "curriculum"):
+    for arm in ("bpe", "mixed", "epochs"):
         assert states[arm, "text"].state == "declared"
         assert states[arm, "batches"].state == "declared"
         held = states[arm, "held-out text"]
@@ -134,10 +129,10 @@ def test_what_was_consumed_of_each_source_is_recorded(results: Results) -> None:
     shares = {row[:2]: row[-1] for row in table.rows}
     assert {arm for arm, _ in shares} == {"mixed"} and len(shares) == 2
     leaked = next(t for t in data_tables(results) if t.name == "leakage")
-    assert {row[0] for row in leaked.rows} == {"bpe", "mixed", "curriculum"}
+    assert {row[0] for row in leaked.rows} == {"bpe", "mixed", "epochs"}
     described = json.loads((results.path / "data.json").read_text())
-    assert described["arms"].keys() == {"bpe", "mixed", "curriculum"}
-    for arm in ("bpe", "mixed", "curriculum"):
+    assert described["arms"].keys() == {"bpe", "mixed", "epochs"}
+    for arm in ("bpe", "mixed", "epochs"):
         assert described["arms"][arm]["leakage"]["validation_tokens"] > 0
 
 
@@ -197,12 +192,9 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
             for ids in np.split(part, np.flatnonzero(part == end) + 1)
         ]
         # Together they are the text, each character of it once.
-        if arm == "curriculum":
-            assert sorted("".join(documents)) == sorted("".join(whole))
-        else:
-            assert "".join(documents) == "".join(whole)
+        assert "".join(documents) == "".join(whole)
         for seed, t in itertools.product((1, 2), range(8)):
-            starts = dataset.windows.starts(seed, t, 4, 8)
+            starts = dataset.windows.starts(seed, t, 4)
             assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
 
 
@@ -252,7 +244,7 @@ def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
     endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.1}]
     with pytest.raises(ParibusError, match="of single tokens, and arms 'bpe' and 'baseline' have"):
         endpoint_metrics(make(endpoints=endpoints))
-    arms = {name: ARMS[name] for name in ("baseline", "mixed", "curriculum")}
+    arms = {name: ARMS[name] for name in ("baseline", "mixed", "epochs")}
     assert endpoint_metrics(make(endpoints=endpoints, arms=arms))
 
 

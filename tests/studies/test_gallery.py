@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.data import batch, load_dataset
 from paribus.engine.execution.following import Progress
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
@@ -84,17 +83,3 @@ def test_a_borrowed_arm_is_the_one_that_would_be_trained(tmp_path: Path) -> None
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_is_a_study(path: Path) -> None:
     assert len(load_study(str(path)).arms) > 1
-
-
-def test_the_own_curriculum_reads_plain_prose_first() -> None:
-    study = load_study(str(ROOT / "examples/curriculum/study.toml"))
-    setting = study.setting("plain-first")
-    dataset = load_dataset(setting.data, study.folder)
-
-    def signs(t: int) -> float:
-        rows = batch(dataset.train, 1, t, 16, setting.data.seq_len, dataset.windows, 300)
-        text = dataset.tokenizer.decode(rows.ravel())
-        return sum(not (c.islower() or c.isspace()) for c in text) / len(text)
-
-    first, last = (sum(signs(t) for t in steps) / 10 for steps in (range(10), range(290, 300)))
-    assert first < 0.8 * last

@@ -9,7 +9,6 @@ import pytest
 
 from paribus.decision import find_rule
 from paribus.engine.data.corpora import find_corpus
-from paribus.engine.data.curricula import find_key
 from paribus.engine.model import find_part
 from paribus.engine.setting import Data
 from paribus.engine.tasks.generators import find_tasks
@@ -29,7 +28,6 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
     return {
         "rule 'equivalance'": lambda: find_rule(study.model_copy(update={"decision": decision})),
         "corpus 'shakespear'": lambda: find_corpus(Data(corpus=name), HERE),
-        "curriculum key 'document_lenght'": lambda: find_key(name, HERE),
         "task 'typoo'": lambda: find_tasks([name]),
         "norm 'layer_norm'": lambda: find_part("norms", name, "model.norm.kind"),
         "loss 'cross-entropy'": lambda: find_loss(loss, HERE),
@@ -42,7 +40,6 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
     [
         ("rule 'equivalance'", "equivalence", "decision/rules.py"),
         ("corpus 'shakespear'", "shakespeare", "engine/data/corpora"),
-        ("curriculum key 'document_lenght'", "document_length", "engine/data/curricula"),
         ("task 'typoo'", "typo", "engine/tasks/generators"),
         ("norm 'layer_norm'", "layernorm", "engine/model/norms"),
         ("loss 'cross-entropy'", "cross_entropy", "engine/training/losses"),

@@ -23,7 +23,6 @@ from paribus.cli.options import (
     Overrides,
     Planned,
     ResultsPath,
-    Shrink,
     StackSize,
     StudyName,
     Trust,
@@ -175,14 +174,13 @@ def check(
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
-    shrink: Shrink = False,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Try one step of every arm; refuse whatever `run` would refuse."""
     import tempfile
 
-    loaded = _load(study, set_, trust, where, shrink=shrink)
+    loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
@@ -257,11 +255,10 @@ def run(
     limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
-    shrink: Shrink = False,
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, decide, report; run it again to continue."""
-    loaded = _load(study, set_, trust, where, shrink=shrink)
+    loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
     from paribus.results import extended
     from paribus.trainers import results_folder
@@ -527,14 +524,7 @@ def _require_stacked(study: Study, what: str) -> None:
     require_stacked(study, what)
 
 
-def _load(
-    name: str,
-    overrides: list[str] | None,
-    trust: bool,
-    where: Where | None,
-    *,
-    shrink: bool = False,
-) -> Study:
+def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
     """Return the study; its workers begin to import what they need, and this process after it.
 
     What is imported up here would be waited for before they begin: the rest is, in each verb.
@@ -549,10 +539,6 @@ def _load(
         where.warm_up()
     from paribus.decision import find_rule
 
-    if shrink:
-        from paribus.engine.execution.shrink import shrunk
-
-        loaded = shrunk(loaded)
     find_rule(loaded)  # a rule that is none is told at once
     return loaded
 

@@ -56,14 +56,6 @@ Eager = Annotated[
         help="Launch GPU kernels one by one: slower, for modules that read a tensor's value.",
     ),
 ]
-Shrink = Annotated[
-    bool,
-    Parameter(
-        negative=(),
-        help="The same study at a size that two cores finish in minutes, on text that stands in; "
-        "its results are no answer.",
-    ),
-]
 Trust = Annotated[
     bool,
     Parameter(

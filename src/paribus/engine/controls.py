@@ -76,8 +76,8 @@ HELD_OUT = ("validation_text", "test")
 
 OTHER_TEXT = (
     *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
-    *("data.revision", "data.sources", "data.mixture", "data.phases", "data.order"),
-    *("data.curriculum", "data.deduplicate", "data.tokenizer"),
+    *("data.revision", "data.sources", "data.mixture", "data.order"),
+    *("data.deduplicate", "data.tokenizer"),
 )
 """Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens."""
 
@@ -209,7 +209,7 @@ def _held_out(own: StackedEvidence, other: StackedEvidence, declared: Declared) 
 
 def _reads_other_text(declared: Mapping[str, Any]) -> bool:
     """Tell whether an arm declares other text, and not just other tokens or another order of it."""
-    same = ("data.tokenizer", "data.order", "data.curriculum")
+    same = ("data.tokenizer", "data.order")
     return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
 
 

@@ -37,7 +37,6 @@ REPEATS = {
 ORDERS = {
     "sampled": "are drawn with replacement",
     "epoch": "come once in every epoch",
-    "curriculum": "come from the first to the last once in a run,",
 }
 PACKS = {"stream": "anywhere in the text", "documents": "with a document where it fits"}
 BUDGETS = {

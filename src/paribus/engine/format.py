@@ -100,7 +100,6 @@ class StackedFormat(TrainerFormat):
             "training.schedules.momentum": WHOLE_SCHEDULE,
             "training.schedules.weight_decay": WHOLE_SCHEDULE,
             TEST_REUSE: "declare",
-            "data.phases": (),
         }
     )
     alternatives = MappingProxyType(

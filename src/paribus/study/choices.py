@@ -1,7 +1,7 @@
 """What a name means that a user may choose: one that ships, or the user's own by its import path.
 
 Those that ship are found in their folders (`declared`). The same for optimizers, losses, rules,
-corpora, curricula and backends, and so are the words for a name that is none.
+corpora and backends, and so are the words for a name that is none.
 """
 
 from __future__ import annotations

@@ -16,13 +16,14 @@ from torch import nn
 
 from paribus.engine.data import Dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
-from paribus.engine.evaluation.harness.standins import HUB, write_hub
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting
 from paribus.engine.tasks import WrittenSuite, build_suite, write_suite
 from paribus.rng import stream
 from paribus.study import load_study
 from paribus.study.study import override
+
+from ...standins import HUB, write_hub
 
 SEQ_LEN = 128
 SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}

@@ -20,10 +20,10 @@ from paribus.engine.data import CharacterTokenizer
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
 from paribus.engine.evaluation.harness.standard import STANDARD
-from paribus.engine.evaluation.harness.standins import MOON, NIGHT, STORY
 from paribus.engine.model import GPT
 from paribus.errors import ParibusError
 
+from ...standins import MOON, NIGHT, STORY
 from .conftest import Uniform
 
 SEQ_LEN = 256

@@ -10,7 +10,8 @@ from torch import nn
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD, templates
-from paribus.engine.evaluation.harness.standins import MOON
+
+from ...standins import MOON
 
 SEQ_LEN = 256
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data.cache import sharded
-from paribus.engine.data.curricula import by_curriculum
 from paribus.engine.data.order import Mixture, Windows, document_places
 from paribus.engine.data.split import HeldOutText, Rates, SealedPart, Texts, part_digest
 from paribus.engine.data.tokenizer import Tokenizer, token_classes
@@ -120,7 +119,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     _require_window(validation, data, "validation")
     if "test" in parts.held_out:
         _require_text(parts.held_out["test"], data)
-    train, windows, hashes = _training(parts.train, texts.tokenizer, data, folder)
+    train, windows, hashes = _training(parts.train, texts.tokenizer, data)
     digests = {
         "corpus": texts.found[CORPUS].digest,
         "vocabulary": texts.tokenizer.digest,
@@ -148,7 +147,6 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         _summed(parts.rates[name] for name in data.shares if parts.rates),
         is_one_text=data.validation_path is None
         and data.deduplicate == "none"
-        and data.order != "curriculum"
         and not data.is_mixed,
     )
 
@@ -189,25 +187,20 @@ def _require_text(test: HeldOutText, data: Data) -> None:
 
 
 def _training(
-    texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data, folder: Path
+    texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data
 ) -> tuple[Tokens, Windows | Mixture, dict[str, str]]:
     """Return (what is trained on, its windows, the digest of each source)."""
     found, hashes, each = [], {}, {}
     for name in data.shares:
         tokens = texts[name]
         hashes[name] = part_digest(tokens)
-        if data.curriculum is not None:
-            about = {"documents of": hashes[name]}
-            tokens = by_curriculum(tokens, tokenizer, data.curriculum, folder, about)
-            hashes[name] = part_digest(tokens)
         found.append(tokens)
         each[name] = windows_of(tokens, tokenizer.end_of_document, data, hashes[name])
     if not data.is_mixed:
         return found[0], next(iter(each.values())), hashes
     edges = np.cumsum([0, *map(len, found)]).tolist()
     offsets = dict(zip(each, edges, strict=False))
-    later = tuple((phase.begins, phase.mixture) for phase in data.phases)
-    return join(found), Mixture(each, data.mixture or {CORPUS: 1.0}, offsets, later), hashes
+    return join(found), Mixture(each, data.mixture, offsets), hashes
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:

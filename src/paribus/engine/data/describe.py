@@ -214,7 +214,7 @@ def consumption(
     not read.
     """
     order = windows or Windows(len(tokens), seq_len)
-    drawn = [order.starts(seed, t, batch_size, iterations) for t in range(iterations)]
+    drawn = [order.starts(seed, t, batch_size) for t in range(iterations)]
     starts = np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
     times_seen = np.zeros(1, np.int64)
     by_token: dict[str, np.ndarray] = {}

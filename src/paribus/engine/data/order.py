@@ -41,15 +41,14 @@ class Windows:
     Attributes:
         n_tokens: tokens of the training text.
         seq_len: T.
-        order: `sampled` draws with replacement; `epoch` takes every window once before any again;
-            `curriculum` goes from the first to the last once in a run.
-        places: [n] where windows may begin; None where they may begin anywhere (`sampled`), or at
-            every seq_len-th token (the other orders).
+        order: `sampled` draws with replacement; `epoch` takes every window once before any again.
+        places: [n] where windows may begin; None if they may begin anywhere (`sampled`), or at
+            every seq_len-th token (`epoch`).
     """
 
     n_tokens: int
     seq_len: int
-    order: Literal["sampled", "epoch", "curriculum"] = "sampled"
+    order: Literal["sampled", "epoch"] = "sampled"
     places: Tokens | None = None
 
     def __len__(self) -> int:
@@ -60,45 +59,23 @@ class Windows:
             return self.n_tokens - self.seq_len
         return (self.n_tokens - 1) // self.seq_len
 
-    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
-        """Return [B] where the windows of batch `t` of `seed` begin, int64.
+    def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
+        """Return [B] where the windows of batch `t` of `seed` begin, int64."""
+        return self.chosen(seed, t * batch_size + np.arange(batch_size), t)
 
-        `run` is how many batches the whole run has: a curriculum is as long as that.
-        """
-        items = t * batch_size + np.arange(batch_size)
-        return self.chosen(seed, items, t, None if run is None else run * batch_size)
+    def chosen(self, seed: int, items: np.ndarray, t: int, *source: str) -> np.ndarray:
+        """Return [B] where the windows `items` of batch `t` begin, int64.
 
-    def chosen(
-        self, seed: int, items: np.ndarray, t: int, total: int | None, *source: str
-    ) -> np.ndarray:
-        """Return [B] where the windows `items` of a run begin that takes `total` of this text.
-
-        They are those of batch `t`; `source` is the text's name in a mixture.
+        `source` is the text's name in a mixture.
         """
         n = len(self)
         if self.order == "sampled":
             drawn = stream(seed, "batches", *source, position=t).integers(n, size=len(items))
-        elif self.order == "epoch":
-            drawn = in_epochs(items, n, seed, *source)
         else:
-            drawn = _along(items, n, seed, t, total, *source)
+            drawn = in_epochs(items, n, seed, *source)
         if self.places is not None:
             return np.array([int(self.places[i]) for i in drawn.tolist()], np.int64)
         return drawn if self.order == "sampled" else drawn * self.seq_len
-
-
-def _along(
-    items: np.ndarray, n: int, seed: int, t: int, total: int | None, *source: str
-) -> np.ndarray:
-    """Return which of n windows each of `items` is, on the way from the first to the last.
-
-    Item i of `total` is drawn from the i-th of so many equal stretches of the windows, so that a
-    run of any length is as evenly of the whole text as another.
-    """
-    if total is None:
-        raise ValueError("a curriculum is as long as its run: say how many batches that has")
-    inside = stream(seed, "curriculum", *source, position=t).random(len(items))
-    return ((items + inside) * (n / max(total, 1))).astype(np.int64).clip(max=n - 1)
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
@@ -190,68 +167,42 @@ class Mixture:
         windows: those of each text, by the name of its source.
         shares: the share of windows of each, adding up to 1.
         offsets: where each text begins in the training tokens.
-        later: shares that hold instead from a share of the run's windows on, in its order.
     """
 
     windows: Mapping[str, Windows]
     shares: Mapping[str, float]
     offsets: Mapping[str, int]
-    later: tuple[tuple[float, Mapping[str, float]], ...] = ()
 
     def __len__(self) -> int:
         """Count the windows there are to choose from."""
         return sum(map(len, self.windows.values()))
 
-    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
-        """Return [B] where the windows of batch `t` of `seed` begin, int64.
-
-        See `Windows.starts`.
-        """
-        total = None if run is None else run * batch_size
-        sources = self.sources(t, batch_size, total)
-        found = np.empty(batch_size, np.int64)
-        before, whole = (self.counts(n * batch_size, total) for n in (t, run or 0))
+    def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
+        """Return [B] where the windows of batch `t` of `seed` begin, int64."""
+        sources = self.sources(t, batch_size)
+        before = self.counts(t * batch_size)
+        starts = np.empty(batch_size, np.int64)
         for s, (name, own) in enumerate(self.windows.items()):
             here = np.flatnonzero(sources == s)
             items = before[s] + np.arange(len(here))
-            of_source = int(whole[s]) if run is not None else None
-            found[here] = own.chosen(seed, items, t, of_source, name) + self.offsets[name]
-        return found
+            starts[here] = own.chosen(seed, items, t, name) + self.offsets[name]
+        return starts
 
-    def sources(self, t: int, batch_size: int, total: int | None = None) -> np.ndarray:
-        """Return [B] the source of each window of batch `t`, as an index into `windows`.
-
-        `total` is how many windows the whole run has: later shares begin by it.
-        """
+    def sources(self, t: int, batch_size: int) -> np.ndarray:
+        """Return [B] the source of each window of batch `t`, as an index into `windows`."""
         items = t * batch_size + np.arange(batch_size)
-        found = np.empty(batch_size, np.int64)
-        for begin, schedule in self._phases(total):
-            here = items >= begin
-            found[here] = schedule[(items[here] - begin) % len(schedule)]
-        return found
+        return self._schedule[items % len(self._schedule)]
 
-    def counts(self, n: int, total: int | None = None) -> np.ndarray:
-        """Return [S] how many of the first `n` windows, of `total`, are of each source."""
-        size = len(self.windows)
-        found = np.zeros(size, np.int64)
-        phases = self._phases(total)
-        ends = [begin for begin, _ in phases[1:]] + [n]
-        for (begin, schedule), end in zip(phases, ends, strict=True):
-            periods, rest = divmod(max(min(end, n) - begin, 0), len(schedule))
-            found += periods * np.bincount(schedule, minlength=size)
-            found += np.bincount(schedule[:rest], minlength=size)
-        return found
+    def counts(self, n: int) -> np.ndarray:
+        """Return [S] how many of the first `n` windows are of each source."""
+        periods, rest = divmod(n, len(self._schedule))
+        whole = periods * np.bincount(self._schedule, minlength=len(self.windows))
+        return whole + np.bincount(self._schedule[:rest], minlength=len(self.windows))
 
-    def _phases(self, total: int | None) -> list[tuple[int, np.ndarray]]:
-        """Return the window at which each phase begins, and its sources in turn."""
-        if self.later and total is None:
-            raise ValueError("later shares begin by the run's length: say how many batches it has")
-        found = [(0, self.shares)]
-        found += [(round(begin * (total or 0)), shares) for begin, shares in self.later]
-        return [(begin, _schedule(self._parts(shares))) for begin, shares in found]
-
-    def _parts(self, shares: Mapping[str, float]) -> tuple[int, ...]:
-        return tuple(round(shares.get(name, 0.0) * MIXTURE_PARTS) for name in self.windows)
+    @property
+    def _schedule(self) -> np.ndarray:
+        parts = (round(self.shares.get(name, 0.0) * MIXTURE_PARTS) for name in self.windows)
+        return _schedule(tuple(parts))
 
 
 @cache
@@ -286,10 +237,10 @@ def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting
     Steps that grow share out the windows of a run of constant batches of the last size, in their
     order.
     """
-    size, run = setting.training.largest_batch, setting.budget_iterations
+    size = setting.training.largest_batch
     first, end = setting.windows_before(t), setting.windows_before(t + 1)
     whole = range(first // size, -(-end // size))
-    starts = np.concatenate([order.starts(seed, k, size, run) for k in whole])
+    starts = np.concatenate([order.starts(seed, k, size) for k in whole])
     return starts[first - whole[0] * size :][: end - first]
 
 
@@ -309,15 +260,13 @@ def batch(
     batch_size: int,
     seq_len: int,
     order: Windows | Mixture | None = None,
-    run: int | None = None,
 ) -> np.ndarray:
     """Return batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
     Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
-    (as in nanoGPT). `run` is how many batches the whole run has, for an order that goes by it.
-    Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
     """
-    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size, run)
+    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 

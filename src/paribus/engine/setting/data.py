@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 from paribus.errors import nearest
@@ -41,21 +41,10 @@ Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_len
 """Shares of training windows by source."""
 
 
-class Phase(Spec):
-    """Other shares, from a place in the run on."""
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
-
-    begins: Annotated[float, Field(gt=0, lt=1)] = Field(alias="from")
-    """The share of the run's windows that come before it."""
-    mixture: Annotated[Shares, Field(min_length=1)]
-    """As `data.mixture`."""
-
-
 class Data(Grown):
     """Which text is read, and how it becomes windows of tokens."""
 
-    later = ("test_reuse", "phases")
+    later = ("test_reuse",)
 
     corpus: str = "pydoc"
     """A name of `paribus.engine.data.corpora`, or the import path of the user's own."""
@@ -79,22 +68,14 @@ class Data(Grown):
     mixture: Shares = Field(default_factory=dict)
     """The share of training windows that each source gives: `{ corpus = 0.7, web = 0.3 }`. Empty:
     all are of `corpus`."""
-    phases: Annotated[tuple[Phase, ...], Field(strict=False, max_length=MOST_SOURCES)] = ()
-    """Other mixtures later in the run: `[{ from = 0.8, mixture = { corpus = 0.3, web = 0.7 } }]`
-    has its last fifth in other shares."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
     seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
-    order: Literal["sampled", "epoch", "curriculum"] = "sampled"
+    order: Literal["sampled", "epoch"] = "sampled"
     """`sampled` draws windows with replacement, as nanoGPT does; `epoch` takes each once before any
-    is taken again; `curriculum` sorts the documents by `curriculum` and goes through all of them
-    once in the course of a run, however long it is."""
-    curriculum: str | None = None
-    """What documents are sorted by, the least first: a file of `engine/data/curricula/`, or the
-    user's own: `package.module:name` or `file.py:name`, a function of the document's text, a str,
-    to a finite number."""
+    is taken again."""
     pack: Literal["stream", "documents"] = "stream"
     """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
     that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
@@ -148,24 +129,7 @@ class Data(Grown):
             raise ValueError(
                 f"sources.{CORPUS} has the name that a mixture gives to data.corpus; take another"
             )
-        for mixture in (self.mixture, *(phase.mixture for phase in self.phases)):
-            _require_shares(mixture, known)
-        begins = [phase.begins for phase in self.phases]
-        if begins != sorted(set(begins)):
-            raise ValueError(
-                f"phases begin at {', '.join(f'{one:g}' for one in begins)}; state them in the "
-                "order of the run, each `from` once"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _curriculum_has_a_key(self) -> Self:
-        if (self.order == "curriculum") != (self.curriculum is not None):
-            raise ValueError(
-                f"order = '{self.order}' and curriculum = {self.curriculum!r} do not go together; "
-                "order = 'curriculum' needs a key to sort by, such as 'document_length', and no "
-                "other order has one"
-            )
+        _require_shares(self.mixture, known)
         return self
 
     @property
@@ -176,21 +140,12 @@ class Data(Grown):
     @property
     def is_mixed(self) -> bool:
         """True if training windows are of sources by shares."""
-        return bool(self.mixture or self.phases)
+        return bool(self.mixture)
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of training windows, over the whole run, of every source that gives any."""
-        first = self.mixture or {CORPUS: 1.0}
-        if not self.phases:
-            return first
-        ends = (*(phase.begins for phase in self.phases), 1.0)
-        each = (first, *(phase.mixture for phase in self.phases))
-        found: dict[str, float] = {}
-        for begin, end, shares in zip((0.0, *ends), ends, each, strict=False):
-            for name, share in shares.items():
-                found[name] = found.get(name, 0.0) + share * (end - begin)
-        return found
+        """The share of training windows of every source that gives any."""
+        return self.mixture or {CORPUS: 1.0}
 
     def of_source(self, name: str) -> Data:
         """Return the same with the text of a source in the place of `corpus`."""
@@ -210,8 +165,8 @@ class Data(Grown):
 
     @property
     def own(self) -> dict[str, str]:
-        """Import paths of code of the user's own that gives or sorts text, by key."""
-        named = {"data.corpus": self.corpus, "data.curriculum": self.curriculum or ""}
+        """Import paths of the user's code that reads text, by key of the study."""
+        named = {"data.corpus": self.corpus}
         named |= {f"data.sources.{name}.corpus": of.corpus for name, of in self.sources.items()}
         return {key: path for key, path in named.items() if ":" in path}
 

@@ -327,7 +327,7 @@ class Setting(TrialSetting):
 
     @property
     def own_named(self) -> dict[str, str]:
-        """Own modules by site; own optimizers, loss, corpora and curriculum by key of the study."""
+        """Custom modules by site; custom optimizers, loss and corpora by key of the study."""
         optimizer, loss = self.training.optimizer, self.training.loss
         named = {
             "training.optimizer.name": optimizer.name,

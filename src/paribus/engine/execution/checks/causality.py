@@ -155,11 +155,8 @@ def _train_causally(
 
 def _rows(stack: Trainer, dataset: Dataset, size: int) -> Tensor:
     """[R size, T] tokens of the step that comes next, `size` of each replica."""
-    data, order, n_steps = stack.setting.data, dataset.windows, stack.setting.budget_iterations
-    found = [
-        batch(dataset.train, seed, stack.t, size, data.seq_len, order, n_steps)
-        for seed in stack.seeds
-    ]
+    seq_len, order = stack.setting.data.seq_len, dataset.windows
+    found = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
     return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
 
 

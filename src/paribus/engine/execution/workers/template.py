@@ -41,7 +41,6 @@ SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
 # Folders whose files declare what a study may name.
 DECLARING = (
     "paribus.engine.data.corpora",
-    "paribus.engine.data.curricula",
     "paribus.engine.evaluation.measures",
     "paribus.engine.model.attentions",
     "paribus.engine.model.mlps",
