@@ -64,11 +64,7 @@ step bench "$python" -m paribus bench embedding-norm --set data.corpus=pydoc --d
     --stack 1 4 16 64 --json "$folder/bench.json"
 step stacks "$python" benchmarks/gpu_stacks.py --json "$folder/stacks.json" \
     ${NANOGPT:+--nanogpt "$NANOGPT"} "$@"
-# One model over devices: one rank at 1.2 billion parameters beside the stacked path, one after the
-# other; then, where there are two GPUs, a whole study with two devices per trial.
-step sharded "$python" benchmarks/sharded.py --device cuda --apart --json "$folder/sharded.json"
-step checkpointed "$python" benchmarks/sharded.py --device cuda --apart --checkpointing \
-    --json "$folder/checkpointed.json"
+# Where there are two GPUs, a whole study with two devices per trial.
 if [ "${about%% *}" -ge 2 ]; then
     step "two devices" "$python" -m paribus run quickstart --set resources.devices_per_trial=2 \
         --device cuda --results "$folder/two-devices"
@@ -76,7 +72,7 @@ else
     echo "| two devices | 0 | there is one GPU |" >> "$table"
 fi
 
-for name in stacks sharded checkpointed; do
+for name in stacks; do
     echo
     echo "What $name measured:"
     echo

@@ -139,15 +139,12 @@ def test_everything_is_written_in_one_place() -> None:
     # Three make the folder of a lock file, which is held before anything is written; one that of a
     # file without a name, which is gone with its process; one a folder of this process alone, and
     # one that of the compiled kernels, for their user alone; and two unpack a kept study into a
-    # folder that nobody else knows yet. Ranks and checkpoints over devices write to a
-    # folder of their own, jobs to their scratch, and a command to a copy of the user's repository
-    # and to the folder of a trial that is not begun.
+    # folder that nobody else knows yet. Jobs write to their scratch, and a command to a copy of the
+    # user's repository and to the folder of a trial that is not begun.
     assert found - allowed == {
         "engine/data/cache.py",
         "engine/data/deduplicate.py",
         "engine/execution/jobs/folder.py",
-        "engine/execution/trial/sharded_checkpoints.py",
-        "engine/execution/workers/ranks.py",
         "engine/ops/kernels/compiling.py",
         "json_lines.py",
         "results/keeping.py",

@@ -156,7 +156,7 @@ def test_no_other_file_starts_processes() -> None:
         "jobs/folder.py",  # which removes a folder
         "trial/suite.py",  # which removes a folder
         "workers/processes.py",
-        "workers/ranks.py",  # which starts torchrun on the machine of its worker
+        "workers/ranks.py",  # which starts the other ranks of a trial, on its worker's machine
     }
 
 

@@ -29,14 +29,12 @@ from paribus.engine.execution.jobs.entry import entered
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder
 from paribus.engine.execution.jobs.standing import cancel, job_rows
 from paribus.engine.execution.workers.messages import (
-    Across,
     Finished,
     Resumed,
     Train,
     decode,
     encode,
 )
-from paribus.engine.execution.workers.ranks import torchrun
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import MANIFEST
@@ -612,11 +610,8 @@ def test_a_job_has_longer_than_its_warning_comes_before_its_end() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "devices", "words"),
     [
-        ("slurm", {"gpus": 8}, 16, r"takes 16 GPUs of a machine, and gpus = 8.*nodes = 2"),
-        ("slurm", {"gpus": 4, "nodes": 2}, 16, "takes 8 GPUs of a machine, and gpus = 4"),
-        ("slurm", {"nodes": 2}, 3, "nodes = 2 share a.*devices_per_trial is 3"),
-        ("slurm", {"nodes": 2}, 1, "devices_per_trial is 1"),
-        ("ray", {"gpus": 8}, 16, "takes 16 GPUs of one.* gpus = 8.*--backend slurm.*nodes"),
+        ("slurm", {"gpus": 8}, 16, "devices_per_trial = 16.* gpus = 8"),
+        ("ray", {"gpus": 8}, 16, "takes 16 GPUs of one.* gpus = 8"),
     ],
 )
 def test_devices_that_a_job_has_not_are_refused_before_it_is_queued(
@@ -634,8 +629,8 @@ def test_devices_that_a_job_has_not_are_refused_before_it_is_queued(
     [
         ({"gpus": 8}, 8, 1),
         ({"gpus": 8}, 2, 4),
-        ({"gpus": 8, "nodes": 2}, 8, 2),
-        ({"nodes": 4}, 8, 1),
+        ({"cpus": 8}, 2, 4),
+        ({}, 8, 1),
     ],
 )
 def test_a_worker_has_the_devices_of_a_trial(
@@ -644,13 +639,6 @@ def test_a_worker_has_the_devices_of_a_trial(
     backend = find_backend("slurm", options)
     assert isinstance(backend, JobBackend)
     assert backend.workers(devices) == workers
-    nodes = options.get("nodes", 1)
-    assert (backend.launcher() is None) == (nodes == 1)
-    if (launcher := backend.launcher()) is not None:
-        command = torchrun(devices, Across(nodes, tuple(launcher[1]), "shared"))
-        assert command[0] == "srun" and f"--nodes={nodes}" in command
-        given = dict(itertools.pairwise(command))
-        assert (given["--nnodes"], given["--nproc-per-node"]) == (str(nodes), str(devices // nodes))
 
 
 def test_a_backend_may_be_a_file(

@@ -68,7 +68,7 @@ def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:
     def now() -> dict[str, Any]:
         dataset, stack = (
             SimpleNamespace(digests={}),
-            SimpleNamespace(device=torch.device("cpu"), ranks=None),
+            SimpleNamespace(device=torch.device("cpu")),
         )
         return identity(trained, ["own"], cast("Any", dataset), cast("Any", stack))
 

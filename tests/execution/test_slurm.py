@@ -30,7 +30,7 @@ from .conftest import Trained
 from .job_backend import assert_like_here, command_study
 from .test_jobs import _toml
 from .test_run import canonical_bytes
-from .test_sharded_in_a_run import study as over_two
+from .test_several_devices import study as over_two
 
 pytestmark = pytest.mark.slow
 ABOVE = Path(__file__).parents[3:]
@@ -52,6 +52,7 @@ OF_TWO = (
 )
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SECONDS = 300.0
+RANKS = b"paribus.engine.execution.workers.ranks"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +65,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if HERE is None or not all(map(shutil.which, PROGRAMS)) or os.geteuid():
         pytest.skip("there is no SLURM")
     folder = tmp_path_factory.mktemp("slurm")
-    # Two nodes of this machine in place of the one: a trial may be over both.
+    # Two nodes of this machine in place of the one.
     script = folder / "slurm-here"
     script.write_text(HERE.read_text())
     for one, two in OF_TWO:
@@ -191,20 +192,20 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 
 
-def test_a_trial_over_two_machines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A rank on each: the bits of two ranks on one machine, though one dies on the way."""
-    if len(_said("sinfo", "-N", "-h").splitlines()) < 2:
-        pytest.skip("this SLURM has one node")
+def test_a_trial_over_two_devices_of_a_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gives the bits of two devices here, though one of its processes dies on the way."""
     study, folder = over_two(training__iterations=150), tmp_path / "r"
-    options = {"jobs": 1, "nodes": 2, "retries": 1, "time": "01:00:00"}
+    options = {"jobs": 1, "retries": 1, "time": "01:00:00"}
     about: dict[str, Any] = {"device": "cpu", "checkpoint_seconds": 0.2, "progress": False}
     with ThreadPoolExecutor() as threads:
         backend = find_backend("slurm", options)
         run = threads.submit(paribus.run, study, folder, backend=backend, **about)
         until(lambda: run.done() or list(folder.glob("checkpoints/*/step-*")))
-        ((first,), (second,)) = (_with("LOCAL_RANK=", f"PET_NODE_RANK={k}") for k in (0, 1))
-        assert first != second
-        os.kill(second, signal.SIGKILL)
+        jobs = _with("SLURM_JOB_ID=")
+        (helper,) = (pid for pid in jobs if RANKS in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(helper, signal.SIGKILL)
         (trial,) = run.result().finished
     assert "rank 1 of 2 died with signal 9" in caplog.text
     assert trial.read_json("environment.json")["ranks"] == 2

@@ -43,7 +43,7 @@ tasks = {names = []}
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
 """
-OVER_TWO = "resources = {devices_per_trial = 2}\n" + STUDY  # workers are ranks, and who starts them
+OVER_TWO = "resources = {devices_per_trial = 2}\n" + STUDY  # a worker starts another rank
 STUDIES = pytest.mark.parametrize("study", [STUDY, OVER_TWO], ids=["stacked", "ranks"])
 RUN = """
 import json, sys

@@ -1,14 +1,12 @@
-"""Ranks in this process's forks: a function run by each, their answers by rank.
+"""Ranks in forks of this process: a function that each runs, and their answers by rank.
 
-A fork has PyTorch imported already; starting four interpreters instead takes longer than all that
-is tested of them.
+A fork has imported PyTorch already. Starting four interpreters takes longer than these tests.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import socket
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -16,25 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import FileStore
 
-from paribus.engine.training.ranks import Ranks, leave
+from paribus.engine.training.ranks import Ranks
 
 CPU = torch.device("cpu")
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def run_ranks(size: int, action: Callable[[Ranks], Any]) -> list[Any]:
     """Return what `action` gives on each of `size` ranks, each a process of its own."""
-    # Once, before the forks.
-    import torch._dynamo
-    import torch.distributed.fsdp  # noqa: F401
-
-    port, pids = free_port(), []
+    pids = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for rank in range(size):
@@ -44,17 +33,10 @@ def run_ranks(size: int, action: Callable[[Ranks], Any]) -> list[Any]:
                 continue
             code = 1
             try:
-                os.environ |= {
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(size),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                }
                 torch.set_num_threads(1)
-                found = action(Ranks.meet(CPU))
-                (folder / f"{rank}").write_bytes(pickle.dumps(found))
-                leave()
+                answer = action(Ranks.meet(rank, size, CPU, FileStore(f"{folder}/store", size)))
+                (folder / f"{rank}").write_bytes(pickle.dumps(answer))
+                Ranks.part()
                 code = 0
             except BaseException:
                 (folder / f"{rank}.error").write_text(traceback.format_exc())

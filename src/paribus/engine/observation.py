@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from paribus.drawing import PART, Drawing
-from paribus.engine.rows import Weights
+from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, blamed
@@ -20,38 +20,6 @@ from paribus.metric import Better, Metric
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
-
-
-class Alone:
-    """The devices that a step is of: one that sees all of it, and has nobody to ask.
-
-    `Ranks` are those of a replica over many devices: each sees its rows of a batch and its part of
-    every parameter, and all of them ask at the same places.
-
-    Attributes:
-        size: how many they are.
-    """
-
-    size: int = 1
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sums of `values` over all devices."""
-        return values
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Return the means of `values`, each of which is of as many numbers on every device."""
-        return values
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Return the largest of each of `values` over all devices."""
-        return values
-
-    def together(self, values: Tensor, dim: int) -> Tensor:
-        """Join what every device has along `dim`: small values alone."""
-        return values
-
-
-ALONE = Alone()
 
 
 @dataclass(frozen=True)
@@ -71,8 +39,8 @@ class StepView:
             AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
         corrections: {slot: {parameter name: number}}, what the optimizer divides it by, if by
             anything.
-        over: the devices that see parts of it, where one model is trained over many: tokens and
-            outputs are then of one's rows, and weights, gradients, updates and slots its part.
+
+    Over several devices, tokens and outputs are of the rows of one of them.
     """
 
     setting: Setting
@@ -80,12 +48,11 @@ class StepView:
     tokens: Tensor
     token_classes: Tensor
     outputs: Mapping[str, Tensor]
-    weights: Weights
-    gradients: Weights
-    updates: Weights
-    slots: Mapping[str, Weights]
+    weights: Rows
+    gradients: Rows
+    updates: Rows
+    slots: Mapping[str, Rows]
     corrections: Mapping[str, Mapping[str, float]]
-    over: Alone = ALONE
 
     @property
     def block_inputs(self) -> list[Tensor]:

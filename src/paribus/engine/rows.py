@@ -90,54 +90,6 @@ class Rows(Mapping[str, Tensor]):
         return [self.flat[:, start:end] for start, end in spans]
 
 
-class Shards(Mapping[str, Tensor]):
-    """What one device holds of the parameters of one model, as a row: {name: [1, *its part]}.
-
-    Each tensor lies by itself: they are views of what FSDP gathers from.
-    """
-
-    def __init__(self, named: Mapping[str, Tensor]) -> None:
-        self._named = dict(named)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._named[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._named)
-
-    def __len__(self) -> int:
-        return len(self._named)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """What the numbers lie in."""
-        return list(self._named.values())
-
-    def full(self, shape: Sequence[int], value: float) -> Tensor:
-        """Return [1, *shape] of one number, of their type and on their device."""
-        return self.tensors[0].new_full((1, *shape), value)
-
-    def clone(self) -> Shards:
-        """Copy the numbers under the same names."""
-        return Shards({name: part.clone() for name, part in self._named.items()})
-
-    def minus(self, other: Mapping[str, Tensor]) -> Shards:
-        """Return the differences, by name."""
-        return Shards({name: part - other[name] for name, part in self._named.items()})
-
-    def none(self) -> Rows:
-        """Return nothing."""
-        first = self.tensors[0]
-        return Rows(first.new_empty((1, 0)), {})
-
-    def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """Return the numbers of `names`, [1, n] each."""
-        return [self._named[name].flatten(1) for name in names]
-
-
-Weights = Rows | Shards
-
-
 def role(name: str) -> str:
     """Return a parameter's name without the number of its block."""
     return re.sub(r"\.\d+\.", ".", name)

@@ -196,17 +196,18 @@ class Resources(Spec):
     that it is no part of its digest. Every trial's record has it, and it is a control."""
 
     devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    """One model over so many devices, a process each (FSDP2): for models that one device does not
-    hold. 1 is the same with one. None trains whole trials side by side on a device."""
+    """Devices of one machine that train a trial together: each has the whole model and its rows of
+    every batch (data parallelism). 1 trains one trial at a time on a device, None several side by
+    side."""
     checkpoint_activations: bool = False
-    """Of a trial over devices: keep what enters a block alone, and compute the rest again in the
-    backward pass: less memory, and a third more operations (Chen et al. 2016)."""
+    """Whether blocks keep their inputs alone and compute the rest again in the backward pass: less
+    memory, and a third more operations (Chen et al. 2016). Needs devices_per_trial."""
 
     @model_validator(mode="after")
-    def _checkpoints_are_of_shards(self) -> Self:
+    def _checkpoints_train_alone(self) -> Self:
         if self.checkpoint_activations and self.devices_per_trial is None:
             raise ValueError(
-                "checkpoint_activations = true is of a trial over devices; state "
+                "checkpoint_activations = true needs trials one at a time on a device; set "
                 "devices_per_trial too, such as 1"
             )
         return self

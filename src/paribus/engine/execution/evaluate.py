@@ -215,29 +215,14 @@ def answer_tasks(
     task: AnswerTasks,
 ) -> None:
     """Answer `task.request` for one trial, in a worker, and keep the answers below `task.out`."""
-    from paribus.engine.model import build_model, load_parameters
-
-    trial = results.trial(task.arm, task.seed)
-    model = build_model(study.setting(trial.arm), dataset.vocab_size, study.folder)
-    load_parameters(model, trial.read_weights(**task.request.get("weights", {})))
-    answer_tasks_with(model.to(device), study, results, dataset, task)
-
-
-def answer_tasks_with(
-    model: Any,
-    study: Study,
-    results: ResultsFolder,
-    dataset: Dataset,
-    task: AnswerTasks,
-    writes: bool = True,
-) -> None:
-    """Do it with the trial's model at hand; every rank of one over many devices answers, and one
-    `writes`."""
     from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks
     from paribus.engine.execution.trial.record import write_tasks
+    from paribus.engine.model import build_model, load_parameters
 
     trial, request = results.trial(task.arm, task.seed), task.request
     setting = study.setting(trial.arm)
+    model = build_model(setting, dataset.vocab_size, study.folder).to(device)
+    load_parameters(model, trial.read_weights(**request.get("weights", {})))
     asked = (model, dataset.tokenizer, setting.data.seq_len)
     which = {"tasks": request["tasks"], "shots": request["shots"], "n_items": request["items"]}
     if request["kind"] == "standard":
@@ -251,8 +236,6 @@ def answer_tasks_with(
             unknown=study.tasks.unknown,
             suite_sha256=request["suite_sha256"],
         )
-    if not writes:
-        return
     folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}

@@ -23,7 +23,6 @@ from paribus.engine.execution.start import (
     as_registered,
     described,
     read_data,
-    tried_alone,
 )
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
@@ -250,8 +249,7 @@ def _register(
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    alone = tried_alone(study, datasets, options.device)
-    with replace(options, stack=None).crew(alone, folder, held) as crew:
+    with replace(options, stack=None).crew(study, folder, held) as crew:
         begins = Beginning(folder, study, datasets, n_tried, options.tried, briefly=True)
         return crew.start(begins)[0]
 

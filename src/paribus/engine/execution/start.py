@@ -22,7 +22,6 @@ from paribus.engine.execution.trial.stacks import (
 from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
 from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
-from paribus.engine.execution.workers.processes import Device, is_surely_cpu
 from paribus.engine.machine.measurements import Fit
 from paribus.engine.machine.on_paper import is_large
 from paribus.engine.ops import shortcoming
@@ -30,7 +29,6 @@ from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, registration, settle
 from paribus.study import Study, require_trust, step_code, with_choice
-from paribus.study.sections import Resources
 from paribus.study.trainer import Trial
 
 DRY_ROWS = 2  # of a step that is tried
@@ -74,7 +72,7 @@ def start(
     if study.resources.devices_per_trial is not None and stack not in (None, 1):
         raise ParibusError(
             f"--stack {stack} trains trials side by side, and resources.devices_per_trial = "
-            f"{study.resources.devices_per_trial} one over devices; leave one out"
+            f"{study.resources.devices_per_trial} trains one at a time; remove one of them"
         )
     if not folder.exists:
         require_reachable(study)
@@ -113,21 +111,12 @@ def start(
 
 def large_arms(study: Study, datasets: dict[Data, Dataset]) -> set[str]:
     """Return the arms with which a dry run on a CPU would take minutes."""
-    rows = DRY_ROWS * (study.resources.devices_per_trial or 1)
     settings = {arm: study.setting(arm) for arm in study.arms}
     return {
         arm
         for arm, setting in settings.items()
-        if is_large(setting, datasets[setting.data].vocab_size, rows)
+        if is_large(setting, datasets[setting.data].vocab_size, DRY_ROWS)
     }
-
-
-def tried_alone(study: Study, datasets: dict[Data, Dataset], device: Device) -> Study:
-    """Return `study` as one process tries it: of a large model over devices that are not here,
-    shapes are all there is to try, and no ranks are started for it."""
-    if is_surely_cpu(device) and large_arms(study, datasets):
-        return study.model_copy(update={"resources": Resources()})
-    return study
 
 
 def _check(

@@ -28,8 +28,8 @@ def build_stack(
     graphs: bool = True,
     ranks: Ranks | None = None,
 ) -> Trainer:
-    """Return a stack as every trial has it: the study's probes and own modules; with `ranks`, one
-    trial over their devices."""
+    """Return a stack as every trial has it: the study's probes and custom parts; with `ranks`,
+    one trial over several devices."""
     return Trainer(
         setting,
         seeds,
@@ -40,5 +40,6 @@ def build_stack(
         strict=strict,
         graphs=graphs,
         ranks=ranks,
+        devices=study.resources.devices_per_trial or 1,
         checkpointing=study.resources.checkpoint_activations,
     )

@@ -84,33 +84,6 @@ def build_model(
         return GPT(ModelConfig.of(setting, vocab_size), folder)
 
 
-def shapes_of(setting: Setting, vocab_size: int, folder: Path | None = None) -> GPT:
-    """Build a `GPT` whose parameters have shapes alone, on "meta", and whose buffers have values.
-
-    No parameter is ever held: pages that nobody writes to are none.
-    """
-    with torch.random.fork_rng(devices=[]), _parameters_on_meta(), ShapesAlone():
-        torch.manual_seed(0)
-        return GPT(ModelConfig.of(setting, vocab_size), folder)
-
-
-@contextlib.contextmanager
-def _parameters_on_meta() -> Iterator[None]:
-    """Let modules that are built within forget the values of parameters as they get them."""
-    register = torch.nn.Module.register_parameter
-
-    def forget(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
-        if param is not None and not param.is_meta:
-            param = torch.nn.Parameter(param.data.to("meta"), param.requires_grad)
-        register(self, name, param)
-
-    torch.nn.Module.register_parameter = forget
-    try:
-        yield
-    finally:
-        torch.nn.Module.register_parameter = register
-
-
 @torch.no_grad()
 def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
     """Give `model` the weights of a trial, by name; buffers stay what its constructor made them.

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from paribus.drawing import Drawing
 from paribus.engine.model import visible
-from paribus.engine.observation import ALONE, Alone
 from paribus.engine.probes import EVERY_BLOCK, LOGITS, StepView, probe
 from paribus.engine.probes.reduce import (
     CLASSES,
@@ -25,7 +24,7 @@ from paribus.engine.probes.reduce import (
     group_of,
     quantiles,
 )
-from paribus.engine.rows import Weights
+from paribus.engine.rows import Rows
 
 SPREAD = ("mean", *QUANTILES)
 QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
@@ -49,8 +48,7 @@ def attention_logits(step: StepView) -> Tensor:
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
     sizes = model.n_head, model.attention.window
-    each = torch.stack([_largest(step.outputs[path], *sizes) for path in paths], dim=1)
-    return step.over.largest(each)
+    return torch.stack([_largest(step.outputs[path], *sizes) for path in paths], dim=1)
 
 
 def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
@@ -101,7 +99,7 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
 def position_similarity(step: StepView) -> Tensor:
     """Return [R, depths, S] between the positions of a window, a mean over the batch."""
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
-    return step.over.mean(torch.stack(each, dim=1))
+    return torch.stack(each, dim=1)
 
 
 @probe(
@@ -119,39 +117,32 @@ def position_similarity(step: StepView) -> Tensor:
 )
 def embedding_similarity(step: StepView) -> Tensor:
     """Return [R, 2, S] between the rows of the token and of the position embedding."""
-    each = [_table(step.weights, name, step.over) for name in TABLES.values()]
+    each = [_table(step.weights, name) for name in TABLES.values()]
     return torch.stack(each, dim=1)
 
 
-def _table(weights: Weights, name: str, over: Alone) -> Tensor:
+def _table(weights: Rows, name: str) -> Tensor:
     """Return [R, S]; an own embedding stage may have no such table."""
     if name in weights:
-        return _similarities(weights[name], over)
+        return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))
 
 
-def _similarities(x: Tensor, over: Alone = ALONE) -> Tensor:
-    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair.
-
-    `over` are the devices that the n vectors lie on.
-    """
-    common = x.mean(dim=-2, keepdim=True)
-    if over.size > 1:
-        n = over.sum(x.new_tensor(float(x.shape[-2])))
-        common = over.sum(x.sum(dim=-2, keepdim=True)) / n
-    variants = (x, x - common, x - x.mean(dim=-1, keepdim=True))
-    return torch.stack([_mean_cosine(variant, over) for variant in variants], dim=-1)
+def _similarities(x: Tensor) -> Tensor:
+    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair."""
+    variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
+    return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 
 
-def _mean_cosine(x: Tensor, over: Alone) -> Tensor:
+def _mean_cosine(x: Tensor) -> Tensor:
     """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
 
     It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
     """
     unit = F.normalize(x, dim=-1)
     # The number of vectors that are not zero.
-    squares = over.sum(unit.square().sum(dim=(-1, -2)))
-    total = over.sum(unit.sum(dim=-2))
+    squares = unit.square().sum(dim=(-1, -2))
+    total = unit.sum(dim=-2)
     return (total.square().sum(dim=-1) - squares) / (squares * (squares - 1))
 
 
@@ -173,7 +164,7 @@ def embedding_gain(step: StepView) -> Tensor:
         if name not in step.weights:
             rows.append(absent(step.weights, len(GAIN_STATISTICS)))
             continue
-        x_RD = step.over.together(step.weights[name].flatten(1), 1)
+        x_RD = step.weights[name].flatten(1)
         ends = (x_RD.amin(dim=1, keepdim=True), x_RD.amax(dim=1, keepdim=True))
         mean, sd = x_RD.mean(dim=1, keepdim=True), x_RD.std(dim=1, correction=0, keepdim=True)
         rows.append(torch.cat([mean, sd, ends[0], quantiles(x_RD), ends[1]], dim=1))
@@ -202,9 +193,8 @@ def embedding_gain(step: StepView) -> Tensor:
 )
 def embedding_norm(step: StepView) -> Tensor:
     """Return [R, 1 + C, S] of |x_BTD| over the tokens: of all, and of each input class."""
-    norms_RN = step.over.together(step.outputs["embedding"].float().norm(dim=-1).flatten(1), 1)
-    tokens_RN = step.over.together(step.tokens.flatten(1), 1)
-    each = by_class(norms_RN, step.token_classes[tokens_RN])
+    norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
+    each = by_class(norms_RN, step.token_classes[step.tokens.flatten(1)])
     return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
 
 
@@ -219,7 +209,7 @@ def embedding_norm(step: StepView) -> Tensor:
 )
 def gradient_norm(step: StepView) -> Tensor:
     """Return [R, G] |g| of each group before clipping; squares add up to that of the total norm."""
-    return group_norms(step.gradients, step.over)
+    return group_norms(step.gradients)
 
 
 @probe(
@@ -239,9 +229,9 @@ def logits(step: StepView) -> Tensor:
     magnitude = z_RNV.abs()
     return torch.stack(
         [
-            step.over.mean(magnitude.mean(dim=(1, 2), dtype=torch.float32)),
-            step.over.largest(magnitude.amax(dim=(1, 2)).float()),
-            step.over.mean(z_RNV.float().logsumexp(dim=-1).mean(dim=1)),
+            magnitude.mean(dim=(1, 2), dtype=torch.float32),
+            magnitude.amax(dim=(1, 2)).float(),
+            z_RNV.float().logsumexp(dim=-1).mean(dim=1),
         ],
         dim=1,
     )
@@ -271,9 +261,7 @@ SQUARE = "exp_avg_sq"
 )
 def optimizer_slots(step: StepView) -> Tensor:
     """Return [R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
-    of_each = [
-        _statistics(rows, step.corrections[slot], step.over) for slot, rows in step.slots.items()
-    ]
+    of_each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
     return torch.cat([absent(step.weights, 0, len(SPREAD)), *of_each], dim=1)
 
 
@@ -294,13 +282,10 @@ def below_eps(step: StepView) -> Tensor:
         step.slots[SQUARE],
         step.corrections[SQUARE],
         lambda square, correction: (square < limit * correction).float(),
-        step.over,
     )
 
 
-def _pieces(
-    rows: Weights, corrections: Mapping[str, float]
-) -> Iterator[list[tuple[Tensor, float]]]:
+def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
     """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
     wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
@@ -309,27 +294,25 @@ def _pieces(
         yield [(piece, c) for c, names in of_group.items() for piece in rows.pieces(names)]
 
 
-def _statistics(rows: Weights, corrections: Mapping[str, float], over: Alone) -> Tensor:
-    """Return [R, G, 1 + Q] mean and quantiles of magnitudes; these of a sample, which is another
-    one where the numbers lie on several devices."""
+def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
+    """Return [R, G, 1 + Q] the mean of magnitudes, and quantiles of a sample of them."""
     sampled = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
             sampled.append(absent(rows, len(QUANTILES)))
             continue
         # An odd stride meets every column of a matrix whose width is a power of two.
-        stride = over.size * sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
+        stride = sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
         even = torch.cat([piece[:, ::stride].abs() / c for piece, c in pieces], dim=1)
-        sampled.append(quantiles(over.together(even, 1)))
-    mean_RG1 = _mean(rows, corrections, lambda x, c: x.abs() / c, over)[..., None]
+        sampled.append(quantiles(even))
+    mean_RG1 = _mean(rows, corrections, lambda x, c: x.abs() / c)[..., None]
     return torch.cat([mean_RG1, torch.stack(sampled, dim=1)], dim=2)
 
 
 def _mean(
-    rows: Weights,
+    rows: Rows,
     corrections: Mapping[str, float],
     of: Callable[[Tensor, float], Tensor],
-    over: Alone,
 ) -> Tensor:
     """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
     columns = []
@@ -339,9 +322,7 @@ def _mean(
             continue
         each = [of(piece, correction).sum(dim=1) for piece, correction in pieces]
         size = sum(piece.shape[1] for piece, _ in pieces)
-        if over.size > 1:
-            size = over.sum(each[0].new_tensor(float(size)))
-        columns.append(over.sum(torch.stack(each).sum(dim=0)) / size)
+        columns.append(torch.stack(each).sum(dim=0) / size)
     return torch.stack(columns, dim=1)
 
 
@@ -366,7 +347,7 @@ def _mean(
 def residual_norm(step: StepView) -> Tensor:
     """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
-    norms_RLN = step.over.together(torch.stack(norms, dim=1), 2)
+    norms_RLN = torch.stack(norms, dim=1)
     return torch.cat([norms_RLN.mean(dim=-1, keepdim=True), quantiles(norms_RLN)], dim=-1)
 
 
@@ -385,5 +366,5 @@ def update_ratio(step: StepView) -> Tensor:
 
     Absent while all weights of a group are zero.
     """
-    ratio = group_norms(step.updates, step.over) / group_norms(step.weights, step.over)
+    ratio = group_norms(step.updates) / group_norms(step.weights)
     return ratio.masked_fill(ratio.isinf(), float("nan"))

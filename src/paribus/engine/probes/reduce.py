@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.observation import ALONE, Alone, Labels
-from paribus.engine.rows import Weights
+from paribus.engine.observation import Labels
+from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
@@ -37,7 +37,7 @@ def group_of(name: str) -> str:
     return "norms" if "norm." in name else "other"
 
 
-def groups(rows: Weights) -> Iterator[list[Tensor]]:
+def groups(rows: Rows) -> Iterator[list[Tensor]]:
     """Yield the numbers of every group in GROUPS, [R, n] each; none where it is empty."""
     by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name in rows:
@@ -45,19 +45,16 @@ def groups(rows: Weights) -> Iterator[list[Tensor]]:
     return (rows.pieces(names) for names in by_group.values())
 
 
-def group_norms(rows: Weights, over: Alone = ALONE) -> Tensor:
-    """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group.
-
-    Of parameters that lie on several devices, the squares of all are added up.
-    """
+def group_norms(rows: Rows) -> Tensor:
+    """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
     columns = []
     for pieces in groups(rows):
         each = [torch.linalg.vector_norm(piece, dim=1) for piece in pieces]
         columns.append(torch.stack(each).square().sum(dim=0) if each else absent(rows))
-    return over.sum(torch.stack(columns, dim=1)).sqrt()
+    return torch.stack(columns, dim=1).sqrt()
 
 
-def absent(rows: Weights, *shape: int) -> Tensor:
+def absent(rows: Rows, *shape: int) -> Tensor:
     """Return [R, *shape] of NaN: nothing is there to be measured."""
     return rows.full(shape, torch.nan)
 

@@ -428,9 +428,11 @@ class Setting(TrialSetting):
 def rows_of(setting: Setting, size: int) -> int:
     """Return how many sequences of a batch each of `size` ranks has.
 
-    Raises ParibusError where they cannot have equally many, in whole micro-batches.
+    Raises ParibusError if they cannot have equally many, in whole micro-batches.
     """
     batch, micro = setting.training.batch_size, setting.training.micro_batch
+    if size == 1:
+        return setting.training.largest_batch
     if not isinstance(batch, int):
         raise ParibusError(
             "a training.batch_size that grows is of trials on one device; leave "

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.engine.observation import ALONE, Alone, Column, Probe, StepView, is_there
-from paribus.engine.rows import Weights
+from paribus.engine.observation import Column, Probe, StepView, is_there
+from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 
@@ -46,8 +46,8 @@ class Done(NamedTuple):
     was_alive: Tensor
     windows: Tensor
     outputs: dict[str, Tensor]
-    before: Weights
-    gradients: Weights
+    before: Rows
+    gradients: Rows
 
 
 class Probing:
@@ -58,7 +58,6 @@ class Probing:
         token_classes: [V] the class of every token, on the device.
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
-        over: the devices of one replica; None is this one.
 
     Attributes:
         probes: those that the model has the modules of.
@@ -76,14 +75,12 @@ class Probing:
         token_classes: Tensor,
         *,
         strict: bool,
-        over: Alone | None = None,
     ) -> None:
         self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
         slots = tuple(replicas.slots)
         self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
         self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
         self._setting, self._replicas, self._strict = setting, replicas, strict
-        self._over = over or ALONE
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
@@ -129,7 +126,6 @@ class Probing:
             updates=self._replicas.weights.minus(done.before) if moved else done.before.none(),
             slots=slots,
             corrections=self._replicas.corrections(t),
-            over=self._over,
         )
 
     def _watched(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:

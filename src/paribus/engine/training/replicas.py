@@ -5,35 +5,35 @@ Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.shared import Seen, Shared
 from paribus.engine.model.side_by_side import SideBySide, WithKernels, stacked_buffers
 from paribus.engine.observation import capture
-from paribus.engine.rows import Rows, Weights
-from paribus.engine.setting import Setting
+from paribus.engine.rows import Rows
+from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training.averages import Averaging, find_average
-from paribus.engine.training.groups import (
-    ParameterGroup,
-    StackedOptimizer,
-    optimizer_record,
-    parameter_groups,
-)
+from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import WEIGHTS
 from paribus.errors import ParibusError, nearest
+
+if TYPE_CHECKING:
+    from paribus.engine.training.ranks import Ranks
 
 # Phases of a step, in the order of doing: names for whoever asks where the time goes.
 DATA = "data"  # the batch, its digest, its way to the device
@@ -64,45 +64,12 @@ class ForwardBackward(NamedTuple):
 
     losses: Tensor
     objectives: Tensor
-    gradients: Weights
+    gradients: Rows
     outputs: dict[str, Tensor]
     auxiliaries: Tensor | tuple[()] = ()
 
 
-class TrainedModel:
-    """What replicas on one device and one over many have alike: dropout, and groups of parameters.
-
-    Attributes:
-        dropouts: names of the model's dropout modules in use.
-    """
-
-    def __init__(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
-        self._groups = groups
-        self._dropouts = {
-            name: module
-            for name, module in model.named_modules()
-            if isinstance(module, Dropout) and module.p > 0
-        }
-        self.dropouts = tuple(self._dropouts)
-
-    def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
-
-        As if no step before t had been skipped.
-        """
-        found = {slot: dict[str, float]() for one in self._groups for slot in one.optimizer.slots}
-        for group in self._groups:
-            for slot, value in group.optimizer.corrections(group.options, t).items():
-                found[slot] |= dict.fromkeys(group.names, value)
-        return found
-
-    def _set_first(self, first: int) -> None:
-        """Tell dropout how many sequences of the batch came before."""
-        for dropout in self._dropouts.values():
-            dropout.first = first
-
-
-class Replicas(TrainedModel):
+class Replicas:
     """R replicas of one model, side by side on one device: their weights are one tensor [R, N].
 
     They differ in seed and perhaps in learning rate, weight decay and initial weights, and share no
@@ -130,9 +97,13 @@ class Replicas(TrainedModel):
         vocab_size: int,
         folder: Path | None,
         device: torch.device,
+        *,
+        ranks: Ranks | None = None,
+        devices: int = 1,
+        checkpointing: bool = False,
     ) -> None:
         setting, self._R = settings[0], len(seeds)
-        self._device = device
+        self._device, self._ranks = device, ranks
         models = {
             one: build_model(one, vocab_size, folder).to(device).train()
             for one in dict.fromkeys(settings)
@@ -144,11 +115,32 @@ class Replicas(TrainedModel):
         require_auxiliaries(setting, self.auxiliaries)
         self._is_seen = bool(self.auxiliaries) or self.loss.takes_shared
         self._auxiliary_weights = setting.training.loss.auxiliary
-        self._micro_batch = setting.training.micro_batch or setting.training.largest_batch
+        largest = setting.training.largest_batch
+        rows = math.ceil(largest / devices) if ranks is None else rows_of(setting, ranks.size)
+        self._micro_batch = min(setting.training.micro_batch or rows, rows)
+        self._recomputes = checkpointing
+        if devices > 1 and self._is_seen:
+            raise ParibusError(
+                "auxiliary losses see all rows of a batch, and each of resources.devices_per_trial "
+                f"= {devices} devices has some of them; remove the key"
+            )
+        if checkpointing and self.model.shares:
+            raise ParibusError(
+                "resources.checkpoint_activations calls blocks twice, and parts that take `shared` "
+                "are called once; remove the key"
+            )
+        if checkpointing:
+            recompute_blocks(self.model)
         self._lower = lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
-        super().__init__(self.model, groups)
+        self._groups = groups
+        self._dropouts = {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, Dropout) and module.p > 0
+        }
+        self.dropouts = tuple(self._dropouts)
         self.optimizer_record = optimizer_record(groups, self.model)
         parameters = dict(self.model.named_parameters())
         # Those that are updated together lie together.
@@ -178,6 +170,27 @@ class Replicas(TrainedModel):
             for kind, rows in self._kinds.items()
             for name, values in rows.items()
         }
+
+    def corrections(self, t: int) -> dict[str, dict[str, float]]:
+        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
+
+        As if no step before t had been skipped.
+        """
+        found = {slot: dict[str, float]() for one in self._groups for slot in one.optimizer.slots}
+        for group in self._groups:
+            for slot, value in group.optimizer.corrections(group.options, t).items():
+                found[slot] |= dict.fromkeys(group.names, value)
+        return found
+
+    def _set_first(self, first: int) -> None:
+        """Tell dropout how many sequences of the batch came before."""
+        for dropout in self._dropouts.values():
+            dropout.first = first
+
+    def _set_first(self, first: int) -> None:
+        """Tell dropout how many sequences of the batch came before."""
+        for dropout in self._dropouts.values():
+            dropout.first = first
 
     def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
         """Return what a pass differentiates by: views of the rows, each a leaf, so that no gradient
@@ -220,29 +233,34 @@ class Replicas(TrainedModel):
         """Return loss and gradient of a batch, and outputs of the modules at the `tapped` paths.
 
         In parts of `micro_batch` sequences, whose gradients are added. The backward pass is of the
-        objectives times `scales_R`, and gradients are divided by them.
+        objectives times `scales_R`, and gradients are divided by them. Over several devices, loss
+        and gradient are of the whole batch, and outputs of this rank's rows.
         """
         on_phase(FORWARD)
-        pieces = inputs.windows.long().split(self._micro_batch, dim=1)
+        rows = self._own_rows(inputs.windows.shape[1])
+        pieces = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
         losses, objectives, outputs, auxiliaries, grads_RN = [], [], [], [], None
         for number, windows in enumerate(pieces):
             if number:
                 on_phase(FORWARD)
-            self._set_first(number * self._micro_batch)
-            # A copy: of a view, a module could find the targets in the memory around it.
-            tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
-            logits_RBTV, tapped_outputs, seen = self._read(inputs.dropout_keys, tokens_RBT, tapped)
-            losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
-            if seen is not None and self.auxiliaries:
-                objectives_R = objectives_R + weighed(seen, self._auxiliary_weights)
-                auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
-            on_phase(BACKWARD)
-            scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
-            more = torch.autograd.grad(
-                scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
-            )
-            more_RN = torch.cat([grad.reshape(self._R, -1) for grad in more], dim=1)
-            grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
+            self._set_first(rows.start + number * self._micro_batch)
+            with self._kept_for_recomputing(inputs.dropout_keys, tapped):
+                # A copy: of a view, a module could find the targets in the memory around it.
+                tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
+                logits_RBTV, tapped_outputs, seen = self._read(
+                    inputs.dropout_keys, tokens_RBT, tapped
+                )
+                losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
+                if seen is not None and self.auxiliaries:
+                    objectives_R = objectives_R + weighed(seen, self._auxiliary_weights)
+                    auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
+                on_phase(BACKWARD)
+                scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
+                more = torch.autograd.grad(
+                    scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
+                )
+                more_RN = torch.cat([grad.reshape(self._R, -1) for grad in more], dim=1)
+                grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
             losses.append(losses_R.detach())
             objectives.append(objectives_R.detach())
             outputs.append(tapped_outputs)
@@ -252,9 +270,13 @@ class Replicas(TrainedModel):
             grads_RN.div_(len(pieces))
         if scales_R is not None:
             grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
+        losses_R, objectives_R = mean_of(losses), mean_of(objectives)
+        if self._ranks is not None:
+            losses_R, objectives_R = losses_R.clone(), objectives_R.clone()
+            self._ranks.average(grads_RN, losses_R, objectives_R)
         return ForwardBackward(
-            mean_of(losses),
-            mean_of(objectives),
+            losses_R,
+            objectives_R,
             self._rows(grads_RN),
             {path: _together([part[path] for part in outputs]) for path in outputs[0]},
             mean_of(auxiliaries) if auxiliaries else (),
@@ -293,9 +315,13 @@ class Replicas(TrainedModel):
                 logits_RBTV, outputs, seen = forward(state, tokens_RBT)
                 return logits_RBTV, outputs, seen[0] if seen else None
 
+    def _own_rows(self, n: int) -> slice:
+        """Return which of a batch's `n` rows are computed here."""
+        return slice(0, n) if self._ranks is None else self._ranks.rows(n)
+
     def own(self, windows: Tensor) -> Tensor:
-        """Return the rows of [R, B, ...] that are computed here: all."""
-        return windows
+        """Return the rows of [R, B, ...] that are computed here."""
+        return windows[:, self._own_rows(windows.shape[1])]
 
     def norms(self, gradients: Rows) -> Tensor:
         """Return [R], the L2 norm of each row."""
@@ -347,6 +373,16 @@ class Replicas(TrainedModel):
             self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
 
     @contextmanager
+    def _kept_for_recomputing(self, dropout_keys: Tensor, tapped: Sequence[str]) -> Iterator[None]:
+        """Keep what a forward pass depends on until the backward pass has recomputed its blocks."""
+        if not self._recomputes:
+            yield
+            return
+        keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
+        with self._answers(), self._keyed(keys), capture(self.model, tapped):
+            yield
+
+    @contextmanager
     def _keyed(self, keys: Mapping[str, Tensor]) -> Iterator[None]:
         """Let dropout of the only replica draw from its keys within: no buffer is left changed."""
         before = {name: self._dropouts[name].key for name in keys}
@@ -376,6 +412,15 @@ class Replicas(TrainedModel):
         shared = Shared(self.auxiliaries)
         logits_BTV = model(tokens_BT, shared=shared)
         return logits_BTV, shared.seen()
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """Let blocks keep their inputs alone, and compute the rest again in the backward pass (Chen et
+    al. 2016)."""
+    blocks: Any = model.blocks
+    for block in blocks:
+        again = {"use_reentrant": False, "preserve_rng_state": False}
+        block.forward = partial(checkpoint, block.forward, **again)
 
 
 def require_auxiliaries(setting: Setting, names: Sequence[str]) -> None:

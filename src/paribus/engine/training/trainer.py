@@ -1,4 +1,4 @@
-"""The trainer: the replicas of one model, trained in lockstep; or one replica over many devices.
+"""The trainer: the replicas of one model, trained in lockstep.
 
 They differ in their seeds, and may differ in learning rate, weight decay and initial weights. The
 trainer keeps the clock, the batches, probes, divergence and what was measured; the `Replicas` have
@@ -7,8 +7,8 @@ the numbers. Replicas share no arithmetic, so what happens to one changes no bit
 Nothing here asks the device for a value while it trains: batches arrive ahead (`Feed`), what is
 measured leaves in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
 
-Over many devices every rank runs the same trainer, and has the same clock, losses, norms and
-verdicts of divergence; `ShardedReplica` has its part of the numbers.
+Over several devices every rank runs the same trainer on its rows of the batch, and has the same
+clock, losses, norms and weights.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -53,7 +53,6 @@ from paribus.engine.training.step_metrics import AUXILIARY, BATCH_SIZE, step_col
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
-    from paribus.engine.training.sharded import ShardedReplica
 
 
 class Trainer:
@@ -69,8 +68,10 @@ class Trainer:
         probes: what else to measure.
         strict: whether a probe that fails is an error, or a value that is absent.
         graphs: whether a GPU's steps are recorded, and replayed as one launch each.
-        ranks: who trains one replica together; None is this process alone.
-        checkpointing, compiles: of a replica over many devices, see `ShardedReplica`.
+        ranks: the processes that train one replica together; None is this process alone.
+        devices: over how many devices batches are shared. Without `ranks` this process trains all
+            rows, and no more of them at once than one of the devices would.
+        checkpointing: whether activations of a block are computed again in the backward pass.
 
     Raises ParibusError for a part that is unknown or does not fit, ValueError for settings that
     cannot share a stack or leave their precision open.
@@ -88,8 +89,8 @@ class Trainer:
         strict: bool = True,
         graphs: bool = True,
         ranks: Ranks | None = None,
+        devices: int = 1,
         checkpointing: bool = False,
-        compiles: bool | None = None,
     ) -> None:
         self.seeds = tuple(seeds)
         self.settings = _one_per_seed(setting, self.seeds)
@@ -99,22 +100,16 @@ class Trainer:
         # Called at each phase start; a GPU's steps are then not replayed as one.
         self.on_phase: Callable[[str], object] | None = None
         R = len(self.seeds)
-        self.ranks = ranks
-        if ranks is None:
-            self.replicas: Replicas | ShardedReplica = Replicas(
-                self.settings, self.seeds, dataset.vocab_size, folder, self.device
-            )
-        else:
-            self.replicas = sharded_replica(
-                *(self.setting, self.seeds, dataset.vocab_size, folder, ranks),
-                checkpointing=checkpointing,
-                compiles=compiles,
-            )
+        self.ranks, self.devices = ranks, devices
+        self.replicas = Replicas(
+            *(self.settings, self.seeds, dataset.vocab_size, folder, self.device),
+            ranks=ranks,
+            devices=devices,
+            checkpointing=checkpointing,
+        )
         self.initial_records = self.replicas.initial_records
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
-        self._probing = Probing(
-            probes, self.setting, self.replicas, R, classes, strict=strict, over=ranks
-        )
+        self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
         training = self.setting.training
         self._scaling = (
@@ -161,7 +156,7 @@ class Trainer:
         Control flow never reads tensor values, and is the same for every step of a kind: a GPU
         records it once.
         """
-        replicas: Any = self.replicas
+        replicas = self.replicas
         scaling = self._scaling
         scales_R = scaling.scales.clone() if scaling else None
         found = replicas.forward_backward(inputs, kind.tapped, self._begin, scales_R)
@@ -231,23 +226,13 @@ class Trainer:
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Give every replica these weights, by parameter name."""
-        if self.ranks is not None:
-            self._sharded.load(weights)
-            return
-        stacked: Any = self.replicas
         for replica in range(len(self.seeds)):
             named = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
-            stacked.load(replica, named)
+            self.replicas.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the weights of one replica by parameter name, float32, as they are evaluated now.
-
-        Of one over many devices rank 0 has them, on the host; they were gathered one at a time, and
-        the others have none.
-        """
-        if self.ranks is not None:
-            return dict(self._sharded.whole())
-        weights: Any = self.replicas.evaluated(self.t)
+        """Return the weights of one replica by parameter name, as they are evaluated now."""
+        weights = self.replicas.evaluated(self.t)
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
@@ -274,7 +259,7 @@ class Trainer:
         if len(states) != len(self.seeds) or len(steps) != 1:
             raise ValueError(f"{len(self.seeds)} states of one step are needed, not {steps}")
         n_columns = len(self.columns) + len(self.probe_columns)
-        expected: Mapping[str, Sequence[int]] = self.replicas.shapes
+        expected = self.replicas.shapes
         for state in states:
             more = {
                 **(self._scaling.shapes if self._scaling else {}),
@@ -282,9 +267,8 @@ class Trainer:
             }
             require_shapes(state.arrays, {**expected, **more})
         self.t = steps.pop()
-        stacked: Any = self.replicas
         for r, state in enumerate(states):
-            stacked.load(r, {name: state.arrays[name] for name in expected})
+            self.replicas.load(r, {name: state.arrays[name] for name in expected})
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
@@ -306,55 +290,6 @@ class Trainer:
     def _begin(self, phase: str) -> None:
         if self.on_phase:
             self.on_phase(phase)
-
-    def take_up(
-        self,
-        t: int,
-        measured: np.ndarray,
-        batch_digest: str,
-        diverged_at: int | None,
-        scaling: Mapping[str, np.ndarray],
-    ) -> None:
-        """Go on from step t of a replica over many devices whose tensors were loaded already.
-
-        `measured` [t, C] and the rest are what `history` and `scaling_arrays` gave.
-        """
-        self.t = t
-        self._divergence.restore(0, diverged_at)
-        if self._scaling:
-            self._scaling.load(0, scaling)
-        self._feed.restart(t, [batch_digest])
-        self._measured.replace(measured[:, None])
-
-    @property
-    def _sharded(self) -> ShardedReplica:
-        """The replica over many devices."""
-        replica: Any = self.replicas
-        return replica
-
-    @property
-    def scaling_arrays(self) -> dict[str, np.ndarray]:
-        """What loss scaling goes on from; nothing where there is none."""
-        return self._scaling.arrays(0) if self._scaling else {}
-
-
-def sharded_replica(
-    setting: Setting,
-    seeds: Sequence[int],
-    vocab_size: int,
-    folder: Path | None,
-    ranks: Ranks,
-    *,
-    checkpointing: bool,
-    compiles: bool | None,
-) -> ShardedReplica:
-    """Return the one replica that `ranks` train together."""
-    # Its imports take seconds, which trials of one device are spared.
-    from paribus.engine.training.sharded import ShardedReplica
-
-    (seed,) = seeds
-    about = {"checkpointing": checkpointing, "compiles": compiles}
-    return ShardedReplica(setting, seed, vocab_size, folder, ranks, **about)
 
 
 def _one_per_seed(

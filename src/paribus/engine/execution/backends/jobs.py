@@ -100,13 +100,6 @@ class JobBackend(Backend):
         """Return how many workers a job has; None leaves it to the machine that it runs on."""
         return self.options.workers
 
-    def launcher(self) -> tuple[int, Sequence[str]] | None:
-        """Return over how many machines a job is, and what starts a command on each of them.
-
-        None is one. See `workers.messages.Across`.
-        """
-        return None
-
     def start(self, hear: Hear) -> WorkerProcess:
         """Start a worker that answers at once, for what is asked live: costs, memory, speed.
 

@@ -49,8 +49,7 @@ class Ray(JobBackend):
         if asked.gpus and devices_per_trial > max(asked.gpus, 1):
             raise ParibusError(
                 f"backend 'ray': a trial takes {devices_per_trial} GPUs of one machine, and gpus = "
-                f"{asked.gpus:g} of each job; state gpus = {devices_per_trial}, or fewer devices; "
-                "one over several machines is trained with --backend slurm and its `nodes`"
+                f"{asked.gpus:g} of each job; state gpus = {devices_per_trial}, or fewer devices"
             )
         devices = int(asked.gpus) or int(asked.cpus or 1) or 1
         return asked.workers or max(devices // devices_per_trial, 1)

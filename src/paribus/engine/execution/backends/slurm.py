@@ -32,13 +32,6 @@ MOST_TIMEOUTS = (
     10_000  # requeued after its time as often as it takes; each goes on from a checkpoint
 )
 FIELDS = "%j|%F|%K|%T|%r|%N|%A"
-# Of a job over several machines: where it works, beside what it starts on all of them.
-FIRST = ("--overlap", "--nodes=1", "--ntasks=1", "--relative=0")
-# SLURM signals every process before the time is over; it is the job that answers.
-RANKED = (
-    "trap '' USR2; export PET_NODE_RANK=$SLURM_PROCID "
-    'PET_MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR; exec "$@"'
-)
 RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING"}
 QUEUED = {"PENDING", "CONFIGURING", "REQUEUE_FED", "REQUEUE_HOLD", "REQUEUED", "RESIZING"}
 
@@ -68,9 +61,7 @@ class SlurmOptions(JobOptions):
     time: Annotated[int, Field(ge=1), BeforeValidator(_minutes)] = 1440
     """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
     gpus: Annotated[int, Field(ge=0)] = 0
-    """Of each job, on each of its machines; it has a worker for each that a trial takes."""
-    nodes: Count = 1
-    """Machines of each job, over which the devices of a trial are dealt alike."""
+    """Of each job. It has one worker for every resources.devices_per_trial of them."""
     cpus: Count | None = None
     """Cores; by default one for each worker."""
     memory: str | None = None
@@ -126,22 +117,15 @@ class Slurm(JobBackend):
     def workers(self, devices_per_trial: int = 1) -> int | None:
         """Return one for the devices of a trial: GPUs, or else cores.
 
-        Raises ParibusError where the machines of a job cannot share those devices.
+        Raises ParibusError if a job has fewer GPUs than a trial takes.
         """
         asked: SlurmOptions = self.options
-        each, left = divmod(devices_per_trial, asked.nodes)
-        if left:
+        if asked.gpus and devices_per_trial > asked.gpus:
             raise ParibusError(
-                f"backend 'slurm': nodes = {asked.nodes} share a trial's devices alike, and "
-                f"resources.devices_per_trial is {devices_per_trial}; state a multiple, or fewer "
-                "nodes"
+                f"backend 'slurm': resources.devices_per_trial = {devices_per_trial}, and each job "
+                f"has gpus = {asked.gpus}; set gpus = {devices_per_trial}, or fewer devices"
             )
-        if asked.gpus and each > asked.gpus:
-            raise ParibusError(
-                f"backend 'slurm': a trial takes {each} GPUs of a machine, and gpus = {asked.gpus} "
-                f"of each; state gpus = {each}, or nodes = {-(-devices_per_trial // asked.gpus)}"
-            )
-        return asked.workers or max((asked.gpus or asked.cpus or 1) // each, 1)
+        return asked.workers or max((asked.gpus or asked.cpus or 1) // devices_per_trial, 1)
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit one array through submitit."""
@@ -156,7 +140,6 @@ class Slurm(JobBackend):
         executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
         asked: SlurmOptions = self.options
         further = {"requeue": True} | asked.options
-        is_over_nodes = asked.nodes > 1
         parameters = {
             "job_name": name,
             "time": asked.time,
@@ -166,12 +149,10 @@ class Slurm(JobBackend):
             "mem": asked.memory,
             "cpus_per_task": asked.cpus or asked.workers or asked.gpus or 1,
             "gpus_per_node": asked.gpus or None,
-            "nodes": asked.nodes,
+            "nodes": 1,
             "signal_delay_s": asked.checkpoint_seconds_before,
             "array_parallelism": asked.jobs,
             "setup": list(asked.setup) or None,
-            "ntasks_per_node": 1 if is_over_nodes else None,
-            "srun_args": list(FIRST) if is_over_nodes else None,
             "additional_parameters": further,
         }
         said = io.StringIO()
@@ -185,17 +166,6 @@ class Slurm(JobBackend):
             raise ParibusError(
                 f"backend 'slurm': {_last_line(str(error) or said.getvalue())}"
             ) from None
-
-    def launcher(self) -> tuple[int, Sequence[str]] | None:
-        """Return an `srun` within the job; messages go to its first machine alone."""
-        nodes = self.options.nodes
-        if nodes == 1:
-            return None
-        step = ["--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-        step += ["--input=0", "--unbuffered", "--kill-on-bad-exit=1", "--cpu-bind=none"]
-        if cpus := self.options.cpus:
-            step += [f"--cpus-per-task={cpus}"]
-        return nodes, ["srun", *step, "sh", "-c", RANKED, "sh"]
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask `squeue` once."""

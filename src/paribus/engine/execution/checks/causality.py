@@ -17,7 +17,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any
 
 import numpy as np
 import torch
@@ -96,7 +95,7 @@ def require_causal_training(
     """
     both = tuple(dict.fromkeys((False, stack.setting.training.precision != "float32")))
     R, size = len(stack.seeds), stack.setting.training.largest_batch
-    if stack.ranks is not None:  # each of which has no more than some rows of a step
+    if stack.devices > 1:  # the logits of a whole batch may not fit one device
         size = FEW_ROWS
     texts: list[tuple[Tensor, int]] = []
     if is_own or not brief:
@@ -131,9 +130,7 @@ def _train_causally(
         with seeded(next(calls)), torch.set_grad_enabled(gradients):
             return stack.logits(tokens_RBT, mixed=mixed)[0].detach().flatten(0, 1)
 
-    replica: Any = stack.replicas
-    over = stack.ranks is not None
-    seen, key = 0.0, replica.reader().key if over else _digest(stack.parameters(0))
+    seen, key = 0.0, _digest(stack.parameters(0))
     for mixed in precisions:
         # What rounds in float32 rounds more in the lower one; what is exact there is exact here.
         dtype = lower if mixed and seen > 0 else torch.float32
@@ -185,8 +182,7 @@ def require_causal_reading(
         return read(model)
     except NotCausalError as error:
         device = next(model.parameters()).device
-        is_sharded = getattr(model, "is_sharded", False)  # nobody has room for it in float64
-        if setting.model.modules.named or device.type == "mps" or is_sharded:  # mps has none
+        if setting.model.modules.named or device.type == "mps":  # mps has no float64
             raise
         wide = read(deepcopy(model).double())
         return Reading(max(error.nats, wide.nats), wide.positions)
@@ -211,10 +207,8 @@ def _read_causally(
     if brief and is_own:
         texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
     was_training, allowed, seen = model.training, tolerance(setting), 0.0
-    key = getattr(model, "key", None)  # of one over many devices
-    if key is None:
-        named = model.named_parameters()
-        key = _digest({name: value.detach().cpu().numpy() for name, value in named})
+    named = model.named_parameters()
+    key = _digest({name: value.detach().cpu().numpy() for name, value in named})
     rng = stream(0, "causality", "evaluation", key)
     model.eval()
     try:

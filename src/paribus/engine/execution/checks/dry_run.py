@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +23,6 @@ from paribus.engine.execution.checks.causality import (
 from paribus.engine.execution.workers.messages import DryPart
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.memory import free_memory, least_bytes, require_room
-from paribus.engine.machine.on_paper import memory
 from paribus.engine.model import (
     GPT,
     build_model,
@@ -35,7 +33,6 @@ from paribus.engine.model import (
     undeclared_projections,
     unused_positions,
 )
-from paribus.engine.model.build import shapes_of
 from paribus.engine.observation import is_there
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting, rows_of
@@ -47,9 +44,6 @@ from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
 from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
-
-if TYPE_CHECKING:
-    from paribus.engine.training.ranks import Ranks
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
@@ -133,17 +127,11 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
     expected = (*tokens_BT.shape, dataset.vocab_size)
     if logits.shape != expected:
         raise ParibusError(f"{where} gives logits {tuple(logits.shape)}, and not {expected}")
-    groups = parameter_groups([setting], model, study.folder)
+    parameter_groups([setting], model, study.folder)
     find_loss(setting.training.loss, study.folder)
     warned = _try_course(study, arm)
     for probe in study_probes(study):
         is_there(probe, model, setting)
-    size = study.resources.devices_per_trial
-    if size is not None:
-        from paribus.engine.training.sharded import require_shardable
-
-        rows_of(setting, size)
-        require_shardable(groups)
     return [
         "arms were tried by their shapes alone, as a step here would take minutes: that they give "
         "equal bits when repeated and read the past alone is tried where they are trained",
@@ -151,81 +139,6 @@ def by_shapes(study: Study, arm: str, dataset: Dataset) -> list[str]:
         *undeclared_projections(model, setting),
         *unused_positions(model, setting),
     ]
-
-
-def dry_run_over(study: Study, arm: str, dataset: Dataset, ranks: Ranks) -> list[str]:
-    """Do the same for an arm whose trials are each one model over `ranks`, by all of them.
-
-    A step from the same state is made twice and gives equal bits on every rank, and the model reads
-    the past alone. Raises ParibusError; also for what is not offered of such a trial.
-    """
-    setting, where, own = study.setting(arm), f"arm '{arm}'", step_code(study, arm)
-    if study.probes.own:
-        raise ParibusError(
-            f"probes.own = {list(study.probes.own)} see one device's part of a step; leave them "
-            "out, or leave resources.devices_per_trial out"
-        )
-    _require_room_over(setting, dataset.vocab_size, ranks, arm, study)
-    small = {"batch_size": FEW_ROWS * ranks.size, "micro_batch": FEW_ROWS}
-    tame = min(setting.training.optimizer.learning_rate, TAME_RATE)
-    optimizer = setting.training.optimizer.model_copy(update={"learning_rate": tame})
-    training = setting.training.model_copy(update=small | {"optimizer": optimizer})
-    rows_of(setting, ranks.size)  # refuses a batch that ranks cannot share alike
-    tiny = setting.model_copy(update={"training": training})
-    try:
-        warned = _try_course(study, arm)
-        with same_settings(f"a step of {where}"):
-            if setting.own_parts:
-                _built(study, setting, dataset, torch.device("cpu"))
-            found = []
-            for seed in range(2):
-                stack = build_stack(study, tiny, [0], dataset, ranks.device, ranks=ranks)
-                with seeded(seed):
-                    stack.step()
-                found.append(stack)
-            other = differing(*[states(one) for one in found])
-            if first := next((one for one in ranks.of_all(other) if one), None):
-                raise ParibusError(
-                    f"{where}: a step made twice from the same state gives other bits "
-                    f"({some(first)}){in_brackets(own)}; no trial could be repeated"
-                )
-            stack = found[0]
-            require_causal_training(
-                where, stack, dataset, gradients=False, brief=True, is_own=bool(own)
-            )
-            replica: Any = stack.replicas
-            whole = replica.reader(splits=False)
-            require_causal_reading(where, whole, setting, dataset, brief=True, is_own=bool(own))
-            _try_evaluation(study, replica.reader(), setting, dataset)
-        model = shapes_of(setting, dataset.vocab_size, study.folder)
-        return warned + undeclared_projections(model, setting) + unused_positions(model, setting)
-    except ParibusError as error:
-        raise _of(where, error) from error.__cause__
-    except Exception as error:
-        raise ParibusError(
-            f"{where}{in_brackets(own)} fails in a dry run of one step over {ranks.size} devices: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-
-
-def _require_room_over(
-    setting: Setting, vocab_size: int, ranks: Ranks, arm: str, study: Study
-) -> None:
-    """Raise ParibusError where a rank has no room for its part of a trial."""
-    free = min(one for one in ranks.of_all(free_memory(ranks.device) or 2**62))
-    if setting.model.modules.named:
-        return
-    if ranks.device.type == "cpu":
-        free //= ranks.size  # they share it
-    about = {"devices": ranks.size, "checkpointing": study.resources.checkpoint_activations}
-    needed = memory(setting, vocab_size, **about)
-    if needed.total > free:
-        told = ", ".join(f"{name} {n / 2**30:,.2f}" for name, n in needed.parts.items() if n)
-        raise ParibusError(
-            f"arm '{arm}' takes {needed.total / 2**30:,.2f} GiB on each of {ranks.size} devices "
-            f"({told}); {free / 2**30:,.2f} GiB are free: state more devices_per_trial, a smaller "
-            "training.micro_batch, or checkpoint_activations"
-        )
 
 
 def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
@@ -241,8 +154,9 @@ def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.devic
 
 def _try_course(study: Study, arm: str) -> list[str]:
     """Ask schedules and an average for the whole run. Returns what the user is to be warned of;
-    raises ParibusError for a step at which one fails."""
+    raises ParibusError for a step at which one fails, and for a batch that devices cannot share."""
     setting = study.setting(arm)
+    rows_of(setting, study.resources.devices_per_trial or 1)
     Schedules.require(setting, study.folder)
     if tried(setting.training.average, setting.iterations, study.folder):
         return []

@@ -391,7 +391,7 @@ class JobCrew:
             jobs=parts,
             settings=self._settings
             | {"retries": self.retries, "workers": self._workers}
-            | {"across": self._backend.launcher(), "options": self._options}
+            | {"options": self._options}
             | {"iterations": {arm: study.format.steps(study, arm) for arm in study.arms}}
             | settings
             | {"key": self._key(settings)},

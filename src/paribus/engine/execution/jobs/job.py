@@ -114,7 +114,6 @@ class _Job:
             eager=given["eager"],
             lease=self.lease,
             retries=given["retries"],
-            across=self._across(given["across"]),
         ) as pool:
             crew = PoolCrew(pool, given["workers"], given["stack"])
             match order.kind:
@@ -129,14 +128,6 @@ class _Job:
                 case "time":
                     pool.start_for(len(study.arms), 1)
                     crew.time(study, self.results, [(arm, seed) for arm, seed in given["trials"]])
-
-    def _across(self, launcher: Any) -> Any:
-        if launcher is None:
-            return None
-        from paribus.engine.execution.workers.messages import Across
-
-        nodes, launch = launcher
-        return Across(nodes, tuple(launch), str(self.batch.path.absolute()))
 
     def _start(self, crew: Any, study: Study) -> None:
         from paribus.engine.execution.start import Beginning, read_data

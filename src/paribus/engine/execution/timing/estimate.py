@@ -12,7 +12,6 @@ from paribus.engine.execution.start import (
     is_emulated,
     read_data,
     settle_precision,
-    tried_alone,
 )
 from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
@@ -98,7 +97,6 @@ def estimate(
     backend = find_backend(backend)
     study = settled_budgets(study, device=device, backend=backend)
     datasets = read_data(study)
-    study = tried_alone(study, datasets, device)
     with Pool(study, Path(), device=device, backend=backend) as pool:
         first = pool.start()
         ready = pool.ready(first)

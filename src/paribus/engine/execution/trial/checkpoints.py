@@ -89,7 +89,7 @@ class Checkpoint:
             {
                 name: array
                 for file, sha256 in shards.items()
-                for name, array in read_arrays(self.path / Path(file).name, sha256).items()
+                for name, array in _read_arrays(self.path / Path(file).name, sha256).items()
             }
             for shards in self.files
         ]
@@ -111,53 +111,24 @@ class StackCheckpoints:
         about: Mapping[str, Any],
     ) -> None:
         """One more, of step t, and away with those before the last; `states` by replica."""
-        with whole_folder(self.begin(t)) as folder:
-            shards = [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)]
-            self._write_about(folder, t, shards, identity, about)
-        self.forget_old()
-
-    def begin(self, t: int) -> Path:
-        """Return the folder of a new one, of step t, which is not there yet."""
         target = self.path / f"step-{t}"
         remove_folder(target)
-        return target
-
-    def seal(
-        self,
-        folder: Path,
-        t: int,
-        arrays: Arrays,
-        files: Mapping[str, str],
-        *,
-        identity: Mapping[str, Any],
-        about: Mapping[str, Any],
-    ) -> None:
-        """Write `arrays` and about.json beside `files` {name: SHA-256}, which are there already."""
-        shards = [_write_shards(folder, 0, arrays) | dict(files)]
-        self._write_about(folder, t, shards, identity, about)
-
-    def _write_about(
-        self,
-        folder: Path,
-        t: int,
-        shards: list[dict[str, str]],
-        identity: Mapping[str, Any],
-        about: Mapping[str, Any],
-    ) -> None:
-        record = {
-            KEY: SCHEMA,
-            "trials": [list(trial) for trial in self.trials],
-            "t": t,
-            "identity": dict(identity),
-            "about": dict(about),
-            "shards": shards,
-        }
-        write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
-
-    def forget_old(self) -> None:
-        """Remove those before the last."""
+        with whole_folder(target) as folder:
+            record = {
+                KEY: SCHEMA,
+                "trials": [list(trial) for trial in self.trials],
+                "t": t,
+                "identity": dict(identity),
+                "about": dict(about),
+                "shards": [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)],
+            }
+            write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
         for old in self._newest_first()[KEPT:]:
             remove_folder(old)
+
+    def at(self, t: int) -> Checkpoint:
+        """Return the checkpoint of step t. Raises UnusableError if it cannot be read."""
+        return _read(self.path / f"step-{t}")
 
     def newest_first(self) -> Iterator[Checkpoint | UnusableError]:
         """Each that is there, or why it cannot be read."""
@@ -257,7 +228,7 @@ def _parts(arrays: Arrays) -> Iterator[list[str]]:
     yield names
 
 
-def read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
     """Return the arrays of a file. Raises UnusableError where it is not what was written."""
     import safetensors.numpy
 

@@ -85,12 +85,6 @@ class HeldOutCurve:
         return time.monotonic() - began
 
     def _alone(self, trainer: Trainer) -> Iterator[LossSum]:
-        if trainer.ranks is not None:
-            replica: Any = trainer.replicas
-            seq_len = self._settings[0].data.seq_len
-            with replica.evaluating():
-                yield heldout_loss(replica.reader(), self._tokens, seq_len, self._vocab_size)
-            return
         rows = trainer.replicas.evaluated(trainer.t)
         for replica, setting in enumerate(self._settings):
             model = self._model(setting)

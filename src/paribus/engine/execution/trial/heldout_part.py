@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paribus.engine.data import Dataset, open_test
 from paribus.engine.data.split import HeldOutText, part_digest
@@ -103,29 +103,14 @@ def evaluate_heldout_part(
 ) -> None:
     """Evaluate one trial, in a worker, on the part that the run has opened for the verdict."""
     # Who asks for it loads no torch.
-    from paribus.engine.model import build_model, load_parameters
-
-    arm, seed = trial
-    model = build_model(study.setting(arm), dataset.vocab_size, study.folder)
-    load_parameters(model, results.trial(arm, seed).read_weights())
-    evaluate_heldout_with(model.to(device), study, results, dataset, trial)
-
-
-def evaluate_heldout_with(
-    model: Any,
-    study: Study,
-    results: ResultsFolder,
-    dataset: Dataset,
-    trial: Trial,
-    writes: bool = True,
-) -> None:
-    """Do it with the trial's model at hand; every rank of one over many devices reads, and one
-    `writes`."""
     from paribus.engine.evaluation import evaluate_on, own_measures
     from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
     from paribus.engine.execution.trial.record import plain, write_evaluation
+    from paribus.engine.model import build_model, load_parameters
 
     arm, seed = trial
+    model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
+    load_parameters(model, results.trial(arm, seed).read_weights())
     tokens = open_test(dataset.test, results, purpose(study.name))
     finished, setting = results.trial(arm, seed), study.setting(arm)
     about, seq_len = study.evaluation, setting.data.seq_len
@@ -138,8 +123,6 @@ def evaluate_heldout_with(
         told = code_length(model, of_test, seq_len, about.overlap, about.precision)
         scores[BITS_PER_BYTE.name] = told.bits_per_byte
         heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-    if not writes:
-        return
     folder = heldout_folder(results, arm, seed)
     write_evaluation(folder, heldout)
     # What is not of held-out text, such as accuracy on tasks, stays what it was.

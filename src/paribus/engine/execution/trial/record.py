@@ -109,8 +109,6 @@ def record(of: TrainedStack, todo: Sequence[tuple[int, TrialFolder]]) -> None:
         last: Future[None] | None = None
         for replica, folder in todo:
             records = _records(of, replica, folder)
-            if of.trainer.ranks is not None and not of.trainer.ranks.is_first:
-                continue  # the first rank writes what all of them found
             if last:
                 last.result()
             last = writer.submit(_write, of, replica, folder, records)
@@ -158,15 +156,9 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     study, dataset, setting = of.study, of.dataset, of.trainer.settings[replica]
     weights = of.trainer.parameters(replica)
     began = time.monotonic()
-    model: Any
-    if of.trainer.ranks is None:
-        model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
-        load_parameters(model, weights)
-        causality = _reads_the_past(of, replica, where, model)
-    else:
-        shards: Any = of.trainer.replicas
-        causality = _reads_the_past(of, replica, where, shards.reader(splits=False))
-        model = shards.reader()
+    model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
+    load_parameters(model, weights)
+    causality = _reads_the_past(of, replica, where, model)
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     about, precision = study.evaluation, study.evaluation.precision
     seq_len = setting.data.seq_len

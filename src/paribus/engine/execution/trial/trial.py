@@ -7,7 +7,7 @@ Trials of one model can share a stack; each still leaves a folder of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from paribus.engine.execution.trial.checkpoints import (
     Arrays,
     Checkpoint,
     StackCheckpoints,
-    UnusableError,
 )
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import TrainedStack, has_diverged, record
@@ -55,7 +54,7 @@ class StackTask:
     device: torch.device
     checkpoint_seconds: float
     graphs: bool = True
-    ranks: Ranks | None = None  # who trains the only trial together; None is this process alone
+    ranks: Ranks | None = None  # the processes that train the only trial; None is this one alone
 
     @property
     def arms(self) -> list[str]:
@@ -86,7 +85,7 @@ def run_stack(
     checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
     goes on, to the same bytes.
     """
-    stack = _stack(task, dataset)
+    stack = Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
     try:
@@ -96,6 +95,8 @@ def run_stack(
     except ParibusError:
         stack.remove_checkpoints()  # what they hold may have been trained with other settings
         raise
+    if not stack.writes:
+        return True
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = stack.seconds
     if len(task.trials) > 1 or task.ranks:
@@ -112,16 +113,6 @@ def run_stack(
     return True
 
 
-def _stack(task: StackTask, dataset: Dataset) -> Stack:
-    """Return the trials of a task: side by side, or one over the ranks of the task."""
-    if task.ranks is None:
-        return Stack(task, dataset)
-    # Its imports take seconds, which other trials are spared.
-    from paribus.engine.execution.trial.sharded import ShardedTrial
-
-    return ShardedTrial(task, dataset)
-
-
 class Stack:
     """The trials of a task on their way from the first step, or their checkpoint, to the seal.
 
@@ -136,8 +127,12 @@ class Stack:
         study, seeds = task.study, [seed for _, seed in task.trials]
         settings = [study.setting(arm, seed) for arm, seed in task.trials]
         self.task, self.dataset = task, dataset
-        self._settings, self._seeds = settings, seeds
-        self.trainer = self._built()
+        self.trainer = build_stack(
+            *(study, settings, seeds, dataset, task.device),
+            strict=False,
+            graphs=task.graphs,
+            ranks=task.ranks,
+        )
         self.checkpoints = StackCheckpoints(task.results.path, task.trials)
         self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
         self._identity = identity(study, task.arms, dataset, self.trainer)
@@ -149,24 +144,24 @@ class Stack:
         self._measuring = 0.0  # seconds that the curve took
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
 
-    def _built(self) -> Trainer:
-        """Return the trials before their first step."""
-        task = self.task
-        return build_stack(
-            *(task.study, self._settings, self._seeds, self.dataset, task.device),
-            strict=False,
-            graphs=task.graphs,
-            ranks=task.ranks,
-        )
-
     def _restored(self) -> tuple[float, list[Machine], str]:
+        """Resume from a checkpoint; every rank from the one that rank 0 has found."""
+        ranks = self.task.ranks
+        found = self._restore_newest() if self.writes else (0.0, [], "")
+        if ranks is not None:
+            (t,) = ranks.from_first([self.trainer.t])
+            if t and not ranks.is_first:
+                self._take_up(self.checkpoints.at(t))
+        return found
+
+    def _restore_newest(self) -> tuple[float, list[Machine], str]:
         """Go on from the newest checkpoint that can be used, the trials and their curve.
 
         Returns the seconds already spent on training, the machines that it was trained on, and one
         line where a checkpoint could not be used.
         """
         failures: list[str] = []
-        for found in self._newest_first():
+        for found in self.checkpoints.newest_first():
             try:
                 if not isinstance(found, Checkpoint):
                     raise found
@@ -177,18 +172,11 @@ class Stack:
                 continue
             about = found.about
             self.curve.points = self.curve.points_of(about["curve"])
-            if self.writes:
-                self.checkpoints.remove_after(found.t)
+            self.checkpoints.remove_after(found.t)
             words = _in_words(self.checkpoints, failures, f"training goes on from step {found.t}")
             return about["seconds"], about["machines"], words
         self.remove_checkpoints()
-        if failures:
-            self._begin_again()
         return 0.0, [], _in_words(self.checkpoints, failures, "training starts again")
-
-    def _newest_first(self) -> Iterable[Checkpoint | UnusableError]:
-        """Return the checkpoints that are there, or why one cannot be read."""
-        return self.checkpoints.newest_first()
 
     def _take_up(self, found: Checkpoint) -> None:
         """Go on from the state of a checkpoint. Raises ParibusError where that cannot be."""
@@ -199,12 +187,10 @@ class Stack:
             ]
         )
 
-    def _begin_again(self) -> None:
-        """Go back to before the first step, where no checkpoint could be used."""
-
     def remove_checkpoints(self) -> None:
         """Remove what is no longer gone on from."""
-        self.checkpoints.remove()
+        if self.writes:
+            self.checkpoints.remove()
 
     @property
     def labels(self) -> str:
@@ -229,6 +215,8 @@ class Stack:
 
     def checkpoint(self, seconds: float) -> None:
         """Save all replicas and the curve so far, on whose training `seconds` were spent."""
+        if not self.writes:
+            return
         trainer = self.trainer
         replicas: list[dict[str, Any]] = []
 
@@ -257,10 +245,8 @@ class Stack:
         while trainer.t < trainer.setting.iterations:
             trainer.step()
             if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
-                for replica, folder in self.todo:
-                    weights = trainer.parameters(replica)
-                    if self.writes:
-                        folder.write_weights(weights, trainer.t)
+                for replica, folder in self.todo if self.writes else ():
+                    folder.write_weights(trainer.parameters(replica), trainer.t)
             self._measure()
             now = time.monotonic()
             is_due = now - last_checkpoint >= self.task.checkpoint_seconds
@@ -277,12 +263,14 @@ class Stack:
         return True
 
     def _decided(self, leaves: bool, is_due: bool) -> tuple[bool, bool]:
-        """Return whether to leave, and whether a checkpoint is due."""
+        """Return whether to leave, and whether a checkpoint is due; rank 0 decides for all."""
+        if self.task.ranks is not None:
+            leaves, is_due = map(bool, self.task.ranks.from_first([leaves, is_due]))
         return leaves, is_due
 
     def _measure(self) -> None:
         """Add a point to the held-out curve, where one is due."""
-        if self.curve.is_due(self.trainer.t):
+        if self.writes and self.curve.is_due(self.trainer.t):
             wait(self.task.device)
             self._measuring += self.curve.measure(self.trainer, self.seconds)
 
@@ -346,7 +334,7 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
         "code": package_digest(),
         "version": package_versions(PACKAGES),
         "device": stack.device.type,
-    } | ({"layout": "one model over devices"} if stack.ranks else {})
+    }
 
 
 def _in_words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:

@@ -52,22 +52,6 @@ def _adapter(message: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(message)
 
 
-@dataclass(frozen=True)
-class Across:
-    """The machines of one trial, where there are several.
-
-    Attributes:
-        nodes: how many; each has as many devices of the trial.
-        launch: what starts a command on each of them, and says by PET_NODE_RANK and
-            PET_MASTER_ADDR, which torchrun reads, who is who. It is called on the first one.
-        folder: one that all of them see.
-    """
-
-    nodes: int
-    launch: tuple[str, ...]
-    folder: str
-
-
 @_known
 @dataclass(frozen=True)
 class Hello:
@@ -81,7 +65,6 @@ class Hello:
     checkpoint_seconds: float  # how often a stack is saved
     eager: bool  # whether a GPU's kernels are launched one by one
     lease: tuple[str, str] | None  # file and token that let it write; None where nothing is written
-    across: Across | None = None  # None is one machine
 
 
 @_known

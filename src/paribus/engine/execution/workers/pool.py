@@ -21,7 +21,6 @@ from paribus.engine.execution.backends import (
     find_backend,
 )
 from paribus.engine.execution.workers.messages import (
-    Across,
     Adopt,
     Answer,
     ArmTask,
@@ -88,7 +87,7 @@ class Pool:
 
     `lease` is what the lock of the results folder gave: workers write there only while it is held.
     A task whose worker dies is given to another one, `retries` times; by default as often as the
-    backend says. `across` is for a trial that takes several machines.
+    backend says.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class Pool:
         lease: Lease | None = None,
         backend: str | Backend = "local",
         retries: int | None = None,
-        across: Across | None = None,
     ) -> None:
         require_trust(study)  # all code of a study runs in workers
         if not has_engine():
@@ -127,7 +125,6 @@ class Pool:
             checkpoint_seconds=checkpoint_seconds,
             eager=eager,
             lease=(str(lease.path.absolute()), lease.token) if lease else None,
-            across=across,
         )
 
     def __enter__(self) -> Self:

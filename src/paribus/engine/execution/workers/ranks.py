@@ -1,311 +1,181 @@
-"""A worker that is several processes: the ranks of one model over many devices.
+"""A trial over several devices: a worker is rank 0, and starts a process for each other rank.
 
-The one who starts workers sees one worker. It starts torchrun, which starts the ranks, and passes
-lines of messages on: to rank 0, which tells them to the others, and from rank 0. torchrun restarts
-nothing: where a rank dies it ends all of them, and the worker ends as any that dies, with a line on
-which rank it was. Its trial is begun again from the last checkpoint as often as is registered.
+The worker does all other tasks alone. A rank that dies ends the worker, which leaves one line on
+its standard error; whoever started the worker begins the trial again from its last checkpoint.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import platform
-import re
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import traceback
-from collections.abc import Callable
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paribus.engine.execution.workers import messages
-from paribus.engine.execution.workers.lifetime import Leaving, leave
-from paribus.engine.execution.workers.messages import (
-    Across,
-    Failed,
-    Hello,
-    Refused,
-    decode,
-    encode,
-)
+from paribus.engine.execution.workers.lifetime import Leaving, Left, leave, tie_to
+from paribus.engine.execution.workers.messages import Hello, Refused, Train, decode, encode
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     import torch
 
-    from paribus.engine.execution.workers.worker import WorkerContext
     from paribus.engine.training.ranks import Ranks
 
-LEAVE_SECONDS = 60.0  # for the step under way and a checkpoint
-RANKS_PER_CORE = 4  # of a CPU: more cannot be meant, and fill its memory
-# What torchrun says of the first rank that died, and of each.
-_ROOT_CAUSE = re.compile(
-    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
-)
-_DIED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.IGNORECASE)
+RANKS_PER_CORE = 4
+POLL_SECONDS, GRACE_SECONDS = 0.2, 1.0
 
 
-def devices_of(study: dict[str, Any]) -> int | None:
-    """Return over how many devices a dumped study trains one model; None of none."""
-    return study.get("resources", {}).get("devices_per_trial")
+def devices_per_trial(study: Any) -> int:
+    """Return how many devices train one trial of a study."""
+    return study.resources.devices_per_trial or 1
 
 
-# The worker: it starts the ranks, and passes on
+def rank_device(hello: Hello, size: int, rank: int) -> torch.device:
+    """Return the device of one of `size` ranks."""
+    from paribus.engine.machine.environment import choose_device
+
+    return choose_device(hello.device, hello.number * size + rank)
 
 
-def relay(hello: Hello, tell_line: Callable[[str], None], leaving: Leaving) -> int:
-    """Be the worker of `hello` by ranks until its input ends; returns its exit code.
+def require_devices(device: torch.device, size: int) -> None:
+    """Raise ParibusError if this machine has fewer than `size` devices like `device`."""
+    from paribus.engine.machine.environment import count_devices
 
-    `tell_line` writes a line to whoever started the worker.
-    """
-    size, across = devices_of(hello.study) or 1, hello.across
+    if device.type == "mps":
+        raise ParibusError(
+            f"resources.devices_per_trial = {size} needs GPUs or CPUs, and this machine has MPS; "
+            "use --device cpu, or remove the key"
+        )
+    is_gpu = device.type == "cuda"
+    most = count_devices(device) if is_gpu else RANKS_PER_CORE * (os.cpu_count() or 1)
+    if size > most:
+        what = "GPUs" if is_gpu else f"processes ({RANKS_PER_CORE} for each core)"
+        raise ParibusError(
+            f"resources.devices_per_trial = {size}, and {platform.node()} has room for {most} "
+            f"{what}; set resources.devices_per_trial to {most} or less"
+        )
+
+
+@contextmanager
+def joined(
+    hello: Hello, task: Train, size: int, device: torch.device, tell: Callable[[object], None]
+) -> Iterator[Ranks]:
+    """Start ranks 1 to `size` - 1 for a task, and be rank 0 in the body."""
+    from torch.distributed import TCPStore
+
+    from paribus.engine.training.ranks import PATIENCE, Ranks
+
+    require_devices(device, size)
+    about = {"timeout": PATIENCE, "wait_for_workers": False}
+    store = TCPStore("127.0.0.1", 0, size, is_master=True, **about)
+    order = {"hello": encode(hello), "task": encode(task), "size": size, "port": store.port}
+    helpers = [_start(order | {"rank": rank}) for rank in range(1, size)]
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(helpers, over, tell), daemon=True).start()
     try:
-        _device_of(hello, 0)
-    except ParibusError as error:
-        tell_line(encode(Refused(str(error))))
-        return 2
-    shared = across.folder if across else None
-    with tempfile.TemporaryDirectory(prefix="paribus-ranks-", dir=shared) as name:
-        folder = Path(name)
-        (folder / "hello").write_text(encode(hello), encoding="utf-8")
-        with open(folder / "stderr", "wb") as stderr:
-            process = subprocess.Popen(
-                [*torchrun(size, across), str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                encoding="utf-8",
-                env=os.environ | {"PYTHONSAFEPATH": "1"},
-            )
-        said = _pass_on(process, tell_line, leaving)
-        code = process.wait()
-        stderr_text = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
-        sys.stderr.write(stderr_text[-(2**16) :])
-        sys.stderr.flush()
-        if said.refused:
-            return 2
-        if code and not said.asked_to_leave:
-            failure = _failure(folder, stderr_text, size)
-            if isinstance(failure, str):
-                print(failure, file=sys.stderr, flush=True)
-            else:
-                tell_line(encode(failure))
-            return 1
-        return 0
+        yield Ranks.meet(0, size, device, store)
+        Ranks.part()
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, ParibusError):
+            if failure := _of_the_machine(error, 0, size):
+                raise ParibusError(failure) from error
+            time.sleep(2 * GRACE_SECONDS)  # if another rank has died, the watch ends this process
+        for helper in helpers:
+            helper.kill()
+        raise
+    finally:
+        over.set()
+        for helper in helpers:
+            helper.wait()
 
 
-def torchrun(size: int, across: Across | None = None) -> list[str]:
-    """Return the command that starts `size` ranks, on this machine or on several; it restarts none.
-
-    On several, where the ranks meet is a port of the first machine, which is this one.
-    """
-    start: list[str] = []
-    where, each = ["--standalone"], size
-    if across:
-        start, each = list(across.launch), size // across.nodes
-        with socket.socket() as free:
-            free.bind(("", 0))
-            port = free.getsockname()[1]
-        where = ["--nnodes", str(across.nodes), "--master-port", str(port)]
-    return [
-        *(*start, sys.executable, "-m", "torch.distributed.run", *where),
-        *("--nproc-per-node", str(each), "--max-restarts", "0"),
-        *("-m", "paribus.engine.execution.workers.ranks"),
-    ]
+def _start(order: dict[str, Any]) -> subprocess.Popen[str]:
+    # Own code is searched in folders that a forked worker knows by its search path alone.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    helper = subprocess.Popen(
+        (sys.executable, "-P", "-m", __spec__.name),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert helper.stdin is not None
+    helper.stdin.write(json.dumps(order | {"parent": os.getpid()}))
+    helper.stdin.close()
+    return helper
 
 
-class _Said:
-    """What went by."""
-
-    def __init__(self) -> None:
-        self.refused = False
-        self.asked_to_leave = False
-
-
-def _pass_on(
-    process: subprocess.Popen[str], tell_line: Callable[[str], None], leaving: Leaving
-) -> _Said:
-    """Pass lines on in both directions until the ranks have left."""
-    said = _Said()
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None and stdout is not None
-
-    def end() -> None:
-        said.asked_to_leave = True
-        with contextlib.suppress(OSError, ValueError):
-            stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVE_SECONDS)
-        if process.poll() is None:
-            process.kill()
-
-    def down() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in sys.stdin:
-                stdin.write(line)
-                stdin.flush()
-        end()
-
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=end, daemon=True).start())
-    threading.Thread(target=down, daemon=True).start()
-    for line in stdout:
-        said.refused |= line.startswith(('{"message": "Refused"', '{"message": "Failed"'))
-        tell_line(line)
-    return said
+def _watch(
+    helpers: list[subprocess.Popen[str]], over: threading.Event, tell: Callable[[object], None]
+) -> None:
+    """End this process if a helper fails: rank 0 may wait for it for ever."""
+    while not over.wait(POLL_SECONDS):
+        # A rank that was killed takes others with it, which then end with an error.
+        failed = [(rank, one) for rank, one in enumerate(helpers, 1) if one.poll()]
+        if not failed or over.wait(GRACE_SECONDS):  # what every rank raises, rank 0 tells
+            continue
+        rank, helper = min(failed, key=lambda item: item[1].returncode >= 0)
+        assert helper.stdout is not None
+        if line := helper.stdout.read():
+            tell(decode(line))
+        else:
+            code = helper.returncode
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            print(f"rank {rank} of {len(helpers) + 1} died with {how}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
-def _failure(folder: Path, stderr: str, size: int) -> Refused | Failed | str:
-    """Return what ranks said themselves that ended; else, in words, which one died and how."""
-    errors = sorted(folder.glob("error-*"), key=lambda path: path.stat().st_mtime_ns)
-    for path in errors:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["refused"]:
-            return Refused(told["words"])
-    causes = list(_ROOT_CAUSE.finditer(stderr))  # of each machine; a signal is what came first
-    found = min(causes, key=lambda cause: int(cause[2]) >= 0, default=None)
-    if found is None or int(found[2]) >= 0:
-        # Of those that died within a second torchrun names the lowest rank, which may have ended as
-        # it lost another that was killed. What torchrun ends itself has SIGTERM.
-        codes = ((one, int(one[2])) for one in _DIED.finditer(stderr))
-        found = next((one for one, code in codes if code < 0 and code != -signal.SIGTERM), found)
-    if found and int(found[2]) < 0:
-        how = f"signal {-int(found[2])}"
-        hint = " (out of memory? run again with more resources.devices_per_trial)"
-        how += hint if found[2] == "-9" else ""
-        return f"rank {found[1]} of {size} died with {how}"
-    if errors:
-        told = json.loads(errors[0].read_text(encoding="utf-8"))
-        return Failed(f"rank {errors[0].name[6:]} of {size}: {told['words']}", told["trace"])
-    which = f"rank {found[1]} of {size}" if found else f"torchrun, of {size} ranks,"
-    words = [line.strip() for line in stderr.splitlines() if line.strip()]
-    last = f": {words[-1][:200]}" if words and not found else ""
-    return f"{which} ended{last}"
+def _of_the_machine(error: Exception, rank: int, size: int) -> str | None:
+    from paribus.engine.machine.environment import LESS_OF_A_RANK, machine_failure
+
+    failure = machine_failure(error, LESS_OF_A_RANK)
+    return failure and f"rank {rank} of {size} (on {platform.node()}): {failure}"
 
 
-# A rank
-
-
-class _RankLeaving(Leaving):
-    """Of a rank: it is asked by the end of rank 0's input alone, and finishes what all are at."""
-
-    def request(self) -> None:
-        """Note it; the next step sees it."""
-        self.asked = True
-
-
-def main(arguments: list[str]) -> int:
-    """Be a rank until rank 0 says that there is no more; returns the exit code."""
-    folder, rank = Path(arguments[0]), int(os.environ["RANK"])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library prints must not end up among the lines of the protocol.
+def main() -> int:
+    """Be a rank other than 0; returns the exit code. What the user can fix goes to stdout."""
+    for name in ("SIGINT", "SIGTERM", "SIGUSR2"):  # rank 0 decides when to leave
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    order = json.loads(sys.stdin.read())
+    tie_to(order["parent"])
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if rank:
-        nowhere = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nowhere, 0)
-
-    def tell(message: object) -> None:
-        if not rank:
-            channel.write(encode(message))
-            channel.flush()
-
+    rank, size = order["rank"], order["size"]
     try:
-        _work(folder, tell)
-    except BaseException as error:
-        _note(folder, rank, error, tell)
-        return 1
+        _train(decode(order["hello"]), decode(order["task"]), rank, size, order["port"])
+    except Left:
+        pass
+    except Exception as error:
+        words = str(error) if isinstance(error, ParibusError) else None
+        if words := words or _of_the_machine(error, rank, size):
+            channel.write(encode(Refused(words)))
+            channel.flush()
+            return 1
+        raise
     return 0
 
 
-def _note(folder: Path, rank: int, error: BaseException, tell: Callable[[object], None]) -> None:
-    """Leave word of what went wrong; rank 0 tells what the user can mend itself."""
-    from paribus.engine.machine.environment import LESS_OF_A_RANK, machine_failure
+def _train(hello: Hello, task: Train, rank: int, size: int, port: int) -> None:
+    from torch.distributed import TCPStore
 
-    failure = str(error) if isinstance(error, ParibusError) else None
-    if failure is None and (found := machine_failure(error, LESS_OF_A_RANK)):
-        failure = f"rank {rank} of {os.environ['WORLD_SIZE']} (on {platform.node()}): {found}"
-    words = failure or f"{type(error).__name__}: {error}"
-    told = {"refused": bool(failure), "words": words, "trace": traceback.format_exc()}
-    with contextlib.suppress(OSError):
-        (folder / f"error-{rank}").write_text(json.dumps(told), encoding="utf-8")
-    if failure:
-        with contextlib.suppress(OSError):
-            tell(Refused(failure))
+    from paribus.engine.execution.workers.worker import WorkerContext, train
+    from paribus.engine.training.ranks import PATIENCE, Ranks
 
-
-def _work(folder: Path, tell: Callable[[object], None]) -> None:
-    from paribus.engine.execution.workers.worker import WorkerContext, tasks_of
-    from paribus.engine.machine.memory import free_unused
-    from paribus.engine.training.ranks import Ranks, local_rank
-    from paribus.engine.training.ranks import leave as part
-
-    hello = decode((folder / "hello").read_text(encoding="utf-8"))
-    device = _device_of(hello, local_rank())
-    leaving = _RankLeaving()
-    context = WorkerContext(hello, tell, leaving, device=device)
-    ranks = Ranks.meet(device)
-    tell(context.ready)
-    tasks = tasks_of(leaving) if ranks.is_first else None
-    while True:
-        task = tasks.get() if tasks is not None else None
-        line = ranks.told(encode(task) if task is not None else "")
-        if not line:
-            break
-        free_unused(device)
-        answer = do_together(context, ranks, decode(line))
-        if answer is not None:
-            tell(answer)
-        if ranks.decided(leaving.asked)[0]:
-            break
-    part()
-
-
-def _device_of(hello: Hello, local_rank: int) -> torch.device:
-    """Return the device of a rank on this machine. Raises ParibusError where it has too few."""
-    from paribus.engine.machine.environment import choose_device, count_devices
-
-    nodes = hello.across.nodes if hello.across else 1
-    size = (devices_of(hello.study) or 1) // nodes
-    device = choose_device(hello.device, hello.number * size + local_rank)
-    if device.type == "mps":
-        raise ParibusError(
-            "resources.devices_per_trial is of GPUs and CPUs, and this machine has MPS; state "
-            "--device cpu, or leave it out"
-        )
-    if device.type == "cuda":
-        what, most = "GPUs", count_devices(device)
-        has = f"{most}"
-    else:
-        cores = os.cpu_count() or 1
-        what, most = "processes", RANKS_PER_CORE * cores
-        has = f"{cores} cores, each for {RANKS_PER_CORE} at most"
-    if size > most:
-        raise ParibusError(
-            f"resources.devices_per_trial takes {size} {what} of a machine, and {platform.node()} "
-            f"has {has}; state at most {most * nodes}, or more `nodes` of --backend slurm"
-        )
-    return device
-
-
-def do_together(context: WorkerContext, ranks: Ranks, task: Any) -> object:
-    """Do a task by all ranks; the answer, None where it has none."""
-    from paribus.engine.execution.workers import together
-    from paribus.engine.execution.workers.worker import do
-
-    if type(task) in (messages.Adopt, messages.Declare, messages.Rest):
-        return do(context, task)
-    return together.do(context, ranks, task)
+    device = rank_device(hello, size, rank)
+    context = WorkerContext(replace(hello, lease=None), lambda message: None, Leaving(), device)
+    dataset = context.dataset(context.study.setting(task.arm).data)
+    store = TCPStore("127.0.0.1", port, size, timeout=PATIENCE)
+    train(context, task, dataset, Ranks.meet(rank, size, device, store))
+    Ranks.part()
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    leave(main())

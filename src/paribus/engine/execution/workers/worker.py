@@ -8,7 +8,6 @@ step and writes a checkpoint first. What it does for each task is in `do`.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
@@ -16,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,9 +41,8 @@ from paribus.engine.execution.workers.messages import (
     decode,
     encode,
 )
-from paribus.engine.execution.workers.ranks import devices_of, relay
+from paribus.engine.execution.workers.ranks import devices_per_trial, joined, rank_device
 from paribus.engine.machine.environment import (
-    choose_device,
     count_devices,
     machine_failure,
     native_precision,
@@ -61,6 +60,8 @@ from paribus.study.importing import same_settings
 
 if TYPE_CHECKING:
     import torch
+
+    from paribus.engine.training.ranks import Ranks
 
 
 def main(first: str = "") -> int:
@@ -87,15 +88,6 @@ def main(first: str = "") -> int:
         _work(tell, leaving, first)
     except Left:
         return 0
-    except _Ranks as ranks:
-
-        def tell_line(line: str) -> None:
-            channel.write(line)
-            channel.flush()
-
-        with contextlib.suppress(BrokenPipeError):
-            return relay(ranks.hello, tell_line, leaving)
-        return 1
     except ParibusError as error:
         tell(Refused(str(error)))
         return 2
@@ -110,19 +102,9 @@ def main(first: str = "") -> int:
     return 0
 
 
-class _Ranks(Exception):  # noqa: N818 - nothing went wrong
-    """Raised where this worker is to be several processes."""
-
-    def __init__(self, hello: Hello) -> None:
-        super().__init__()
-        self.hello = hello
-
-
 def _work(tell: Callable[[object], None], leaving: Leaving, first: str) -> None:
     hello = decode(first or sys.stdin.readline())
     assert isinstance(hello, Hello)
-    if devices_of(hello.study) is not None:
-        raise _Ranks(hello)
     context = WorkerContext(hello, tell, leaving)
     tell(context.ready)
     tasks = tasks_of(leaving)
@@ -155,6 +137,7 @@ class WorkerContext:
     """A worker's study, its device, and what it has loaded so far.
 
     Attributes:
+        hello: the first message.
         study: what it works on; another one once it has adopted it.
         results: the folder that it writes to, while the run that started it holds it.
         device: what it computes on.
@@ -169,15 +152,15 @@ class WorkerContext:
         hello: Hello,
         tell: Callable[[object], None],
         leaving: Leaving,
-        *,
         device: torch.device | None = None,
     ) -> None:
+        self.hello = hello
         self.study = parse_study(hello.study, folder=Path(hello.folder))
         self.results = ResultsFolder(Path(hello.results))
         if hello.lease:
             lease = Lease(Path(hello.lease[0]), hello.lease[1])
             fence(self.results.path, lease.holds)
-        self.device = device or choose_device(hello.device, hello.number)
+        self.device = device or rank_device(hello, devices_per_trial(self.study), 0)
         prepare(self.device)
         self.graphs = not hello.eager
         self.checkpoint_seconds = hello.checkpoint_seconds
@@ -244,7 +227,8 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
         case messages.MeasureStack(arm, stack, steps):
             return bench_stack(study, arm, dataset, device, stack, steps)
         case messages.Train():
-            return _train(context, task, dataset)
+            _train(context, task, dataset)
+            return messages.Finished()
         case messages.EvaluateHeldoutPart(arm, seed):
             evaluate_heldout_part(study, results, dataset, device, (arm, seed))
             return messages.Finished()
@@ -253,12 +237,34 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
             return messages.Finished()
         case messages.Repeat(arm, seed):
             return messages.Findings(repeat(study, results, dataset, device, arm, seed))
+        case messages.TrainAgain() if devices_per_trial(study) > 1:
+            # The order in which gradients are added depends on the number of devices.
+            return messages.Comparison(
+                elsewhere=["way of training: one trial over several devices"]
+            )
         case messages.TrainAgain():
             return train_again(study, results, dataset, device, task, graphs)
     raise ValueError(f"nobody does {task}")
 
 
-def _train(context: WorkerContext, task: messages.Train, dataset: Dataset) -> messages.Finished:
+def _train(context: WorkerContext, task: messages.Train, dataset: Dataset) -> None:
+    """Train the trials of a task; over several devices, as rank 0 of the processes that it starts.
+
+    Raises Left if the worker was asked to leave before the end.
+    """
+    size = devices_per_trial(context.study)
+    if size == 1:
+        train(context, task, dataset)
+        return
+    hello = replace(context.hello, study=context.study.model_dump(mode="json"))
+    with joined(hello, task, size, context.device, context.tell) as ranks:
+        train(context, task, dataset, ranks)
+
+
+def train(
+    context: WorkerContext, task: messages.Train, dataset: Dataset, ranks: Ranks | None = None
+) -> None:
+    """Train the trials of a task, or with `ranks` this rank's rows of its only trial."""
     stack = StackTask(
         context.study,
         task.trials,
@@ -266,6 +272,7 @@ def _train(context: WorkerContext, task: messages.Train, dataset: Dataset) -> me
         context.device,
         context.checkpoint_seconds,
         context.graphs,
+        ranks,
     )
     tell, trials = context.tell, task.trials
     if not run_stack(
@@ -276,7 +283,6 @@ def _train(context: WorkerContext, task: messages.Train, dataset: Dataset) -> me
         leaving=context.leaving,
     ):
         raise Left
-    return messages.Finished()
 
 
 if __name__ == "__main__":

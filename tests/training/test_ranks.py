@@ -1,0 +1,260 @@
+"""One trial over several processes: the batches, initial values and losses of one process.
+
+Tolerances: losses agree to 1e-5 nats, and weights to 2e-5 after 24 steps at a rate of 3e-3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.model import build_model
+from paribus.engine.ops import without_kernels
+from paribus.engine.probes import study_probes
+from paribus.engine.setting import rows_of
+from paribus.engine.training import ReplicaState, Trainer
+from paribus.engine.training.ranks import Ranks
+from paribus.errors import ParibusError
+from paribus.study import Study, load_study
+
+from .ranks_here import CPU, run_ranks
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are forks")
+STEPS = 24
+PROBES = (
+    *("attention_logits", "position_similarity", "embedding_similarity", "embedding_gain"),
+    *("embedding_norm", "gradient_norm", "logits", "optimizer_slots", "below_eps"),
+    *("residual_norm", "update_ratio"),
+)
+OF_WEIGHTS = ("embedding_similarity", "embedding_gain", "gradient_norm", "optimizer_slots")
+# Odd sizes: 257 tokens, 3 layers, 6 channels a head, and a head whose matrix is its own.
+TABLE: dict[str, Any] = {
+    "name": "ranks",
+    "seeds": [1, 2],
+    "data": {"corpus": "pydoc", "tokenizer": "byte", "seq_len": 24},
+    "model": {
+        "n_layer": 3,
+        "n_head": 3,
+        "d_model": 18,
+        "embedding": {"norm": "layernorm"},
+        "head": {"tied": False},
+    },
+    "training": {
+        "iterations": STEPS,
+        "batch_size": 8,
+        "micro_batch": 2,
+        "dropout": 0.1,
+        "schedule": {"kind": "cosine", "warmup": 5},
+        "optimizer": {"learning_rate": 3e-3},
+    },
+    "probes": {"every": dict.fromkeys(PROBES, 7)},
+    "arms": {"baseline": {}},
+}
+
+
+def study(overrides: Mapping[str, Any] | None = None, **tables: Any) -> Study:
+    return load_study({**TABLE, **tables}, overrides)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return load_dataset(study().data, Path())
+
+
+def trainer(study: Study, dataset: Dataset, ranks: Ranks | None = None, **options: Any) -> Trainer:
+    options = {"probes": study_probes(study), "folder": study.folder, **options}
+    devices = ranks.size if ranks else 1
+    setting = study.setting("baseline")
+    return Trainer(setting, [1], dataset, device=CPU, ranks=ranks, devices=devices, **options)
+
+
+def trained(
+    study: Study,
+    dataset: Dataset,
+    ranks: Ranks | None = None,
+    *,
+    start: ReplicaState | None = None,
+    steps: int | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train a trial, from a state if there is one, and return all that is compared of it."""
+    with without_kernels():
+        trial = trainer(study, dataset, ranks, **options)
+        if start is not None:
+            trial.restore([start])
+        while trial.t < (steps or study.setting("baseline").iterations):
+            trial.step()
+        return {
+            "columns": [*trial.columns, *(column.name for column in trial.probe_columns)],
+            "weights": trial.parameters(0),
+            "initial": trial.initial_records[0],
+            "state": trial.state(0),
+        }
+
+
+@pytest.fixture(scope="module")
+def alone(dataset: Dataset) -> dict[str, Any]:
+    return trained(study(), dataset)
+
+
+@pytest.fixture(scope="module")
+def two(dataset: Dataset) -> list[dict[str, Any]]:
+    return run_ranks(2, partial(trained, study(), dataset))
+
+
+def require_equal(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    first = ranks[0]
+    assert first["state"].batch_digest == alone["state"].batch_digest
+    assert first["initial"] == alone["initial"]
+    assert first["columns"] == alone["columns"]
+    for rank in ranks[1:]:  # every rank has the same weights, losses and norms, to the bit
+        for name, weights in first["weights"].items():
+            np.testing.assert_array_equal(rank["weights"][name], weights)
+        measured = rank["state"].measured[:, :3]
+        np.testing.assert_array_equal(measured, first["state"].measured[:, :3])
+    ours, theirs = first["state"].measured, alone["state"].measured
+    np.testing.assert_allclose(ours[:, :2], theirs[:, :2], rtol=1e-5, atol=1e-5)
+    assert first["weights"].keys() == alone["weights"].keys()
+    for name, weights in alone["weights"].items():
+        np.testing.assert_allclose(first["weights"][name], weights, atol=2e-5, err_msg=name)
+
+
+def test_two_ranks_train_what_one_process_trains(
+    two: list[dict[str, Any]], alone: dict[str, Any]
+) -> None:
+    require_equal(two, alone)
+
+
+def test_four_ranks_train_what_one_process_trains(alone: dict[str, Any], dataset: Dataset) -> None:
+    require_equal(run_ranks(4, partial(trained, study(), dataset)), alone)
+
+
+def test_probes_of_weights_are_those_of_one_process(
+    two: list[dict[str, Any]], alone: dict[str, Any]
+) -> None:
+    """Those of activations see the rows of rank 0, a part of the batch."""
+    ours, theirs = two[0]["state"].measured, alone["state"].measured
+    for c, name in enumerate(alone["columns"]):
+        if name.startswith(OF_WEIGHTS):
+            np.testing.assert_allclose(
+                ours[:, c], theirs[:, c], rtol=2e-4, atol=1e-6, equal_nan=True, err_msg=name
+            )
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_state_of_two_ranks_goes_on_with_another_number(
+    size: int, two: list[dict[str, Any]], dataset: Dataset
+) -> None:
+    half = run_ranks(2, partial(trained, study(), dataset, steps=STEPS // 2))[0]["state"]
+    go_on = partial(trained, study(), dataset, start=half)
+    found = [go_on()] if size == 1 else run_ranks(size, go_on)
+    if size == 2:
+        for name, weights in two[0]["weights"].items():
+            np.testing.assert_array_equal(found[0]["weights"][name], weights)
+    require_equal(found, two[0])
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bfloat16": {"training.precision": "bfloat16", "training.dropout": 0.0},
+    "float16": {"training.precision": "float16", "training.loss_scale.initial": 2.0**24},
+    "llama": {"model.preset": "llama", "model.n_head": 2, "model.d_model": 16},
+    "muon": {"training.optimizer.name": "muon", "training.optimizer.learning_rate": 1e-3},
+    "average": {"training.average": {"kind": "ema"}, "training.micro_batch": None},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_variants_on_two_ranks(changes: dict[str, Any], dataset: Dataset) -> None:
+    variant = study({**changes, "training.iterations": 25})
+    alone = trained(variant, dataset)["state"].measured[:, 0]
+    allowed = 5e-3 if "float16" in str(changes) else 1e-4
+    for checkpointing in (False, True):
+        ranks = run_ranks(2, partial(trained, variant, dataset, checkpointing=checkpointing))
+        np.testing.assert_allclose(ranks[0]["state"].measured[:, 0], alone, atol=allowed)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_recomputed_blocks_change_no_bit(precision: str, dataset: Dataset) -> None:
+    """With dropout and probes, by compiled kernels where there are some."""
+    changed = study({"training.precision": precision, "training.iterations": 8})
+    states = []
+    for checkpointing in (False, True):
+        trial = trainer(changed, dataset, checkpointing=checkpointing)
+        for _ in range(8):
+            trial.step()
+        states.append(trial.state(0))
+    for name, values in states[0].arrays.items():
+        np.testing.assert_array_equal(states[1].arrays[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_block_that_is_computed_again_has_the_same_gradients(
+    precision: torch.dtype, is_watched: bool, dataset: Dataset
+) -> None:
+    """By compiled kernels too: a block as one function, and part by part."""
+    setting = study({"training.dropout": 0.0}).setting("baseline")
+    block: Any = build_model(setting, dataset.vocab_size).blocks[0]
+    if is_watched:  # then its parts are called one by one
+        block.mlp.register_forward_hook(lambda *_: None)
+    x = torch.randn(4, 24, 18, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def gradients(call: Any) -> list[torch.Tensor]:
+        with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
+            y = call(x)
+        return list(torch.autograd.grad(y.square().sum(), [x, *block.parameters()]))
+
+    again = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
+    for ours, theirs in zip(gradients(again), gradients(block), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) -> None:
+    wild = study({"training.optimizer.learning_rate": 1e30, "training.optimizer.name": "sgd",
+                  "training.grad_clip": None, "training.iterations": 23})  # fmt: skip
+
+    def diverged_at(ranks: Ranks | None) -> int | None:
+        trial = trainer(wild, dataset, ranks, probes=())
+        for _ in range(4):
+            trial.step()
+        return trial.history(0).diverged_at
+
+    expected = diverged_at(None)
+    assert expected is not None
+    assert run_ranks(2, diverged_at) == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"training.batch_size": 9, "training.micro_batch": None}, "training.batch_size = 9"),
+        ({"training.batch_size": 12, "training.micro_batch": 4}, "training.micro_batch = 4"),
+        ({"training.batch_size": {"from": 4, "to": 8, "until": 0.5}}, "training.batch_size"),
+    ],
+)
+def test_a_batch_that_devices_cannot_share_is_refused(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ParibusError) as error:
+        rows_of(study(changes).setting("baseline"), 2)
+    assert key in str(error.value) and "\n" not in str(error.value)
+
+
+def test_losses_that_see_all_rows_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from paribus.extend import loss\n"
+        "@loss('seeing')\n"
+        "def seeing(logits, targets, shared):\n"
+        "    return logits.sum(-1)\n"
+    )
+    setting = study({"training.loss.name": f"{tmp_path}/mine.py:seeing"}).setting("baseline")
+    with pytest.raises(ParibusError, match="devices_per_trial"):
+        Trainer(setting, [1], dataset, device=CPU, devices=2)
