@@ -60,8 +60,7 @@ step study "$python" -m paribus run quickstart --device cuda --results "$folder/
 step status "$python" -m paribus status "$folder/quickstart"
 # Its weights, each evaluated again by itself.
 step verify "$python" -m paribus verify "$folder/quickstart" --trials --device cuda
-step bench "$python" -m paribus bench embedding-norm --set data.corpus=pydoc --device cuda \
-    --stack 1 4 16 64 --json "$folder/bench.json"
+step plan "$python" -m paribus plan embedding-norm --set data.corpus=pydoc --device cuda --stack 16
 step stacks "$python" benchmarks/gpu_stacks.py --json "$folder/stacks.json" \
     ${NANOGPT:+--nanogpt "$NANOGPT"} "$@"
 # Where there are two GPUs, a whole study with two devices per trial.

@@ -4,8 +4,7 @@
 
 Four measurements, in one run on one machine, every probe on:
 
-1. Tokens per second against the number R of replicas side by side, and the share of the measured
-   speed of the model's matrix products (`paribus.bench`).
+1. Tokens per second against the number R of replicas side by side.
 2. The final protocol, 3 arms x 5 seeds x 300 iterations: seconds from the first step to the last.
 3. The same with 100 seeds.
 4. nanoGPT, its own `torch.compile` and bfloat16 autocast as its configuration has them: seconds of
@@ -28,9 +27,9 @@ from typing import Any
 
 import torch
 
-import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.clock import step_time
 from paribus.engine.machine.environment import choose_device, native_precision, prepare
 from paribus.engine.setting import with_precision
 from paribus.study import Study, load_study
@@ -137,11 +136,10 @@ def main() -> None:
 
     found: dict[str, Any] = {"device": name, "torch": torch.__version__, "stacks": []}
     for R in arguments.stacks:
-        speed = paribus.bench(study, device=arguments.device, stacks=[R], workers=1).speeds[0]
-        found["stacks"].append({"R": R, "tokens/s": speed.tokens_per_second, "share": speed.share})
-        print(
-            f"R = {R:4}  {speed.tokens_per_second:14,.0f} tokens/s  {speed.share:6.1%} of ceiling"
-        )
+        step = step_time(study, study.baseline, dataset, device, R)
+        speed = R * study.setting(study.baseline).tokens_per_step / step.seconds
+        found["stacks"].append({"R": R, "tokens/s": speed})
+        print(f"R = {R:4}  {speed:14,.0f} tokens/s")
     for seeds in (n_seeds, arguments.many):
         seconds = train(study, dataset, seeds, iterations, device)
         found[f"{n_arms * seeds} trials"] = seconds

@@ -138,7 +138,7 @@ def write_results(
                 "blocks": {"kind": "window", "items": 20, "blocks": 20},
                 "parameters": 12_345,
                 "tokens": setting.tokens,
-                "flops": {"per_token": 1_000, "by": "formula"},
+                "flops": {"per_token": 500 * setting.model.n_layer, "by": "formula"},
                 "iterations": steps,
                 "own_modules": own_digests(setting, study.folder),
                 **measuring_record(study),

@@ -19,9 +19,8 @@ from paribus.version import VERSION
 if TYPE_CHECKING:
     from paribus.analysis import analyse, detectable
     from paribus.decision import calibrate, decide
+    from paribus.engine.execution.estimate import estimate
     from paribus.engine.execution.evaluate import evaluate
-    from paribus.engine.execution.timing.bench import bench
-    from paribus.engine.execution.timing.estimate import estimate
     from paribus.engine.export import export_trial
     from paribus.errors import ParibusError
     from paribus.report.page import write_report
@@ -40,9 +39,8 @@ _HOMES = {
     for module, names in {
         "paribus.analysis": "analyse detectable",
         "paribus.decision": "calibrate decide",
+        "paribus.engine.execution.estimate": "estimate",
         "paribus.engine.execution.evaluate": "evaluate",
-        "paribus.engine.execution.timing.bench": "bench",
-        "paribus.engine.execution.timing.estimate": "estimate",
         "paribus.engine.export": "export_trial",
         "paribus.errors": "ParibusError",
         "paribus.report.page": "write_report",
@@ -59,7 +57,6 @@ __all__ = [
     "ParibusError",
     "Study",
     "analyse",
-    "bench",
     "calibrate",
     "decide",
     "detectable",

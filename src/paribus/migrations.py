@@ -20,7 +20,7 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 9  # of what is written now
+SCHEMA = 10  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
 
@@ -299,6 +299,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(6, "study.json", _redrawn_of_several_keys, of_records=True),
     Migration(6, "registration.json", _redrawn_of_several_keys),
     Migration(10, "study.json", dropped("data.curriculum")),
+    # Budgets in measured seconds are gone.
+    Migration(10, "study.json", dropped("training.step_cost")),
+    Migration(10, "trial.json", dropped("setting.training.step_cost")),
 )
 
 

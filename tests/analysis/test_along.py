@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.figures.over_training import contrast_along
@@ -243,18 +242,13 @@ def test_a_trial_that_was_cut_short_is_not_sooner_at_the_target(
 ) -> None:
     """The arm spends half of the tokens and never is at 2.3; the baseline is, with 8 of 10 steps:
     what the arm would have needed, nobody knows."""
-    arms = {
-        "baseline": {"set": {"training.step_cost": 1.0}},
-        "fast": {"set": {"training.step_cost": 2.0, "model.n_layer": 4}},
-    }
-    study = settled_budgets(
-        small_study(
-            {"evaluation.every": 1, "evaluation.target": 2.3},
-            training={"iterations": 10, "batch_size": 4, "budget": "seconds"},
-            arms=arms,
-            seeds=SEEDS,
-            endpoints=[{"metric": "tokens_to_target", "primary": True, "margin": 0.05}],
-        )
+    half = {"training.iterations": 5, "model.n_layer": 4}
+    study = small_study(
+        {"evaluation.every": 1, "evaluation.target": 2.3},
+        training={"iterations": 10, "batch_size": 4, "budget": "flops"},
+        arms={"baseline": {}, "fast": {"set": half}},
+        seeds=SEEDS,
+        endpoints=[{"metric": "tokens_to_target", "primary": True, "margin": 0.05}],
     )
 
     def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:

@@ -20,8 +20,9 @@ import pytest
 
 from paribus.cli import VERBS, main, options
 from paribus.cli.options import Where
+from paribus.engine.cost import Cost
 from paribus.engine.data.corpora import all_corpora
-from paribus.engine.execution.timing.estimate import Estimate, estimate
+from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.workers import processes
 from paribus.engine.execution.workers.processes import worker_environment
 from paribus.engine.format import DOWNLOADED
@@ -109,20 +110,20 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Way:
 
 
 @pytest.fixture(scope="module")
-def costs() -> list[Estimate]:
+def costs() -> list[Cost]:
     return []
 
 
 @pytest.fixture
-def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Estimate]) -> None:
+def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Cost]) -> None:
     """What STUDY costs is measured once; it starts a worker, and would come out the same."""
 
-    def measured(*arguments: Any, **options: Any) -> Estimate:
+    def measured(*arguments: Any, **options: Any) -> Cost:
         if not costs:
             costs.append(estimate(*arguments, **options))
         return costs[0]
 
-    monkeypatch.setattr("paribus.engine.execution.timing.estimate.estimate", measured)
+    monkeypatch.setattr("paribus.engine.execution.estimate.estimate", measured)
 
 
 @pytest.fixture
@@ -289,7 +290,7 @@ def test_planning(way: Way, costed: None) -> None:
     )
     planned = plan("--pilot", results)
     assert planned.returncode == 0, planned.stderr
-    for words in ("tokens in all", "FLOPs per trial", "memory of a worker", "2 seed pairs detect"):
+    for words in ("tokens in all", "FLOPs per trial", "device-hours", "2 seed pairs detect"):
         assert words in planned.stdout
     assert "pilot" in planned.stdout
     assert "warning" in plan("--sd", "1.0").stdout
@@ -340,49 +341,23 @@ def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder: Path) -> N
     assert other.returncode == 2 and "replicates without tuning" in other.stderr
 
 
-def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) -> None:
-    shown = verb("show", "study.toml", "--workers", "1", cwd=folder)
+def test_check_says_what_differs(folder: Path) -> None:
+    shown = verb("check", "study.toml", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    every = verb("show", "study.toml", "--workers", "1", "--all", cwd=folder)
-    for words in ("none → layernorm", "tokens per trial", "FLOP", "expected time", "training.iter"):
+    every = verb("check", "study.toml", "--all", cwd=folder)
+    for words in (
+        "none → layernorm",
+        "parameters",
+        "FLOPs",
+        "training.iter",
+        "every arm was tried",
+    ):
         assert words in shown.stdout and words in every.stdout
     for words in ("training.opt", "decision.rule"):  # that the study does not set
         assert words not in shown.stdout and words in every.stdout
     assert "[red]idea[/red]" in shown.stdout  # text from a study file is not markup
     assert max(map(len, shown.stdout.splitlines())) <= 80
-
-
-@pytest.mark.slow
-def test_bench_prints_the_same_as_tables_and_as_json(folder: Path) -> None:
-    """Every number of the tables, to the digits shown, is in the JSON."""
-    arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "2", "--json")
-    done = verb("bench", "study.toml", "--steps", "4", *arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    tables = done.stderr
-    assert max(map(len, tables.splitlines())) <= 80
-    found = json.loads(done.stdout)
-    assert [row["stack"] for row in found["speeds"]] == [2]
-    machine = found["machine"]
-    words = [found["date"], machine["packages"]["torch"], "tiny, layernorm", "float32", "4 steps"]
-    words += [f"{machine['cores']} cores", "1 worker ", f"{found['parameters']:,} parameters"]
-    for row in found["speeds"]:
-        words += [f"{row['tokens_per_second']:,.0f}", f"{row['share']:.0%}"]
-        words += [f"{row['memory_bytes'] / 2**20:,.0f}"]
-    shown = " ".join(tables.split())
-    for word in (*words, *found["speeds"][0]["phase_seconds"], "held-out evaluation"):
-        assert word in shown
     assert not (folder / "results").exists()
-
-
-def test_help_of_bench_loads_no_torch() -> None:
-    code = (
-        "import sys, paribus.cli\n"
-        "try: paribus.cli.main(['bench', '--help'])\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "--stack" in done.stdout
 
 
 @pytest.mark.parametrize("wanted", ["off", "auto"])
@@ -393,7 +368,7 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     known = resolve()
     Where(cpu_kernels=wanted)  # type: ignore[arg-type]
     assert worker_environment()[SWITCH] == ("off" if wanted == "off" else known)
-    for name in ("run", "bench", "evaluate", "register"):
+    for name in ("run", "plan", "evaluate", "register"):
         told = verb(name, "--help", cwd=Path()).stdout
         assert "--cpu-kernels" in told and verb("help", name, cwd=Path()).stdout == told
     library.cache_clear()
@@ -422,10 +397,8 @@ def test_answers_as_json_are_of_one_form_each(
 ) -> None:
     results = way.folder / "results" / "tiny"
     for arguments in (
-        ("show", "study.toml", "--workers", "1"),
-        ("show", "study.toml", "--parameters"),
         ("plan", "study.toml", "--workers", "1"),
-        ("check", "study.toml"),
+        ("check", "study.toml", "--parameters"),
         ("status", results),
         ("verify", results),
         ("compare", results, results),
@@ -451,12 +424,12 @@ def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None
         (["run", "quickstrt"], "did you mean 'quickstart'"),
         (["run"], "run needs a study: a shipped name (`paribus studies` lists them) or the path"),
         (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: --backend,"),
-        (["bench", "--arms", "x"], "bench has no option --arms: did you mean --arm?"),
+        (["plan", "--prices", "3"], "plan has no option --prices: did you mean --price?"),
         (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
         (["run", "quickstart", "also"], "does not know what to do with 'also'"),
         (["export"], "export needs RESULTS: The results folder"),
         (["export", "results", "out"], "export needs --trial"),
-        (["show", "zzz"], ". Your own is given by its path"),
+        (["plan", "zzz"], ". Your own is given by its path"),
         (["run", "embedding-norm-hour"], "by its path, such as ./embedding-norm-hour.toml"),
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),
@@ -464,10 +437,8 @@ def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None
         (["run", "quickstart", "--workers", "many"], "--workers"),
         (["run", "quickstart", "--device", "tpu"], "--device"),
         (["run", "missing.toml"], "no study file"),
-        (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
-        (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
-        (["bench", "--cpu-kernels", "fast"], "--cpu-kernels"),
-        (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
+        (["plan", "quickstart", "--stack", "0"], "stack = 0 must be at least 1"),
+        (["plan", "quickstart", "--cpu-kernels", "fast"], "--cpu-kernels"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),
     ],
@@ -523,7 +494,7 @@ def test_an_error_of_the_system_says_what_it_is_about(tmp_path: Path) -> None:
     gone.mkdir()
     code = (
         "import os, sys; os.rmdir(os.getcwd()); from paribus.cli import main;"
-        "sys.exit(main(['show', './s.toml']))"
+        "sys.exit(main(['plan', './s.toml']))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

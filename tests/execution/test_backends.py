@@ -270,12 +270,10 @@ def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "verb",
     [
-        "show quickstart",
         "plan quickstart",
         "register quickstart",
         "run quickstart",
         "null quickstart --replicates 2",
-        "bench quickstart",
         "evaluate r",
         "verify r --trials",
     ],

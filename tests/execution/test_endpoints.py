@@ -240,12 +240,11 @@ def test_a_primary_endpoint_is_measured(tmp_path: Path) -> None:
         endpoint_metrics(study)
 
 
-@pytest.mark.parametrize("verb", ["estimate", "register", "run"])
+@pytest.mark.parametrize("verb", ["register", "run"])
 def test_an_unknown_endpoint_is_refused_before_anything_trains(verb: str, tmp_path: Path) -> None:
     study = study_in(tmp_path, "validation_los")
-    folder = () if verb == "estimate" else (tmp_path / "r",)
     with pytest.raises(paribus.ParibusError, match="did you mean 'validation_loss'"):
-        getattr(paribus, verb)(study, *folder)
+        getattr(paribus, verb)(study, tmp_path / "r")
     assert not (tmp_path / "r" / "registration.json").exists()
 
 

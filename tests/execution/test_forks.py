@@ -189,7 +189,7 @@ def test_a_command_that_trains_begins_it_before_it_is_read(
     monkeypatch.setattr(processes, "warm_up", lambda: begun.append("begun"))
     monkeypatch.setattr("paribus.study.load_study", lambda *_, **__: begun.append("read"))
     monkeypatch.setattr("paribus.study.require_trust", lambda study: sys.exit(7))
-    for words in (["run", "x"], ["run", "x", "--device", "cuda"], ["show", "x"]):
+    for words in (["run", "x"], ["run", "x", "--device", "cuda"], ["plan", "x"]):
         with pytest.raises(SystemExit):
             main(words)
     assert begun == ["begun", "read", "read", "read"]  # a GPU's workers are no forks of it

@@ -660,7 +660,7 @@ def test_a_backend_may_be_a_file(
     Path("cluster.toml").rename("r/cluster.toml")
     with pytest.raises(ParibusError, match="lies in the results folder"):
         find_backend("r/cluster.toml")
-    assert main(["bench", "quickstart", "--backend", "slurm"]) == 2
+    assert main(["plan", "quickstart", "--backend", "slurm"]) == 2
     assert "there is no sbatch on this machine" in capsys.readouterr().err
 
 

@@ -18,10 +18,9 @@ import paribus
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.timing.estimate import estimate
+from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.machine.on_paper import last_end
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
@@ -276,33 +275,34 @@ def test_a_diverged_trial_is_recorded_not_hidden(odd_arms: Results) -> None:
 
 def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
     study = small_study()
-    cost = estimate(study, workers=1)
+    cost = estimate(study, workers=1, price=3.6)
     vocab, d, t = load_dataset(study.data, study.folder).vocab_size, 16, 16
     blocks = 2 * (12 * d * d + 13 * d)
-    assert cost.parameters["baseline"] == vocab * d + t * d + blocks + 2 * d
-    assert cost.parameters["layernorm"] == cost.parameters["baseline"] + 2 * d
-    assert cost.tokens["baseline"] == 8 * 4 * 16
+    base = cost.arms["baseline"]
+    assert base.parameters == vocab * d + t * d + blocks + 2 * d
+    assert cost.arms["layernorm"].parameters == base.parameters + 2 * d
+    assert base.tokens == 8 * 4 * 16
     per_token = 6 * (vocab * d + 2 * 12 * d * d) + 12 * 2 * d * t
-    assert cost.flops["baseline"] == per_token * 512
-    assert cost.measured
-    assert 0 < cost.step_seconds < 5
-    assert 50 * 2**20 < cost.memory_bytes < 2**30
+    assert base.flops == per_token * 512
+    assert cost.rate is not None and cost.rate.step is not None
+    step = cost.rate.step
+    assert 0 < step.seconds < 5 and 50 * 2**20 < step.memory_bytes < 2**30
+    # Norms have no products: every trial takes 8 steps as long as the measured one.
+    hours = len(study.trials) * 8 * step.seconds / 3600
+    assert cost.hours == pytest.approx(hours) == cost.device_hours
+    assert cost.price == pytest.approx(3.6 * hours)
 
 
 def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> None:
     """Two stacks of three on one worker: half as many steps as one by one, each of three."""
     study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     cost = estimate(study, workers=4, stack=3)
-    assert (cost.stack, cost.workers) == (3, 2), "no more workers than stacks"
-    steps = study.setting(study.baseline).iterations * cost.step_seconds
-    assert cost.seconds == pytest.approx(steps + 3 * cost.evaluation_seconds)
+    assert cost.rate is not None and cost.rate.step is not None
+    assert (cost.rate.step.stack, cost.rate.places) == (3, 2), "no more workers than stacks"
+    steps = study.setting(study.baseline).iterations * cost.rate.step.seconds
+    assert cost.hours == pytest.approx(steps / 3600)
     with pytest.raises(ParibusError, match="stack = 0 must be at least 1"):
         estimate(study, stack=0)
-
-
-def test_the_last_worker_ends_the_study() -> None:
-    assert last_end([4.0, 4.0, 4.0], 2) == 8.0
-    assert last_end([4.0, 1.0, 1.0, 1.0], 2) == 4.0
 
 
 def test_training_seconds_wait_for_the_device(

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.timing.interleaved_timing import UNITS
-from paribus.engine.execution.timing.throughput import _warm_up
+from paribus.engine.execution.throughput import UNITS, warm_up
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
@@ -88,5 +87,5 @@ def test_an_own_attention_is_not_timed_at_decoding(odd_arms: Results) -> None:
 def test_what_is_slow_only_at_first_is_not_timed(kind: str, times: int) -> None:
     """A GPU's first training step runs as it is written, the second is recorded."""
     done: list[int] = []
-    _warm_up(lambda: done.append(1) or 1, torch.device(kind))
+    warm_up(lambda: done.append(1) or 1, torch.device(kind))
     assert len(done) == times

@@ -16,8 +16,8 @@ import pytest
 from paribus import analyse, decide, run
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.execution.budgets import settled_budgets
 from paribus.engine.execution.start import read_data
-from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.execution.trial.stacks import sharing_arms
 from paribus.engine.setting import Data
@@ -234,7 +234,7 @@ def test_budgets_in_bytes_come_to_iterations(make: Maker) -> None:
         assert abs(n_bytes - budgets["baseline"]) <= step / 2 + 1, arm
     in_tokens = make({"training.budget": "tokens"})
     assert settled_budgets(in_tokens) is in_tokens
-    with pytest.raises(ParibusError, match="states 300 iterations, and the bytes of its reference"):
+    with pytest.raises(ParibusError, match="300 iterations, and the bytes of its reference"):
         settled_budgets(
             make(arms=ARMS | {"bpe": {"set": ARMS["bpe"]["set"] | {"training.iterations": 300}}})
         )

@@ -13,8 +13,8 @@ import pytest
 
 import paribus
 from paribus.cli import main
+from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.start import read_data
-from paribus.engine.execution.timing.estimate import estimate
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
@@ -53,9 +53,7 @@ def test_verbs_that_read_run_nothing(verb: str, stranger: Path, tmp_path: Path) 
     assert not (stranger / "it-ran").exists()
 
 
-@pytest.mark.parametrize(
-    "verb", ["show", "plan", "register", "run", "bench", "null", "evaluate", "export"]
-)
+@pytest.mark.parametrize("verb", ["check", "plan", "register", "run", "null", "evaluate", "export"])
 def test_verbs_that_run_name_the_code_and_refuse(
     verb: str, stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

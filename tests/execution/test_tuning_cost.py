@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from paribus.cli import printed
-from paribus.engine.execution.timing.estimate import estimate
+from paribus.engine.execution.estimate import estimate
 from paribus.study import Study
 
 
@@ -15,10 +15,10 @@ def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[...
     rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
     plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6, "edge": "extend"}
     study = small_study(tuning=plan, tasks={"names": []})
-    found = estimate(study, workers=1, device="cpu")
-    assert found.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds
-    assert found.tuning_tokens == 18 * 6 * 4 * 16
-    assert found.tuning_seconds > found.seconds
+    cost = estimate(study, workers=1, device="cpu")
+    assert cost.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds
+    verdict = sum(cost.arms[arm].tokens for arm, _ in study.trials)
+    assert cost.tokens == verdict + 18 * 6 * 4 * 16
     console = Console(width=120, record=True)
-    console.print(*printed.cost(study, found))
-    assert "18, more where the grid grows (2 times at most)" in console.export_text()
+    console.print(*printed.cost(study, cost))
+    assert "and 18 that tune before them" in console.export_text()

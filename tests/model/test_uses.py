@@ -14,7 +14,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.engine.training import is_decayed
-from paribus.engine.training.parameters import parameter_rows
+from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 
@@ -154,10 +154,10 @@ def test_the_table_says_which_optimizer_updates_what(study_of: Callable[..., Stu
     assert by["blocks.*.mlp.up.weight"] == ("muon, 0.5 x rate", 0.1)
 
 
-def test_show_prints_the_table_and_the_warning(
+def test_check_prints_the_table_and_the_warning(
     study_of: Callable[[str], Study], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study_of("Silent")
+    study = study_of("Silent")
     (tmp_path / "study.toml").write_text(
         """
         name = "small"
@@ -170,8 +170,9 @@ def test_show_prints_the_table_and_the_warning(
         set."model.modules.mlp" = "ideas.py:Silent"
         """
     )
-    assert main(["show", str(tmp_path / "study.toml"), "--parameters"]) == 0
+    assert main(["check", str(tmp_path / "study.toml"), "--parameters"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "parameters of own, where not those of baseline" in said
     assert "blocks.*.attention.out" in said
-    assert said.count("warning:") == 1
+    (line,) = parameter_warnings(study)
+    assert said.count(f"warning: {line}") == 1

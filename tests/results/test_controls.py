@@ -14,8 +14,7 @@ import pytest
 
 import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
-from paribus.engine.execution.timing.budgets import settled_budgets
-from paribus.engine.execution.timing.interleaved_timing import UNITS
+from paribus.engine.execution.throughput import UNITS
 from paribus.results import (
     Control,
     Results,
@@ -395,16 +394,13 @@ def test_flops_of_own_code_are_not_proven_and_seconds_stand_beside(
 ) -> None:
     """What is no matrix product is not counted: the contrast is analysed, and says so."""
     (tmp_path / "own.py").write_text("from torch import nn\n\nclass Mlp(nn.Module): ...\n")
-    cost = {"training.step_cost": 64_000.0}  # 64 tokens of 1,000 FLOPs
-    study = settled_budgets(
-        small_study(
-            training={"budget": "flops", "iterations": 8, "batch_size": 4},
-            arms={
-                "baseline": {"set": cost},
-                "own": {"set": cost | {"model.modules.mlp": "own.py:Mlp"}},
-                "hot": {"set": cost | {"training.optimizer.learning_rate": 0.01}},
-            },
-        )
+    study = small_study(
+        training={"budget": "flops", "iterations": 8, "batch_size": 4},
+        arms={
+            "baseline": {},
+            "own": {"set": {"model.modules.mlp": "own.py:Mlp"}},
+            "hot": {"set": {"training.optimizer.learning_rate": 0.01}},
+        },
     )
     results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
 

@@ -72,14 +72,14 @@ def _whole(path: Path) -> str:
 
 
 def be_brief() -> None:
-    from paribus.engine.execution.timing import interleaved_timing
+    from paribus.engine.execution import throughput
     from paribus.engine.execution.workers import worker
     from paribus.engine.machine.measurements import Fit
     from paribus.report import figures, page
 
     worker.dry_run = lambda *_, **__: []
     worker.largest_stack = lambda study, arm, dataset, device, wanted, *_, **__: Fit(wanted, "")
-    interleaved_timing.LEAST_TURNS = 1
+    throughput.LEAST_TURNS = 1
     draw = figures.draw
     page._javascript = lambda: "void 0"
     figures.draw = lambda *about: draw(*about)[:FIGURES]

@@ -27,7 +27,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.timing.interleaved_timing import UNITS
+from paribus.engine.execution.throughput import UNITS
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, parse_study
 

@@ -483,7 +483,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     (home / "manifest.json").write_text(json.dumps(manifest))
     code, out, _ = verb("verify", "r")
     assert code == 3 and "its log gives 2" in out
-    for words in (["status", "r"], ["watch", "r"], ["show", "study.toml"], ["plan", "study.toml"]):
+    for words in (["status", "r"], ["watch", "r"], ["check", "study.toml"], ["plan", "study.toml"]):
         code, out, err = verb(*words)
         assert code == 0 and ("hot" in out or "trials of the verdict" in out), err
 

@@ -245,12 +245,10 @@ def test_verbs_that_need_the_engine_s_records_say_so(folder: Path) -> None:
     study = STUDY.partition("[tuning]")[0].replace("{ looks = [5, 8] }", "[1, 2, 3]")
     (folder / "study.toml").write_text(study)
     assert verb("run", "study.toml", "--results", "r")[0] == 0
-    for words in (["bench", "study.toml"], ["show", "study.toml", "--parameters"]):
-        code, _, err = verb(*words)
-        assert code == 2 and "'stacked' alone" in err and err.count("\n") == 1
-    for words in (["show", "study.toml"], ["plan", "study.toml"]):
-        code, out, err = verb(*words)
-        assert code == 0 and "trials of the verdict" in out, err
+    code, _, err = verb("check", "study.toml", "--parameters")
+    assert code == 2 and "'stacked' alone" in err and err.count("\n") == 1
+    code, out, err = verb("plan", "study.toml")
+    assert code == 0 and "12 trials" in out, err
     code, out, _ = verb("status", "r")
     assert code == 0 and "hot/seed-3" in out and "diverged" in out
 

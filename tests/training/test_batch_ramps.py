@@ -17,12 +17,11 @@ import paribus
 from paribus.cli import main
 from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
-from paribus.engine.execution.timing.throughput import PARTS, Turns
+from paribus.engine.execution.throughput import PARTS, training_turn
 from paribus.engine.setting import Ramp, Setting, curve_steps, rows_of
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
 
 from .measured import train
@@ -148,7 +147,7 @@ def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Train
 
 
 def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
-    trainer_of: Callable[..., Trainer], small_study: Maker, small_dataset: Dataset, tmp_path: Path
+    trainer_of: Callable[..., Trainer], small_study: Maker, small_dataset: Dataset
 ) -> None:
     """The first steps are small: as a whole step they would be several times as fast."""
     trainer = trainer_of([1])
@@ -163,16 +162,17 @@ def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
         and sizes(never)[-never.n_largest :] == [sizes(never)[-1]] * never.n_largest
     )
     study = small_study({"training.iterations": 40}, arms=OF_FOUR)
-    turns = Turns(
-        ResultsFolder(tmp_path), lambda data: small_dataset, torch.device("cpu"), graphs=False
-    )
+
+    def turn(study: Study, arm: str) -> int:
+        return training_turn(study, arm, small_dataset, torch.device("cpu"), False)[0]()
+
     for arm in study.arms:
         setting = study.setting(arm)
-        tokens = turns._trainer(study, arm, 1, small_dataset)()
+        tokens = turn(study, arm)
         assert tokens / PARTS == pytest.approx(setting.tokens / setting.iterations, rel=0.05)
     plain = small_study({"training.iterations": 40})
     one = plain.setting("baseline").tokens_per_step
-    assert turns._trainer(plain, "baseline", 1, small_dataset)() == one
+    assert turn(plain, "baseline") == one
 
 
 def test_it_goes_on_to_the_same_bits(trainer_of: Callable[..., Trainer]) -> None:

@@ -53,12 +53,11 @@ app = App(
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # Those that start workers whatever else is said, and what chooses other workers than usual.
-WORKING = frozenset({"run", "check", "register", "null", "bench"})
+WORKING = frozenset({"run", "check", "register", "null"})
 CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
 # In the order of help, which is their docstrings: from a first look to what is kept.
 VERBS = {
     "studies": commands.studies,
-    "show": commands.show_study,
     "plan": commands.plan,
     "check": commands.check,
     "register": commands.register,
@@ -74,7 +73,6 @@ VERBS = {
     "null": commands.null,
     "compare": folder_verbs.compare,
     "paper": folder_verbs.paper,
-    "bench": commands.bench,
     "report": commands.report,
     "verify": folder_verbs.verify,
     "keep": folder_verbs.keep,
@@ -145,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has left (`paribus show x | head`): no error of ours.
+            # The reader of our output has left (`paribus studies | head`): no error of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         print(f"paribus: {one_line(_told(error))}", file=sys.stderr)

@@ -15,25 +15,23 @@ from paribus.cli.options import print_json
 from paribus.decision import unreachable
 from paribus.digests import plain
 from paribus.migrations import stamped
+from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from paribus.analysis import Detectable, PlannedLooks
-    from paribus.engine.execution.timing.estimate import Estimate
-    from paribus.engine.machine.on_paper import OnPaper
+    from paribus.engine.cost import Cost
+    from paribus.engine.training.parameters import ParameterRow
+    from paribus.metric import Metric
     from paribus.study import Study
-    from paribus.trainers.cost import TrialCost
 
 SCHEMAS = {
     "studies": 1,
-    "show": 1,
-    "parameters": 1,
     "plan": 1,
     "check": 1,
     "status": 1,
     "evaluate": 1,
     "null": 1,
     "compare": 1,
-    "bench": 1,
     "verify": 1,
 }
 
@@ -63,57 +61,62 @@ def studies(
     return {"studies": listed}
 
 
-def show(study: Study, cost: Estimate | TrialCost) -> dict[str, Any]:
-    """Return what `show` says: every arm and what sets it apart, the cost, what the study names and
-    cannot occur, every key."""
-    arms = {
+def check(
+    study: Study,
+    cost: Cost | None,
+    tried: Mapping[str, str],
+    parameters: Mapping[str, Sequence[ParameterRow]],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """Return what `check` says: the arms, their sizes, every key, and what was tried."""
+    found = _named(study) | {
+        "arms": _arms(study),
+        "seeds": list(study.seeds),
+        "cost": cost,
+        "unreachable": unreachable(study),
+        "trained_a_step": study.trainer == STACKED,
+        "study": study.model_dump(mode="json"),
+    }
+    found |= {"tried": tried} if tried else {}
+    return found | ({"parameters": parameters, "warnings": warnings} if parameters else {})
+
+
+def _arms(study: Study) -> dict[str, Any]:
+    return {
         arm: {
             "against": study.reference(arm),
             "differs": {key: [a, b] for key, (a, b) in study.differences(arm).items()},
         }
         for arm in study.arms
     }
-    return _named(study) | {
-        "arms": arms,
-        "cost": _cost(cost),
-        "unreachable": unreachable(study),
-        "study": study.model_dump(mode="json", exclude={"claims"}),
-    }
 
 
 def plan(
-    study: Study, rows: Sequence[Detectable], cost: Estimate | TrialCost, looks: PlannedLooks | None
+    study: Study,
+    rows: Sequence[Detectable],
+    cost: Cost | None,
+    metrics: Mapping[str, Metric],
+    looks: PlannedLooks | None,
 ) -> dict[str, Any]:
-    """Return what `plan` says: the smallest change that is seen, by endpoint and contrast, where an
-    SD is known; the cost; and the looks."""
+    """Return what `plan` says: the smallest change that is seen, by endpoint and contrast, if an SD
+    is known; the cost; and the looks."""
     seen = [
         asdict(row)
-        | {"unit": cost.metrics[row.metric].change_unit, "could_miss": row.could_miss}
+        | {"unit": metrics[row.metric].change_unit, "could_miss": row.could_miss}
         | {"exceeds_margin": row.exceeds_margin}
         for row in rows
     ]
-    return _planned(study, seen) | {"cost": _cost(cost), "looks": looks}
-
-
-def on_paper(study: Study, rows: Sequence[Detectable], paper: OnPaper) -> dict[str, Any]:
-    """Return what `plan` says of devices that are not here."""
-    seen = [asdict(row) | {"could_miss": row.could_miss} for row in rows]
-    return _planned(study, seen) | {"on_paper": paper.record}
-
-
-def _planned(study: Study, seen: list[dict[str, Any]]) -> dict[str, Any]:
     return _named(study) | {
+        "arms": _arms(study),
         "seeds": len(study.seeds),
         "power": study.inference.power,
         "alpha": study.inference.alpha,
         "family": study.family,
         "detects": seen,
+        "cost": cost,
+        "looks": looks,
     }
 
 
 def _named(study: Study) -> dict[str, Any]:
     return {"name": study.name, "question": study.question}
-
-
-def _cost(cost: Estimate | TrialCost) -> dict[str, Any]:
-    return {key: value for key, value in asdict(cost).items() if key != "metrics"}

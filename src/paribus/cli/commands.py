@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
     from paribus.analysis import Analysis
     from paribus.decision import Verdict
-    from paribus.engine.execution.timing.estimate import Estimate
+    from paribus.engine.cost import Cost
+    from paribus.engine.training.parameters import ParameterRow
+    from paribus.metric import Metric
     from paribus.results import Results
     from paribus.study import Study
-    from paribus.trainers.cost import TrialCost
 
 
 def studies(*, json: Json = False) -> None:
@@ -56,47 +57,6 @@ def studies(*, json: Json = False) -> None:
         as_json.give("studies", as_json.studies(groups, found))
         return
     show(*printed.shipped(groups, found))
-
-
-def show_study(
-    study: StudyName,
-    *,
-    parameters: Annotated[
-        bool,
-        Parameter(negative=(), help="Every parameter of the models, and how it is initialised."),
-    ] = False,
-    all_: Annotated[
-        bool, Parameter(name="--all", negative=(), help="Every key, not only those that are set.")
-    ] = False,
-    set_: Overrides = None,
-    workers: Workers = None,
-    where: Where = HERE,
-    stack: StackSize = None,
-    json: Json = False,
-    trust: Trust = False,
-) -> None:
-    """Show the arms of a study, what sets each apart, and its cost."""
-    loaded = _load(study, set_, trust, None if parameters else where)
-    from paribus.cli import as_json, printed
-
-    if parameters:
-        _require_stacked(loaded, "`paribus show --parameters`")
-        from paribus.engine.execution.workers.lifetime import ending_children
-        from paribus.engine.training.parameters import parameter_rows, parameter_warnings
-
-        with ending_children():  # models of own code are built here
-            rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
-            warnings = parameter_warnings(loaded)
-        if json:
-            as_json.give("parameters", {"arms": rows, "warnings": warnings})
-        else:
-            show(*printed.parameters(loaded, rows, warnings))
-        return
-    loaded, cost = _cost(loaded, workers, where, stack)
-    if json:
-        as_json.give("show", as_json.show(loaded, cost))
-        return
-    show(*printed.study(loaded, cost, every=all_), *printed.design(loaded, cost.metrics))
 
 
 def plan(
@@ -117,90 +77,128 @@ def plan(
     trust: Trust = False,
 ) -> None:
     """Say the smallest change a study will see, and what it costs."""
-    where.require_used(workers=workers, stack=stack)
-    loaded = _load(study, set_, trust, None if where.on_paper else where)
+    loaded = _load(study, set_, trust, None if where.tflops else where)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import as_json, printed
     from paribus.results import load_results
 
+    loaded, cost = _cost(loaded, workers, where, stack)
+    metrics = _metrics(loaded)
     earlier = analyse(load_results(pilot)) if pilot else None
     can_compare = len(loaded.seeds) > 1 and loaded.contrasts
     rows = (
         detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
     )
-    if where.on_paper:
-        _require_stacked(loaded, "`paribus plan --device`")
-        from paribus.engine.machine.on_paper import UTILISATION, plan_on_paper
-
-        share = UTILISATION if where.utilisation is None else where.utilisation
-        about = {"count": where.count, "price": where.price}
-        paper = plan_on_paper(loaded, where.device, **about, utilisation=share)
-        if json:
-            as_json.give("plan", as_json.on_paper(loaded, rows, paper))
-            return
-        show(*printed.on_paper(loaded, rows, paper, study))
-        return
-    _, cost = _cost(loaded, workers, where, stack)
     looks = planned_looks(loaded)
     if json:
-        as_json.give("plan", as_json.plan(loaded, rows, cost, looks))
+        as_json.give("plan", as_json.plan(loaded, rows, cost, metrics, looks))
         return
-    show(*printed.smallest_change(loaded, rows, cost.metrics, study))
+    show(*printed.arms(loaded, cost))
+    show(*printed.smallest_change(loaded, rows, metrics, study))
     show(*printed.cost(loaded, cost), *printed.planned(loaded, looks))
-    show(*printed.detectable(loaded, rows, cost.metrics))
+    show(*printed.detectable(loaded, rows, metrics))
 
 
 def _cost(
-    study: Study, workers: int | None, where: Where, stack: int | None
-) -> tuple[Study, Estimate | TrialCost]:
-    """Return a study with its budgets settled, and what it costs."""
+    study: Study, workers: int | None, where: Planned, stack: int | None
+) -> tuple[Study, Cost | None]:
+    """Return a study with settled budgets, and its cost; None if another program trains it."""
     from paribus.study.trainer import STACKED
 
     if study.trainer != STACKED:
-        from paribus.trainers.cost import trial_cost
+        _require_used(study, where, workers=workers, stack=stack)
+        return study, None
+    where.require_used(workers=workers, stack=stack)
+    if where.tflops is None:
+        from paribus.engine.execution.estimate import estimate
 
-        _require_used(study, where, stack=stack)
-        return study, trial_cost(study)
-    from paribus.engine.execution.timing.budgets import settled_budgets
-    from paribus.engine.execution.timing.estimate import estimate
+        options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
+        return _settled(study), estimate(study, **options)
+    from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
-    settled = settled_budgets(study, **where.chosen())
-    return settled, estimate(settled, workers=workers, **where.chosen(), stack=stack)
+    share = UTILISATION if where.utilisation is None else where.utilisation
+    rate = stated_rate(study, where.tflops, utilisation=share, count=where.count)
+    return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
+
+
+def _settled(study: Study) -> Study:
+    from paribus.engine.execution.budgets import settled_budgets
+
+    return settled_budgets(study)
+
+
+def _metrics(study: Study) -> dict[str, Metric]:
+    """Return what the study compares, as its trainer declares it."""
+    from paribus.metric import by_name
+    from paribus.study.trainer import STACKED
+
+    if study.trainer == STACKED:
+        from paribus.engine.execution.trial.endpoints import endpoint_metrics
+        from paribus.engine.execution.workers.lifetime import ending_children
+
+        with ending_children():  # measures and probes may be the user's own code
+            return endpoint_metrics(study)
+    from paribus.trainers.run import declared_by, find_trainer, results_folder
+
+    trainer = find_trainer(study, results_folder(study, None))
+    return by_name({"the trainer": declared_by(study, trainer).metrics})
 
 
 def check(
     study: StudyName,
     *,
+    parameters: Annotated[
+        bool,
+        Parameter(negative=(), help="Every parameter of the models, and how it is initialised."),
+    ] = False,
+    all_: Annotated[
+        bool, Parameter(name="--all", negative=(), help="Every key, not only those that are set.")
+    ] = False,
     where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try one step of every arm; refuse whatever `run` would refuse."""
+    """Show the arms, try one step of each, refuse what `run` would refuse."""
     import tempfile
 
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
-    from paribus.decision import unreachable
     from paribus.ledger import unrecorded
     from paribus.study.trainer import COMMAND, STACKED
     from paribus.trainers import register as register_study
     from paribus.trainers import try_briefly
 
     _require_used(loaded, where, eager=eager)
+    if parameters:
+        _require_stacked(loaded, "`paribus check --parameters`")
     tried: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
         register_study(loaded, home, **options_of(loaded, where, eager=eager))
         if loaded.trainer == COMMAND:
             tried = try_briefly(loaded, home, **options_of(loaded, where))
+    cost = None
+    rows, warnings = dict[str, "list[ParameterRow]"](), list[str]()
+    if loaded.trainer == STACKED:
+        from paribus.engine.cost import study_cost, vocabularies_of
+
+        loaded = _settled(loaded)
+        cost = study_cost(loaded, vocabularies_of(loaded))
+    if parameters:
+        from paribus.engine.execution.workers.lifetime import ending_children
+        from paribus.engine.training.parameters import parameter_rows, parameter_warnings
+
+        with ending_children():  # modules may be the user's own code
+            rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
+            warnings = parameter_warnings(loaded)
     if json:
-        found = {"arms": list(loaded.arms), "seeds": list(loaded.seeds)}
-        found |= {"trained_a_step": loaded.trainer == STACKED, "unreachable": unreachable(loaded)}
-        found |= {"tried": tried} if tried else {}
-        as_json.give("check", {"name": loaded.name} | found)
+        as_json.give("check", as_json.check(loaded, cost, tried, rows, warnings))
         return
+    show(*printed.arms(loaded, cost), *printed.keys(loaded, every=all_))
+    if parameters:
+        show(*printed.parameters(loaded, rows, warnings))
     show(*printed.design(loaded, {}))
     show(*(f"{escape(arm)}: {escape(words)}" for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
@@ -385,43 +383,6 @@ def _require_same_null(home: Path, *, tuned: bool) -> None:
             f"{home} holds replicates that were tuned; go on without --no-tuning, or choose "
             "another folder with --results"
         )
-
-
-def bench(
-    study: StudyName = "quickstart",
-    *,
-    arm: Annotated[str | None, Parameter(help="The arm to train; by default the baseline.")] = None,
-    workers: Workers = None,
-    where: Where = HERE,
-    stack: Annotated[
-        list[int] | None,
-        Parameter(
-            negative=(),
-            consume_multiple=True,
-            help="Seeds trained together in a worker, one or several sizes: --stack 1 4 16.",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None, Parameter(help="Steps to time, after a few to warm up; by default 25.")
-    ] = None,
-    json: Json = False,
-    set_: Overrides = None,
-    trust: Trust = False,
-) -> None:
-    """Measure training speed here: tokens/s, time by phase, memory."""
-    loaded = _load(study, set_, trust, where)
-    _require_stacked(loaded, "`paribus bench`")
-    from paribus.cli import as_json, printed
-    from paribus.engine.execution.timing.bench import bench as bench_study
-
-    console.stderr = json or console.stderr
-    with console.status("timing"):
-        found = bench_study(
-            loaded, arm, workers=workers, **where.chosen(), stacks=stack, steps=steps
-        )
-    if json:
-        as_json.give("bench", found.to_dict())
-    show(*printed.bench(found))
 
 
 def report(

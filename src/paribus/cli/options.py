@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
@@ -125,47 +125,38 @@ HERE = Where()
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Planned(Where):
-    """The same of a plan, which may be of devices that are not here."""
+    """Where a plan measures a step, or the devices that it plans for instead."""
 
-    device: Annotated[  # type: ignore[assignment]
-        Literal["auto", "cpu", "cuda", "mps", "a100", "h100", "h200", "b200"],
+    tflops: Annotated[
+        float | None,
         Parameter(
-            help="Measure on this device; a100, h100, h200 and b200 are planned on paper, wherever "
-            "this is asked."
+            help="Do not measure: the peak of a device in 10^12 FLOPs per second, from its data "
+            "sheet, in the precision of training (dense)."
         ),
-    ] = "auto"
-    count: Annotated[int | None, Parameter(help="On paper: so many of these devices.")] = None
-    price: Annotated[float | None, Parameter(help="On paper: of a device for an hour.")] = None
-    utilisation: Annotated[
-        float | None, Parameter(help="On paper: the share of the device's peak; by default 0.4.")
     ] = None
+    utilisation: Annotated[
+        float | None,
+        Parameter(help="With --tflops: the share of the peak that training reaches; by default "
+                  "0.4."),
+    ] = None  # fmt: skip
+    count: Annotated[int | None, Parameter(help="With --tflops: the number of devices.")] = None
+    price: Annotated[float | None, Parameter(help="The price of a device for an hour.")] = None
 
-    @property
-    def on_paper(self) -> bool:
-        """Whether the device is planned for, and not measured."""
-        return self.device not in get_args(Device)
-
-    def require_used(self, **measured: Any) -> None:
-        """Raise ParibusError for an option of paper where a device is measured, and on paper for
-        one of measuring: those of every verb, and what else the verb was given."""
-        if self.on_paper:
-            given = {of.name: getattr(self, of.name) for of in fields(Where) if of.name != "device"}
-            unused = {of.name: of.default for of in fields(Where)}
-            stated = [
-                f"--{name.replace('_', '-')}"
-                for name, value in (given | measured).items()
-                if value != unused.get(name)
-            ]
-            if stated:
-                raise ParibusError(
-                    f"--device {self.device} is planned on paper, which takes no "
-                    f"{' or '.join(stated)}; leave it out, or name a device that is here"
-                )
-        for name in ("count", "price", "utilisation"):
-            if getattr(self, name) is not None and not self.on_paper:
-                raise ParibusError(
-                    f"--{name} is of a plan on paper; name its --device too, such as h100"
-                )
+    def require_used(self, *, workers: int | None, stack: int | None) -> None:
+        """Raise ParibusError for an option without effect."""
+        unused = {"--utilisation": self.utilisation, "--count": self.count}
+        rule = "needs --tflops, the peak of a device; add it"
+        if self.tflops is not None:
+            unused = {"--workers": workers, "--stack": stack}
+            unused |= {
+                f"--{option.name.replace('_', '-')}": value
+                for option in fields(Where)
+                if (value := getattr(self, option.name)) != option.default
+            }
+            rule = "is of a measured step, and --tflops measures none; remove one of them"
+        for name, value in unused.items():
+            if value is not None:
+                raise ParibusError(f"{name} {rule}")
 
 
 PLANNED = Planned()

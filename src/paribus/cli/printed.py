@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -53,16 +53,13 @@ from paribus.results import Results, ResultsFolder
 from paribus.results.live import read_live
 from paribus.results.record_format import records_of
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
-from paribus.study import Study, in_words, is_untuned
+from paribus.study import Study, in_words, is_untuned, tuning_study
 from paribus.study.trainer import RUNS, STACKED
-from paribus.trainers.cost import TrialCost
 
 if TYPE_CHECKING:
+    from paribus.engine.cost import Cost, Rate
     from paribus.engine.execution.evaluate import Answers
     from paribus.engine.execution.jobs.standing import JobRow
-    from paribus.engine.execution.timing.bench import Bench
-    from paribus.engine.execution.timing.estimate import Estimate
-    from paribus.engine.machine.on_paper import OnPaper
     from paribus.engine.training.parameters import ParameterRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
@@ -70,8 +67,7 @@ CARD_WIDTH = 80  # up to which a note stands beside its arm
 COLUMNS = ("word", "arm", "change")  # of the card
 DECIDES_NOTHING = {"SAME", "UNRESOLVED", "DESCRIPTIVE"}
 LONG_CARD = 6  # arms over all endpoints; of more, further endpoints are told shortly
-MIB, GIB = 2**20, 2**30
-BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
+MIB = 2**20
 
 Parts = Iterator[RenderableType]
 
@@ -662,7 +658,7 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
         yield _table(group, head, rows, "study", "what it asks", "network")
     yield (
         "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
-        "example needs a GPU but those that say so: `paribus plan STUDY --device h100`. Network: "
+        "example needs a GPU but those that say so: `paribus plan STUDY --tflops 989`. Network: "
         "whether its text is downloaded, once."
     )
     yield "Begin with: paribus run quickstart"
@@ -676,121 +672,66 @@ def _in_minutes(found: float | None) -> str:
     return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
 
 
-def cost(study: Study, estimated: Estimate | TrialCost) -> Parts:
-    """Yield tokens, operations, time and memory; of another trainer what its trials took."""
-    if isinstance(estimated, TrialCost):
-        yield _trials_alone(estimated)
+def cost(study: Study, cost: Cost | None) -> Parts:
+    """Yield tokens, FLOPs, time, price and memory; of another trainer the number of trials."""
+    if cost is None:
+        tuning = tuning_study(study, study.tuning.candidates).trials if study.tuning else ()
+        yield _trials(len(study.trials), len(tuning))
         return
-    tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
-    flops = sum(estimated.flops[arm] for arm, _ in study.trials)
-    how = "measured just now" if estimated.measured else "at least: too large to try out here"
-    told = {"tokens per trial": f"{estimated.tokens[study.baseline]:,}"}
-    if len(set(estimated.bytes_per_token.values())) > 1:
-        told = {f"trial of {arm}": _budget(estimated, arm) for arm in study.arms}
-    side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
-    from paribus.engine.setting import is_open  # of our own trainer, which others do without
-
-    precision = "precision (auto: kept once registered)" if is_open(study) else "precision"
-    where = f"{numbers.plural(estimated.workers, 'worker')} on {estimated.device}"
-    told |= {
-        "tokens in all": f"{tokens:,}",
-        "FLOPs per trial": _span(estimated.flops[arm] for arm in study.arms),
-        "FLOPs in all": f"{flops:.3g}",
-        f"one step{side} ({how})": f"{estimated.step_seconds * 1e3:,.0f} ms",
-        precision: estimated.precision + (" (emulated: slow)" if estimated.emulated else ""),
-        f"expected time, {where}": numbers.duration(estimated.seconds),
-    }
-    if study.tuning is not None:
-        growing = f", more where the grid grows ({study.tuning.extensions} times at most)"
-        edge = growing if study.tuning.edge == "extend" else ""
-        told |= {
-            "tuning trials, before these": f"{estimated.tuning_trials}{edge}",
-            "tokens of these": f"{estimated.tuning_tokens:,}",
-            "expected time of tuning": numbers.duration(estimated.tuning_seconds),
-        }
-    told["memory of a worker"] = f"{estimated.memory_bytes / MIB:,.0f} MiB"
-    yield _values(f"{len(study.trials)} trials", told)
-
-
-def _trials_alone(cost: TrialCost) -> Table:
-    told = {"trials of the verdict": str(cost.trials)}
-    if cost.tuning_trials:
-        told["tuning trials, before these"] = str(cost.tuning_trials)
-    told["finished, in the usual results folder"] = str(cost.finished)
-    if cost.seconds_each is None or cost.seconds is None:
-        told["expected time"] = "not known before a trial is finished"
-    else:
-        told["a trial, median of these"] = numbers.duration(cost.seconds_each)
-        told["the others, one at a time"] = numbers.duration(cost.seconds)
-    return _values(f"{cost.trials + cost.tuning_trials} trials", told)
-
-
-def _budget(estimated: Estimate, arm: str) -> str:
-    """Return what a trial of `arm` is trained on, where arms have other text or other tokens."""
-    tokens, each = estimated.tokens[arm], estimated.bytes_per_token[arm]
-    return (
-        f"{estimated.iterations[arm]:,} iterations, {tokens:,} tokens, {tokens * each:,.0f} bytes "
-        f"({each:.3g} a token)"
-    )
-
-
-def on_paper(study: Study, rows: list[Detectable], paper: OnPaper, named: str) -> Parts:
-    """Yield what a study takes on devices that are not here, by formulas, and what it will see.
-    `named` is what the user called it."""
-    from paribus.engine.execution.trial.endpoints import shipped_metrics
-
-    metrics = {
-        name: Metric(name, name.replace("_", " ").replace("/", ", "), "", "neither", "evaluation")
-        for name in study.metrics
-    } | shipped_metrics()
-    yield from smallest_change(study, rows, metrics, named)
-    base = paper.arms[study.baseline]
-    each = numbers.plural(paper.devices_per_trial, "device")
-    largest = max(arm.parameters for arm in paper.arms.values())
-    more = f" (at most {largest:,})" if largest > base.parameters else ""
-    idle = f" ({paper.used} of {paper.count} devices used)" if paper.used < paper.count else ""
+    base, rate = cost.arms[study.baseline], cost.rate
+    assumed = " (assumed, GPT-2's: the tokenizer is not there yet)"
     told = {
-        "parameters, baseline": f"{base.parameters:,}{more}",
-        "vocabulary": f"{paper.vocabulary:,}"
-        + (" (assumed, GPT-2's: its text or tokenizer tells)" if paper.assumed else ""),
+        "vocabulary": f"{cost.vocabulary:,}" + (assumed if cost.vocabulary_is_assumed else ""),
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
-        "tokens in all": f"{paper.tokens:,}",
-        "FLOPs per token": f"{base.flops / base.tokens:.4g} (6 N + 12 L D T)",
-        "FLOPs per trial": _span(arm.flops for arm in paper.arms.values()),
-        "FLOPs in all": f"{paper.flops:.4g}",
-        "peak of a device": f"{paper.peak_flops / 1e12:,.4g} TFLOP/s",
-        "utilisation, as stated": f"{paper.utilisation:.0%}",
-        "GPU-hours per trial": _amount(base.device_hours),
-        "GPU-hours in all": _amount(paper.device_hours),
-        f"from beginning to end, {numbers.plural(paper.count, 'device')}": _elapsed(paper.hours)
-        + idle,
+        "tokens in all": f"{cost.tokens:,}",
+        "FLOPs per trial": _span(arm.flops for arm in cost.arms.values()),
+        "FLOPs in all": f"{cost.flops:.4g}",
     }
-    if paper.cost is not None:
-        told[f"cost, at {paper.price:g} an hour"] = _amount(paper.cost)
-    trials = f"{paper.trials} trials"
-    if paper.tuning_trials:
-        trials += f", {paper.tuning_trials} that tune before them"
-    yield _values(f"{trials}, on {paper.card.title}, {each} a trial", told)
-    yield _paper_memory(paper)
-    if not paper.fits:
-        more = "more resources.devices_per_trial, a smaller training.micro_batch"
-        more += "" if paper.checkpointing else ", resources.checkpoint_activations"
-        yield warning(
-            f"{paper.fullest.total / GIB:.1f} GiB do not fit into {paper.card.title} "
-            f"({paper.card.memory_bytes / GIB:.0f} GiB, of which a tenth is left alone); state "
-            f"{more}"
-        )
-    disk = {
-        "tokens of the text": paper.text_bytes,
-        "checkpoints at once, two a trial": paper.checkpoint_bytes,
-        "weights that are kept": paper.weights_bytes,
-        "in all": paper.disk_bytes,
-    }
-    yield _values("disk", {name: f"{_amount(size / GIB)} GiB" for name, size in disk.items()})
-    yield dim(
-        "Counted, not measured: evaluation, tasks and failures come on top, and the utilisation is "
-        "an assumption until somebody has measured it (docs/how-to/large.md)."
-    )
+    if len({arm.iterations for arm in cost.arms.values()}) > 1:
+        told |= {
+            f"trial of {name}": f"{arm.iterations:,} iterations, {arm.tokens:,} tokens"
+            for name, arm in cost.arms.items()
+        }
+    if rate is None:
+        told["time"] = "not measured, a step here takes long: --tflops X plans for a device"
+    else:
+        told |= _times(cost, rate)
+    yield _values(_trials(cost.trials, cost.tuning_trials), told)
+    yield dim("Training alone; evaluation and tasks come on top.")
+    yield from _memory(study, cost)
+
+
+def _trials(n_trials: int, n_tuning: int) -> str:
+    return f"{n_trials} trials" + (f", and {n_tuning} that tune before them" if n_tuning else "")
+
+
+def _times(cost: Cost, rate: Rate) -> dict[str, str]:
+    assert cost.hours is not None and cost.device_hours is not None
+    told = {"FLOPs per second, a device": f"{rate.flops_per_second:.4g} (as stated)"}
+    places = numbers.plural(rate.places, "device")
+    if rate.step is not None:
+        side = f" of {rate.step.stack} trials side by side" if rate.step.stack > 1 else ""
+        told = {
+            f"one step{side}, measured": f"{_amount(rate.step.seconds * 1e3)} ms",
+            "FLOPs per second, a worker": f"{rate.flops_per_second:.4g}",
+        }
+        places = numbers.plural(rate.places, "worker")
+    told["device-hours"] = _amount(cost.device_hours)
+    told[f"time, {places}"] = _elapsed(cost.hours)
+    if cost.price is not None:
+        told["price"] = _amount(cost.price)
+    return told
+
+
+def _memory(study: Study, cost: Cost) -> Parts:
+    """Yield the memory of a device that trains one trial of the arm that takes most."""
+    known = {arm: of.memory for arm, of in cost.arms.items() if of.memory is not None}
+    if not known:
+        return
+    arm, most = max(known.items(), key=lambda one: one[1].total)
+    parts = asdict(most) | {"total": most.total}
+    told = {name: f"{_amount(size / MIB)} MiB" for name, size in parts.items()}
+    yield _values(f"memory of a trial: arm {arm}", told)
 
 
 def _amount(value: float) -> str:
@@ -806,32 +747,25 @@ def _elapsed(hours: float) -> str:
     return numbers.duration(seconds) if seconds >= 1 else f"{_amount(seconds)} s"
 
 
-def _paper_memory(paper: OnPaper) -> Table:
-    """Return what the fullest device of a trial holds at most, part by part."""
-    parts = paper.fullest.parts | {"all": paper.fullest.total}
-    told = {name: f"{_amount(size / GIB)} GiB" for name, size in parts.items()}
-    how = ", activations computed again" if paper.checkpointing else ""
-    return _values(f"memory of a device, at most: arm {paper.fullest_arm}{how}", told)
-
-
-def study(study: Study, estimated: Estimate | TrialCost, *, every: bool = False) -> Parts:
-    """Yield the question, the arms, the cost, and the keys that are set; or `every` key."""
+def arms(study: Study, cost: Cost | None) -> Parts:
+    """Yield the question, and the arms: what sets each apart, parameters and FLOPs of a trial."""
     yield f"[bold]{escape(study.title or study.name)}[/]"
     if study.question:
         yield escape(study.question)
     rows = []
     for arm in study.arms:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
-        size = ()
-        if not isinstance(estimated, TrialCost):
-            size = (f"{estimated.parameters[arm]:,}", f"{estimated.flops[arm] / 1e12:,.2f}")
+        size = (f"{cost.arms[arm].parameters:,}", f"{cost.arms[arm].flops:.3g}") if cost else ()
         rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
-    sizes = () if isinstance(estimated, TrialCost) else ("parameters", "TFLOP")
+    sizes = ("parameters", "FLOPs") if cost else ()
     head = ("arm", "against", "differs in", *sizes)
     yield _table("arms", head, rows, "arm", "against", "differs in")
-    yield from cost(study, estimated)
-    keys = flatten(study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)).items()
-    rows = [(key, _shown(value)) for key, value in keys if value != {}]
+
+
+def keys(study: Study, *, every: bool = False) -> Parts:
+    """Yield the keys that are set, or `every` key."""
+    table = study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)
+    rows = [(key, _shown(value)) for key, value in flatten(table).items() if value != {}]
     title = "as resolved" if every else "what is set; --all shows every key"
     yield _table(title, ("key", "value"), rows, "key", "value")
 
@@ -917,9 +851,6 @@ def jobs(rows: Sequence[JobRow]) -> Parts:
             yield from (escape(f"{row.job}: {line}") for line in reversed(row.log))
 
 
-# The speed of training
-
-
 def _begun(results: Results) -> dict[tuple[str, int], int]:
     """Return the steps of trials that are begun and not finished."""
     if results.study.trainer != STACKED:
@@ -930,68 +861,3 @@ def _begun(results: Results) -> dict[tuple[str, int], int]:
     from paribus.engine.execution.trial.checkpoints import begun_stacks
 
     return {trial: n for stack, n in begun_stacks(results.path).items() for trial in stack}
-
-
-def bench(found: Bench) -> Parts:
-    """Yield the machine, then speed and phases with a row per size of a stack."""
-    machine = found.machine
-    yield (
-        f"[bold]{escape(found.study)}, {escape(found.arm)}[/]: {found.parameters:,} parameters, "
-        f"{found.tokens_per_step:,} tokens a step, {found.precision}"
-    )
-    on = "" if machine["device"] == "cpu" else f"{machine['device']}; "
-    yield escape(
-        f"{on}{machine['processor']}, {machine['cores']} cores; PyTorch "
-        f"{machine['packages']['torch']}; {found.date}"
-    )
-    workers = numbers.plural(found.workers, "worker")
-    yield f"{workers} at once, {found.steps} steps each, every probe on"
-    yield _speeds(found)
-    yield _phases(found)
-    yield f"held-out evaluation of a trial: {numbers.duration(found.evaluation_seconds)}"
-    shares = [s.processor_share for s in found.speeds if s.processor_share is not None]
-    if shares and min(shares) < BUSY:
-        yield warning(
-            f"the workers had a processor for {min(shares):.0%} of the time; other programs ran "
-            "beside them, and alone they are faster"
-        )
-
-
-def _speeds(found: Bench) -> Table:
-    rows = [
-        (
-            str(speed.stack),
-            f"{speed.tokens_per_second:,.0f}",
-            _three_digits(speed.flops_per_second / 1e9),
-            _three_digits(speed.ceiling_flops_per_second / 1e9),
-            f"{speed.share:.0%}",
-            f"{speed.memory_bytes / MIB:,.0f}",
-            f"{speed.device_memory_bytes / MIB:,.0f}" if speed.device_memory_bytes else "",
-        )
-        for speed in found.speeds
-    ]
-    head = ("stack", "tokens/s", "GFLOP/s", "ceiling", "share", "MiB", "GPU MiB")
-    return _table("speed, against matrix products of its shapes alone", head, rows)
-
-
-def _phases(found: Bench) -> Table:
-    """Return shares of the step whose phases were timed, on a GPU not the one that trains."""
-    phases = tuple(found.speeds[0].phase_seconds)
-    on_gpu = any(speed.device_memory_bytes is not None for speed in found.speeds)
-    title = "ms of a step, and its share"
-    if on_gpu:
-        title = "ms of a step with each kernel launched alone, and its share; then in one launch"
-    rows = []
-    for speed in found.speeds:
-        whole = speed.phased_seconds
-        seconds = (*(speed.phase_seconds[phase] for phase in phases), whole)
-        one = _three_digits(speed.step_seconds * 1e3) if on_gpu else ""
-        rows.append((str(speed.stack), *(_three_digits(s * 1e3) for s in seconds), one))
-        rows.append(("", *(f"{value / whole:.0%}" for value in seconds), ""))
-    return _table(title, ("stack", *phases, "step", "one"), rows)
-
-
-def _three_digits(value: float) -> str:
-    """Return `0.12`, `1.23`, `12.3` or `1,234`."""
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f}"

@@ -16,12 +16,10 @@ modules were asked to draw, and that are bit-equal in two seeds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paribus.engine.setting.setting import COSTED
 from paribus.numbers import some
 from paribus.results.controls import (
     WORST,
@@ -38,9 +36,6 @@ from paribus.results.controls import (
 from paribus.results.software import KERNELS, differences
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import changed_sources
-
-ROUNDING = 1e-9  # a count of FLOPs is kept as a float
-CALLED = {"flops": "FLOPs", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
@@ -224,14 +219,14 @@ def _batches(own: StackedEvidence, other: StackedEvidence, declared: Declared) -
 def _budget(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
     ours, theirs = own.trial["tokens"], other.trial["tokens"]
     units = {one.trial["setting"]["training"].get("budget") for one in (own, other)}
-    if ours == theirs and not units & {*COSTED}:
+    if ours == theirs and "flops" not in units:
         return "held", f"{ours:,} tokens in each"
     words = f"{ours:,} tokens against {theirs:,}"
-    if units in ({"flops"}, {"seconds"}):
-        state, told = _matched_costs(own.trial, other.trial, words)
+    if units == {"flops"}:
+        state, told = _matched_flops(own.trial, other.trial, words)
         hidden = {key for one in (own, other) for key in one.own_parts}
-        if units == {"flops"} and state == "held" and hidden:
-            # What is no matrix product, or in a loss or an optimizer, no counter sees.
+        if state == "held" and hidden:
+            # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
             return "not proven", (
                 f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees: "
                 f"training took {own.clock} against {other.clock}; {told}"
@@ -372,37 +367,21 @@ def evidence_of(
     )
 
 
-def _matched_costs(own: Mapping[str, Any], other: Mapping[str, Any], words: str) -> Finding:
-    """Find whether two trials (trial.json) spent the same, to the nearest step; `words`: tokens.
-
-    FLOPs are also held against what was counted of each trial's model. Seconds are those of a step
-    as it was measured at registration: how long the training then took is in timing.json.
-    """
-    spent, each = [], []
+def _matched_flops(own: Mapping[str, Any], other: Mapping[str, Any], words: str) -> Finding:
+    """Compare the FLOPs of two trials (trial.json), which match to the nearest step."""
+    spent, steps = [], []
     for trial in (own, other):
-        cost = trial["setting"]["training"].get("step_cost")
-        if not isinstance(cost, int | float) or not cost > 0:
-            return "not proven", f"no record of what a step costs: {words}"
-        spent.append(trial["iterations"] * cost)
-        each.append(cost)
-    unit = own["setting"]["training"]["budget"]
+        per_token = trial.get("flops", {}).get("per_token")
+        if per_token is None:
+            return "not proven", f"FLOPs were not counted: {words}"
+        spent.append(per_token * trial["tokens"])
+        steps.append(spent[-1] / max(trial["iterations"], 1))
     share = (spent[0] - spent[1]) / spent[1]
     told = (
-        f"{spent[0]:.6g} {CALLED[unit]} against {spent[1]:.6g} ({share:+.2%}), to the nearest step "
-        f"of {each[0]:.6g} and {each[1]:.6g}; {words}"
+        f"{spent[0]:.6g} FLOPs against {spent[1]:.6g} ({share:+.2%}), to the nearest step of "
+        f"{steps[0]:.6g} and {steps[1]:.6g}; {words}"
     )
-    if abs(spent[0] - spent[1]) > max(each):
-        return "broken", told
-    if unit == "seconds":
-        return "held", f"{told}; a step was timed once, before the study was registered"
-    for trial, cost in zip((own, other), each, strict=True):
-        counted = trial.get("flops", {}).get("per_token")
-        if counted is None:
-            return "not proven", f"as stated, and not counted: {told}"
-        of_step = counted * trial["tokens"] / max(trial["iterations"], 1)
-        if not math.isclose(of_step, cost, rel_tol=ROUNDING):
-            return "broken", f"a step has {of_step:.6g} FLOPs, and {cost:.6g} are stated: {told}"
-    return "held", told
+    return "broken" if abs(spent[0] - spent[1]) > max(steps) else "held", told
 
 
 PAIRS: dict[str, Check] = {

@@ -44,8 +44,6 @@ BUDGETS = {
     "other iterations",
     "flops": "FLOPs of matrix products, to the nearest step, so that an arm whose steps have more "
     "of them has fewer iterations",
-    "seconds": "seconds, to the nearest step, by what a step of each arm was measured to take "
-    "before the study was registered, so that a slower arm has fewer iterations",
 }
 
 # Keys that a sentence below is about.

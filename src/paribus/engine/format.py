@@ -35,7 +35,6 @@ FIXED = {
     "training.iterations": "the budget",
     "training.tokens": "the budget",
     "training.budget": "in what budgets match",
-    "training.step_cost": "in what budgets match",
     "training.precision": "a control",
     "training.keep": "what is kept",
     "training.keep_every": "what is kept",
@@ -336,7 +335,7 @@ def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Settin
         raise ParibusError(
             f"arm '{arm}' would train on {ours.tokens} tokens and '{reference}' on "
             f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
-            "or training.budget = 'bytes', 'flops' or 'seconds'"
+            "or training.budget = 'bytes' or 'flops'"
         )
     require_shared_text(arm, ours.data, reference, theirs.data)
 
@@ -359,8 +358,6 @@ def _shortened(study: Study, arm: str, first: int) -> int:
         return first
     mine, other = study.setting(arm), study.setting(reference)
     share = mine.budget_iterations / other.budget_iterations
-    if mine.training.step_cost and other.training.step_cost:  # which iterations are rounded from
-        share = other.training.step_cost / mine.training.step_cost
     return max(round(_shortened(study, reference, first) * share), 1)
 
 

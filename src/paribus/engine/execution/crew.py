@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from paribus.engine.execution.checks.repeat import retrain
 from paribus.engine.execution.start import Beginning, start
-from paribus.engine.execution.timing.interleaved_timing import time_in_turn
+from paribus.engine.execution.workers.messages import TimeInTurn
 from paribus.engine.execution.workers.pool import Pool
 from paribus.results import ResultsFolder
 from paribus.study import Study
@@ -32,4 +32,5 @@ class PoolCrew:
 
     def time(self, study: Study, folder: ResultsFolder, trials: Collection[Trial]) -> None:
         """Time all arms in turn; nothing else of ours runs then."""
-        time_in_turn(self.pool, study, folder, trials)
+        task = TimeInTurn(study.baseline, tuple(trials))
+        self.pool.ask_fresh([task], [task.doing])

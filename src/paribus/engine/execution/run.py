@@ -13,6 +13,7 @@ from pathlib import Path
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.backends.jobs import JobBackend
+from paribus.engine.execution.budgets import settled_budgets
 from paribus.engine.execution.crew import PoolCrew
 from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
 from paribus.engine.execution.jobs.crew import JobCrew
@@ -24,7 +25,6 @@ from paribus.engine.execution.start import (
     described,
     read_data,
 )
-from paribus.engine.execution.timing.budgets import settled_budgets
 from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
 from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
 from paribus.engine.execution.trial.stacks import sharing_arms
@@ -264,7 +264,7 @@ def _opened(
     study: Study, folder: ResultsFolder, options: RunOptions
 ) -> tuple[Study, dict[Data, Dataset]]:
     """Return the study as it is registered in its folder, and its text by what cuts it."""
-    study = settled_budgets(study, folder, device=options.device, backend=options.backend)
+    study = settled_budgets(study)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
     datasets = read_data(study)

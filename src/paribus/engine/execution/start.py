@@ -11,6 +11,7 @@ from typing import Any
 from paribus.analysis import boundaries
 from paribus.decision import find_rule, own_rule, require_reachable
 from paribus.digests import digest
+from paribus.engine.cost import is_large
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.execution.trial.stacks import (
     Recorded,
@@ -23,7 +24,6 @@ from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
 from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.on_paper import is_large
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
@@ -31,7 +31,7 @@ from paribus.results import ResultsFolder, extended, registration, settle
 from paribus.study import Study, require_trust, step_code, with_choice
 from paribus.study.trainer import Trial
 
-DRY_ROWS = 2  # of a step that is tried
+DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what a step is, and whether of one replica or two."""
 

@@ -15,10 +15,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from paribus.engine.cost import FLOAT32, memory
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.on_paper import WEIGHT, memory
 from paribus.engine.setting import Setting
 from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS
@@ -32,13 +32,13 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
-BYTES_PER_PARAMETER = 4 * WEIGHT  # a weight, its gradient and two moments
+BYTES_PER_PARAMETER = 4 * FLOAT32  # a weight, its gradient and two moments
 
 
 def least_bytes(setting: Setting, vocab_size: int, folder: Path) -> int:
     """Return what weights, gradients, two moments and an average's copies of a replica take, of
     matrices alone. Raises ParibusError for an average that has no number of copies."""
-    each = BYTES_PER_PARAMETER + WEIGHT * copies_of(setting.training.average, folder)
+    each = BYTES_PER_PARAMETER + FLOAT32 * copies_of(setting.training.average, folder)
     return each * matrix_parameters(setting, vocab_size)
 
 
@@ -183,9 +183,9 @@ def _kilobytes(path: Path, field: str) -> int | None:
 
 
 SHARE = 0.8  # of the free memory: allocators round up, and probes with a cadence come later
-# What is counted on paper lacks recorded graphs, probes and gaps of the allocator. A stack of which
-# so many times as much is free fits; what is nearer is built and measured, in seconds for each arm.
-BEYOND_PAPER = 4
+# The formula lacks recorded graphs, probes and gaps of the allocator: a stack that takes this share
+# of the memory fits; a larger one is built and measured, in seconds for each arm.
+SURE_SHARE = 0.25
 
 
 def largest_stack(
@@ -207,9 +207,9 @@ def largest_stack(
     free = free_memory(device)
     assert free is not None
     usable = SHARE * free / workers
-    if _is_on_paper(study, arm):
-        replica = memory(study.setting(arm), dataset.vocab_size, sharded=False)
-        if wanted * BEYOND_PAPER * replica.total <= usable:
+    if _has_formula(study, arm):
+        replica = memory(study.setting(arm), dataset.vocab_size)
+        if wanted * replica.total <= SURE_SHARE * usable:
             return Fit(wanted, "")
     two = _most(study, arm, dataset, device, 2, graphs)
     three = _most(study, arm, dataset, device, 3, graphs)
@@ -228,10 +228,9 @@ def largest_stack(
     return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
 
 
-def _is_on_paper(study: Study, arm: str) -> bool:
-    """Tell whether paper counts the like of all that a step of `arm` holds: neither own parts, nor
-    what dropout draws for every weight of attention, SOAP's bases, or attention at a width of heads
-    for which a GPU has no kernel that leaves out its weights."""
+def _has_formula(study: Study, arm: str) -> bool:
+    """Return whether `memory` counts everything that a step of `arm` holds: not user-defined parts,
+    dropout masks of attention, SOAP's bases, or a head width without a fused kernel on a GPU."""
     setting = study.setting(arm)
     optimizer = setting.training.optimizer
     names = {optimizer.name, *(group.optimizer for group in optimizer.groups)}

@@ -129,7 +129,6 @@ class Loss(Grown):
     one that is not named."""
 
 
-COSTED = ("flops", "seconds")
 """Budgets that follow from what a step costs."""
 
 OF_FLOAT16 = ("loss_scale", "skipped_steps")
@@ -170,13 +169,10 @@ class Training(Grown):
     tokens in all."""
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
-    budget: Literal["tokens", "bytes", "flops", "seconds"] = "tokens"
-    """In what the budgets of arms match. With any but `tokens`, an arm's iterations follow from
-    those of its reference, to the nearest step: by how many bytes of text its tokens are, by the
-    FLOPs of a step, or by the seconds of one, measured once and kept."""
-    step_cost: Annotated[float, Field(gt=0)] | None = None
-    """What a step costs in a budget of `flops` or `seconds`. Counted or measured when the study is
-    registered, unless it is stated; written here, so that it can be stated elsewhere."""
+    budget: Literal["tokens", "bytes", "flops"] = "tokens"
+    """The unit in which the budgets of arms match. With `bytes` or `flops`, an arm's iterations
+    follow from those of its reference, to the nearest step: by the bytes of text that its tokens
+    are, or by the FLOPs of a step."""
     batch_size: BatchSize = 16
     """Windows that a step learns from; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose
     `shape` is "linear", "doubling", or sizes in between: `[[0.05, 8], [0.1, 12]]`."""
@@ -205,15 +201,6 @@ class Training(Grown):
     """Steps after which the weights are kept, besides those of the last step."""
     keep_every: Steps | None = None
     """The same after every so many steps."""
-
-    @model_validator(mode="after")
-    def _costs_are_of_a_budget(self) -> Self:
-        if self.step_cost is not None and self.budget not in COSTED:
-            raise ValueError(
-                f"step_cost = {self.step_cost:g} has no effect on a budget in {self.budget}; it is "
-                "of 'flops' and 'seconds'"
-            )
-        return self
 
     @model_validator(mode="after")
     def _batch_is_whole_micro_batches(self) -> Self:

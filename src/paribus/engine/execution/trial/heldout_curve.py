@@ -21,7 +21,7 @@ import torch
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation import LossSum, heldout_loss, heldout_losses_together
-from paribus.engine.machine.speed import wait
+from paribus.engine.machine.clock import wait
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.training import Trainer

@@ -27,9 +27,9 @@ from paribus.engine.execution.trial.record import TrainedStack, has_diverged, re
 from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.execution.workers.lifetime import Leaving, Left
 from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.clock import wait
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
-from paribus.engine.machine.speed import wait
 from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, package_versions

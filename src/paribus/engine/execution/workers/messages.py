@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
-from paribus.engine.machine.measurements import Fit, ModelSize, StackTimes, StepCost
+from paribus.engine.machine.measurements import Fit, StepTime
 from paribus.study.trainer import Trial
 
 DryPart = Literal["whole", "steps", "reading", "shapes"]
@@ -176,22 +176,6 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The kinds of turns that an arm can take."""
-
-    kinds: list[str]
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One turn; of training, the bytes too that its tensors hold at most."""
-
-    tokens: int
-    seconds: float
-    held_bytes: int | None = None
-
-
-@dataclass(frozen=True)
 class Rest(Task[None]):
     """Give back what memory the last task has left."""
 
@@ -232,27 +216,11 @@ class MeasureMemory(ArmTask[Fit]):
 
 
 @dataclass(frozen=True)
-class CountModel(ArmTask[ModelSize]):
-    """Count an arm's model; nothing is allocated."""
-
-    arm: str
-
-
-@dataclass(frozen=True)
-class MeasureStep(ArmTask[StepCost]):
-    """Time a few steps of so many replicas of an arm, and an evaluation."""
+class MeasureStep(ArmTask[StepTime]):
+    """Time a step of so many replicas of an arm."""
 
     arm: str
     stack: int
-
-
-@dataclass(frozen=True)
-class MeasureStack(ArmTask[StackTimes]):
-    """Time `steps` steps of so many replicas of an arm by phase, against the machine's ceiling."""
-
-    arm: str
-    stack: int
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -304,17 +272,13 @@ class TrainAgain(ArmTask[Comparison]):
 
 
 @dataclass(frozen=True)
-class Prepare(ArmTask[Prepared]):
-    """Load the weights of a trial, to time it in turn; `trains` is whether its training is."""
+class TimeInTurn(ArmTask[Finished]):
+    """Time all arms in turn, with the weights of finished trials."""
 
     arm: str
-    seed: int
-    trains: bool
+    trials: tuple[Trial, ...]
 
-
-@dataclass(frozen=True)
-class TakeTurn(ArmTask[Timed]):
-    """Time an arm that is prepared, once."""
-
-    arm: str
-    kind: str
+    @property
+    def doing(self) -> str:
+        """What its worker does, should it die."""
+        return "while the arms were timed in turn"

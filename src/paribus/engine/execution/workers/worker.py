@@ -16,7 +16,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.execution.checks.repeat import repeat, train_again
 from paribus.engine.execution.evaluate import answer_tasks
-from paribus.engine.execution.timing.throughput import Turns
+from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.execution.trial.heldout_part import evaluate_heldout_part
 from paribus.engine.execution.trial.record import finite
@@ -42,6 +41,7 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.engine.execution.workers.ranks import devices_per_trial, joined, rank_device
+from paribus.engine.machine.clock import step_time
 from paribus.engine.machine.environment import (
     count_devices,
     machine_failure,
@@ -49,7 +49,6 @@ from paribus.engine.machine.environment import (
     prepare,
 )
 from paribus.engine.machine.memory import free_unused, largest_stack
-from paribus.engine.machine.speed import bench_stack, measure, model_size
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import fence
@@ -175,11 +174,6 @@ class WorkerContext:
             self.device.type, count_devices(self.device), native_precision(self.device)
         )
 
-    @cached_property
-    def turns(self) -> Turns:
-        """Return the arms that it times in turn."""
-        return Turns(self.results, self.dataset, self.device, graphs=self.graphs)
-
     def dataset(self, data: Data) -> Dataset:
         """Return the text of `data`, which is read once.
 
@@ -200,14 +194,19 @@ def do(context: WorkerContext, task: Task[messages.Answer]) -> messages.Answer:
         case messages.Declare():
             found = endpoint_metrics(context.study)
             answer = messages.Metrics({name: metric.about for name, metric in found.items()})
-        case messages.Prepare():
-            kinds = context.turns.prepare(context.study, task.arm, task.seed, task.trains)
-            answer = messages.Prepared(kinds)
-        case messages.TakeTurn():
-            answer = context.turns.take(task.arm, task.kind)
+        case messages.TimeInTurn():
+            answer = _time_in_turn(context, task)
         case ArmTask():
             answer = _do_on_text(context, task)
     return answer  # none of `Rest`: between tasks memory is given back, whatever is asked
+
+
+def _time_in_turn(context: WorkerContext, task: messages.TimeInTurn) -> messages.Finished:
+    study = context.study
+    datasets = {arm: context.dataset(study.setting(arm).data) for arm in study.arms}
+    about = (study, context.results, datasets, context.device, task.trials)
+    time_in_turn(*about, graphs=context.graphs)
+    return messages.Finished()
 
 
 def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
@@ -220,12 +219,8 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
             return messages.Findings(found)
         case messages.MeasureMemory(arm, stack, workers):
             return largest_stack(study, arm, dataset, device, stack, workers, graphs=graphs)
-        case messages.CountModel(arm):
-            return model_size(study, arm, dataset)
         case messages.MeasureStep(arm, stack):
-            return measure(study, arm, dataset, device, stack)
-        case messages.MeasureStack(arm, stack, steps):
-            return bench_stack(study, arm, dataset, device, stack, steps)
+            return step_time(study, arm, dataset, device, stack)
         case messages.Train():
             _train(context, task, dataset)
             return messages.Finished()

@@ -1,0 +1,425 @@
+"""Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
+
+Everything follows from formulas, which name their source; no model is built. The time comes from a
+rate in FLOPs per second, which `execution/estimate.py` measures with one step, or which the user
+states together with a utilisation.
+
+Axes: L layers, D channels, H query heads, T window, V vocabulary, W inner width of an MLP.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paribus.engine.format import DOWNLOADED
+from paribus.engine.machine.measurements import StepTime
+from paribus.engine.setting import Data, Setting
+from paribus.engine.setting.architecture import CAUSAL
+from paribus.errors import ParibusError, require_positive
+from paribus.study import Study, tuning_study
+from paribus.study.tuning_study import arm_of
+
+UTILISATION = 0.4
+"""Default share of a device's peak: what well-kept code reaches with a billion parameters on A100
+and H100 (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
+ASSUMED_VOCABULARY = 50_257
+"""GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
+
+FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
+PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
+# Optimizer slots per parameter. SOAP: two moments, and four matrices of the sides, which are 4
+# numbers per parameter of a square matrix and 8.5 if it is four times as high as wide. Adafactor's
+# row and column means are negligible.
+SLOTS = {
+    "adamw": 2,
+    "cautious_adamw": 2,
+    "schedule_free": 2,
+    "soap": 8,
+    "muon": 1,
+    "lion": 1,
+    "sgd": 1,
+    "adafactor": 0,
+}
+# Parameters of a norm per channel, with and without a bias.
+NORMS = {"layernorm": (2, 1), "rmsnorm": (1, 1)}
+NORMS_WITHOUT_PARAMETERS = frozenset({"none", "center", "fixed_scale", "rms_free"})
+
+CPU_FLOPS = 2e10  # per second, of a slow core
+LONGEST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameter counts of a model of built-in parts.
+
+    Attributes:
+        block: one block.
+        shared: everything outside the blocks: tables, norms around the blocks, an untied head.
+        layers: number of blocks.
+        multiplied: weights of the whole model that every token is multiplied with.
+        matrices: weights of matrices inside the blocks, which Muon and SOAP update.
+    """
+
+    block: int
+    shared: int
+    layers: int
+    multiplied: int
+    matrices: int
+
+    @property
+    def total(self) -> int:
+        """Trainable parameters."""
+        return self.layers * self.block + self.shared
+
+
+def has_formula(setting: Setting) -> bool:
+    """Return whether every part of the model is built in, so that formulas know its size."""
+    model = setting.model
+    norms = {model.norm.kind, model.attention.qk_norm, model.embedding.norm}
+    is_known = norms <= {*NORMS, *NORMS_WITHOUT_PARAMETERS}
+    return is_known and not model.modules.named and model.attention.kind == CAUSAL
+
+
+def parameter_sizes(setting: Setting, vocab_size: int) -> Sizes:
+    """Count the parameters of the model that `setting` describes.
+
+    The parts are built in: see `has_formula`.
+    """
+    model = setting.model
+    D, L, T = model.d_model, model.n_layer, setting.data.seq_len
+    heads = model.n_head + 2 * model.n_kv_head
+    bias = int(model.bias)
+    W, maps = mlp_shape(setting)
+    attention = D * heads * model.head_width + D * D
+    mlp = maps * D * W
+    biases = bias * (heads * model.head_width + D + (maps - 1) * W + D)
+    norms = 2 * _norm_size(model.norm.kind, D, model.bias)
+    norms += 2 * _norm_size(model.attention.qk_norm, model.head_width, model.bias)
+    shared = vocab_size * D * (1 if model.head.tied else 2)
+    shared += T * D if model.positions.kind == "learned" else 0
+    shared += _norm_size(model.embedding.norm, D, True)
+    shared += _norm_size(model.norm.kind, D, model.bias) if model.norm.placement == "pre" else 0
+    matrices = L * (attention + mlp)
+    return Sizes(
+        block=attention + mlp + biases + norms,
+        shared=shared,
+        layers=L,
+        multiplied=matrices + vocab_size * D,
+        matrices=matrices,
+    )
+
+
+def mlp_shape(setting: Setting) -> tuple[int, int]:
+    """Return the inner width of the MLP and its number of matrices (Shazeer 2020)."""
+    model = setting.model
+    D, W, bias = model.d_model, model.mlp.ratio * model.d_model, int(model.bias)
+    if model.mlp.kind != "swiglu":
+        return W, 2
+    if model.mlp.match_parameters:
+        W = max(1, round((2 * D + bias) * W / (3 * D + 2 * bias)))
+    return W, 3
+
+
+def _norm_size(kind: str, width: int, bias: bool) -> int:
+    return 0 if kind in NORMS_WITHOUT_PARAMETERS else width * NORMS[kind][0 if bias else 1]
+
+
+def flops_per_token(setting: Setting, vocab_size: int) -> int:
+    """Return the FLOPs of training per token: 6 N + 12 L D T.
+
+    N counts the weights that a token is multiplied with: one multiplication and one addition each,
+    once forward and twice backward (Kaplan et al. 2020, section 2.1). The second term is attention
+    over the whole square of positions (Chowdhery et al. 2022, appendix B). Recomputation by
+    activation checkpointing is not counted.
+    """
+    sizes = parameter_sizes(setting, vocab_size)
+    attention = 12 * sizes.layers * setting.model.d_model * setting.data.seq_len
+    return 6 * sizes.multiplied + attention
+
+
+def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
+    """Return whether training on so many windows takes one core more than ten seconds; False for
+    user-defined parts."""
+    if not has_formula(setting):
+        return False
+    flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
+    return flops > CPU_FLOPS * LONGEST_SECONDS
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a device holds at most while it trains one trial.
+
+    Activations include logits; `copies` are gradients again, while they are accumulated and
+    clipped. The driver, kernels and gaps of the allocator come on top.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    copies: int
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.copies
+
+
+def memory(
+    setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
+) -> Memory:
+    """Return the memory of a device that trains one of `devices` equal parts of a trial's batch.
+
+    Every device holds a full float32 copy of weights, gradients and optimizer state. With
+    `checkpointing` a block keeps only its input, and the block at work everything (Chen et al.
+    2016).
+    """
+    sizes, training, D = (
+        parameter_sizes(setting, vocab_size),
+        setting.training,
+        setting.model.d_model,
+    )
+    sequences = math.ceil(training.largest_batch / devices)
+    tokens = min(sequences, training.micro_batch or sequences) * setting.data.seq_len
+    block = activation_bytes_per_token(setting)
+    kept = sizes.layers * FLOAT32 * D + block if checkpointing else sizes.layers * block
+    kept += 3 * FLOAT32 * D  # the embedding stage, and both sides of the last norm
+    # A logit, its log-probability in float32, and the gradients of both.
+    kept += vocab_size * (PRODUCT_BYTES[training.precision] + 3 * FLOAT32)
+    return Memory(
+        weights=FLOAT32 * sizes.total,
+        gradients=FLOAT32 * sizes.total,
+        optimizer=FLOAT32 * _slots(setting, sizes),
+        activations=tokens * kept,
+        copies=FLOAT32 * sizes.total,
+    )
+
+
+def activation_bytes_per_token(setting: Setting) -> int:
+    """Return what a block keeps per token for its backward pass, without checkpointing.
+
+    After Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1), for fused attention and a float32
+    residual stream: the inputs of both norms (4 D each); in the type of products the outputs of
+    both norms, queries, keys, values, the output of attention, and the input and output of the
+    MLP's activation; a float32 per head.
+    """
+    model = setting.model
+    D, H, heads = model.d_model, model.n_head, model.n_head + 2 * model.n_kv_head
+    W, maps = mlp_shape(setting)
+    e = PRODUCT_BYTES[setting.training.precision]
+    inner = 2 * W if maps == 2 else 4 * W  # SwiGLU: gate, its SiLU, the other factor, the product
+    kept = 2 * FLOAT32 * D + e * (2 * D + heads * model.head_width + D + inner) + 4 * H + 16
+    if setting.training.dropout or model.attention.softcap or model.attention.window:
+        # Attention scores are written out: products, float32 softmax, weights after dropout.
+        kept += H * setting.data.seq_len * (4 + 2 * e)
+        kept += 2 * D  # dropout masks, a byte each
+    return kept
+
+
+def _slots(setting: Setting, sizes: Sizes) -> int:
+    """Count the numbers that the optimizer and an average of weights keep.
+
+    A user-defined optimizer is counted as AdamW, a user-defined average as one copy of the weights.
+    """
+    name, average = setting.training.optimizer.name, setting.training.average
+    rest = sizes.total - sizes.matrices if name in ("muon", "soap") else 0
+    copies = {"none": 0, "lawa": average.options.get("snapshots", 5)}.get(average.kind, 1)
+    slots = SLOTS.get(name, SLOTS["adamw"]) * (sizes.total - rest) + SLOTS["adamw"] * rest
+    return slots + int(copies) * sizes.total
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """Cost of one trial of an arm; `memory` is None for a user-defined part."""
+
+    tokens: int
+    iterations: int
+    parameters: int
+    flops: int
+    memory: Memory | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Training speed of one device, stated or measured.
+
+    Attributes:
+        flops_per_second: the achieved rate, not the peak.
+        places: devices, or workers on them, that train at the same time.
+        devices_per_trial: how many of them one trial takes.
+        step: what the rate was measured with; None if it was stated.
+    """
+
+    flops_per_second: float
+    places: int = 1
+    devices_per_trial: int = 1
+    step: StepTime | None = None
+
+
+def stated_rate(
+    study: Study, tflops: float, *, utilisation: float = UTILISATION, count: int | None = None
+) -> Rate:
+    """Return the rate of `count` devices with a peak of `tflops` 10^12 FLOPs per second.
+
+    Raises ParibusError for a value that is out of range.
+    """
+    devices = study.resources.devices_per_trial or 1
+    count = devices if count is None else count
+    require_positive(count=count)
+    if not 0 < tflops < math.inf:
+        raise ParibusError(f"--tflops {tflops:g} is not a device's peak; give a number above 0")
+    if not 0 < utilisation <= 1:
+        raise ParibusError(
+            f"--utilisation {utilisation:g} is not a share of the peak; give a number above 0 and "
+            "up to 1, such as 0.4"
+        )
+    if count < devices:
+        raise ParibusError(
+            f"--count {count} is fewer than resources.devices_per_trial = {devices}; give a larger "
+            "--count, or set fewer devices per trial"
+        )
+    return Rate(tflops * 1e12 * utilisation, count, devices)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a whole study.
+
+    Attributes:
+        arms: cost of one trial, by arm.
+        trials, tuning_trials: numbers of trials of the verdict, and of those that tune before them.
+        tokens, flops: of the training of all trials.
+        vocabulary: the largest of the arms'; assumed if a tokenizer is not there yet.
+        rate: None if no time is known.
+        device_hours: training time summed over devices.
+        hours: elapsed training time.
+        price: of all device-hours; None without a price per hour.
+    """
+
+    arms: dict[str, ArmCost]
+    trials: int
+    tuning_trials: int
+    tokens: int
+    flops: int
+    vocabulary: int
+    vocabulary_is_assumed: bool
+    rate: Rate | None
+    device_hours: float | None
+    hours: float | None
+    price: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+
+def study_cost(
+    study: Study,
+    vocabularies: Mapping[str, int | None],
+    *,
+    rate: Rate | None = None,
+    price: float | None = None,
+) -> Cost:
+    """Add up the cost of all trials of `study`, whose budgets are settled.
+
+    Args:
+        vocabularies: vocabulary size by arm; None for a tokenizer that is not there yet.
+        rate: speed of training; without it no time is known.
+        price: of one device for an hour.
+    """
+    if price is not None and not 0 <= price < math.inf:
+        raise ParibusError(f"--price {price:g} is not a price of a device-hour; give 0 or more")
+    arms = {arm: _arm_cost(study, arm, vocabularies[arm]) for arm in study.arms}
+    trials = [(arms[arm], arms[arm].tokens) for arm, _ in study.trials]
+    tuning: list[tuple[ArmCost, int]] = []
+    if study.tuning is not None:
+        rounds = tuning_study(study, study.tuning.candidates)
+        tuning = [(arms[arm_of(name)], rounds.setting(name).tokens) for name, _ in rounds.trials]
+        tuning *= len(study.seeds) if study.tunes_anew else 1
+    flops = [round(arm.flops / arm.tokens * tokens) for arm, tokens in (*tuning, *trials)]
+    device_hours = hours = None
+    if rate is not None:
+        device_hours = sum(flops) / rate.flops_per_second / 3600
+        each = [one / rate.flops_per_second / rate.devices_per_trial / 3600 for one in flops]
+        at_once = rate.places // rate.devices_per_trial
+        hours = last_end(each[: len(tuning)], at_once) + last_end(each[len(tuning) :], at_once)
+    return Cost(
+        arms=arms,
+        trials=len(trials),
+        tuning_trials=len(tuning),
+        tokens=sum(tokens for _, tokens in (*tuning, *trials)),
+        flops=sum(flops),
+        vocabulary=max(size or ASSUMED_VOCABULARY for size in vocabularies.values()),
+        vocabulary_is_assumed=None in vocabularies.values(),
+        rate=rate,
+        device_hours=device_hours,
+        hours=hours,
+        price=None if price is None or device_hours is None else price * device_hours,
+    )
+
+
+def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
+    setting: Setting = study.setting(arm)
+    V, resources = vocab_size or ASSUMED_VOCABULARY, study.resources
+    parameters, flops = model_size(setting, V, study.folder)
+    held = None
+    if has_formula(setting):
+        devices, checkpointing = resources.devices_per_trial or 1, resources.checkpoint_activations
+        held = memory(setting, V, devices=devices, checkpointing=checkpointing)
+    if flops is None:
+        from paribus.engine.model import training_flops_per_token
+
+        flops = training_flops_per_token(setting, V, study.folder)  # each matrix is used once
+    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, held)
+
+
+def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
+    """Return the parameters of a model and the FLOPs of training it per token.
+
+    A model with user-defined parts is built without values, and its operations are counted; FLOPs
+    are None if its code needs values.
+    """
+    if has_formula(setting):
+        return parameter_sizes(setting, vocab_size).total, flops_per_token(setting, vocab_size)
+    from paribus.engine.model import count_parameters, training_flops
+
+    counted = training_flops(setting, vocab_size, folder).per_token
+    return count_parameters(setting, vocab_size, folder), counted
+
+
+def last_end(hours: Sequence[float], places: int) -> float:
+    """Return when the last of these jobs ends, each started at the first free place."""
+    free_at = [0.0] * places
+    for each in hours:
+        heapq.heapreplace(free_at, free_at[0] + each)
+    return max(free_at)
+
+
+def vocabularies_of(study: Study) -> dict[str, int | None]:
+    """Read the vocabulary size of every arm's tokenizer; None if that would need a download, a
+    missing file or a user-defined corpus."""
+    known: dict[Data, int | None] = {}
+    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
+        try:
+            known[data] = _vocabulary(data, study)
+        except (ParibusError, OSError):
+            known[data] = None
+    return {arm: known[study.setting(arm).data] for arm in study.arms}
+
+
+def _vocabulary(data: Data, study: Study) -> int | None:
+    from paribus.engine.data.split import Texts
+    from paribus.engine.data.tokenizer import tokenizer_of
+
+    if data.tokenizer != "character":
+        return tokenizer_of(data, "", False, study.folder).vocab_size
+    sources = [data, *map(data.of_source, data.other_sources)]
+    if any(source.corpus in DOWNLOADED or ":" in source.corpus for source in sources):
+        return None
+    return Texts.read(data, study.folder).tokenizer.vocab_size

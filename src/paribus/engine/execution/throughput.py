@@ -1,0 +1,164 @@
+"""Throughput of the arms: reading (prefill), writing token by token (decoding), and training.
+
+All arms take turns in one process within seconds of each other, so that the comparison is paired:
+the clock of a trial also holds whatever else the machine did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import torch
+
+from paribus.engine.data import Dataset, batch
+from paribus.engine.machine.clock import timed
+from paribus.engine.machine.memory import most_held
+from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
+from paribus.engine.setting import Ramp
+from paribus.engine.training import GRAPHED_STEPS, Trainer
+from paribus.metric import Metric
+from paribus.results import ResultsFolder
+from paribus.study import Study
+from paribus.study.trainer import Trial
+
+LEAST_TURNS = 5  # of each arm and kind over all seeds; the fastest of a seed's turns counts
+LARGEST_STATE_BYTES = 4 * 2**30  # of weights, gradients and moments of all arms together
+PROMPT_SHARE, DECODED_SHARE = 0.5, 0.25  # of the window: read, and then written token by token
+MOST_DECODED = 64
+PARTS = 8  # of a run whose batches grow; a turn of training has a step of each
+UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
+Action = Callable[[], int]  # returns how many tokens it processed
+
+
+def _speed(kind: str, label: str) -> Metric:
+    about = (f"{kind}_throughput", label, "tokens/s", "higher", "turns", 0)
+    return Metric(*about, f"{kind}/tokens per second", "log", of_tokens=True)
+
+
+# Endpoints that are timed in turn; they are compared as ratios.
+METRICS = (
+    _speed("training", "training speed"),
+    _speed("prefill", "reading speed"),
+    _speed("decoding", "writing speed"),
+    Metric("training_memory", "memory of training", "MiB", "lower", "turns", 1, "training/MiB",
+           "log"),
+)  # fmt: skip
+
+
+def time_in_turn(
+    study: Study,
+    results: ResultsFolder,
+    datasets: Mapping[str, Dataset],
+    device: torch.device,
+    trials: Collection[Trial],
+    *,
+    graphs: bool,
+) -> None:
+    """Time every arm with the weights of each of its `trials`, and write `throughput.parquet`.
+
+    There is a row per (arm, seed, kind) with the tokens and seconds of the fastest turn; of
+    training also the most bytes that its tensors hold. The order of arms rotates over seeds. A kind
+    that an arm cannot do has no row, nor has training if the states of all arms are too large.
+    """
+    models: dict[str, GPT] = {}
+    for arm in study.arms:
+        model = build_model(study.setting(arm), datasets[arm].vocab_size, study.folder)
+        models[arm] = model.to(device).eval()
+    n_bytes = 16 * sum(p.numel() for model in models.values() for p in model.parameters())
+    training: dict[str, tuple[Action, int | None]] = {}
+    if n_bytes <= LARGEST_STATE_BYTES:
+        training = {arm: training_turn(study, arm, datasets[arm], device, graphs) for arm in models}
+    seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in study.arms)]
+    rows: list[tuple[str, int, str, int, float, float]] = []
+    for turn, seed in enumerate(seeds):
+        kinds: dict[str, dict[str, Action]] = {}
+        for arm in [arm for arm in study.arms if (arm, seed) in trials]:
+            load_parameters(models[arm], results.trial(arm, seed).read_weights())
+            setting = study.setting(arm)
+            about = (seed, 0, setting.training.largest_batch, setting.data.seq_len)
+            tokens_BT = torch.from_numpy(batch(datasets[arm].validation, *about)[:, :-1]).to(device)
+            actions = inference_turns(models[arm], tokens_BT)
+            actions |= {"training": training[arm][0]} if training else {}
+            for kind, action in actions.items():
+                kinds.setdefault(kind, {})[arm] = action
+                if turn == 0:
+                    warm_up(action, device)
+        for kind, able in kinds.items():
+            first = turn % len(able)
+            order = [*able][first:] + [*able][:first]
+            rounds = math.ceil(LEAST_TURNS / len(seeds))
+            turns = [{arm: timed(able[arm], device) for arm in order} for _ in range(rounds)]
+            for arm in order:
+                tokens, seconds = min((times[arm] for times in turns), key=lambda one: one[1])
+                held = training[arm][1] if kind == "training" else None
+                rows.append((arm, seed, kind, tokens, seconds, math.nan if held is None else held))
+    columns = (np.array(column) for column in zip(*rows, strict=True))
+    results.write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
+
+
+def training_turn(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
+) -> tuple[Action, int | None]:
+    """Return a turn of training steps, and the most bytes that its tensors hold."""
+    setting = study.setting(arm, study.seeds[0])
+
+    def begin() -> Trainer:
+        about = (setting, study.seeds[:1], dataset)
+        stack = Trainer(*about, folder=study.folder, device=device, graphs=graphs)
+        stack.go_to_largest_batch()
+        stack.step()
+        return stack
+
+    stack, held = most_held(begin, device)
+
+    # The same for all arms, because the first step of a turn is slower than the next ones.
+    sizes = [study.setting(name).training.batch_size for name in study.arms]
+    grows = any(isinstance(size, Ramp) for size in sizes)
+
+    def train() -> int:
+        if not grows:
+            stack.step()
+            return setting.tokens_per_step
+        windows = 0
+        for part in range(PARTS):  # in the middle of each, so that all batch sizes count
+            t = int((part + 0.5) / PARTS * setting.iterations)
+            stack.go_to(t, ahead=1)
+            windows += setting.windows_in(t)
+            stack.step()
+        return windows * setting.data.seq_len
+
+    return train, held
+
+
+def warm_up(action: Action, device: torch.device) -> None:
+    """Run `action` before it is timed; a GPU records the second training step and replays it."""
+    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
+        action()
+
+
+@torch.inference_mode()
+def inference_turns(model: GPT, tokens_BT: torch.Tensor) -> dict[str, Action]:
+    """Return the turns of inference; no decoding if a user-defined module has no cache."""
+
+    @torch.inference_mode()
+    def prefill() -> int:
+        model(tokens_BT)
+        return tokens_BT.numel()
+
+    B, T = tokens_BT.shape
+    n_prompt, n_decoded = int(T * PROMPT_SHARE), min(int(T * DECODED_SHARE), MOST_DECODED)
+    if not (model.can_cache and n_prompt and n_decoded):
+        return {"prefill": prefill}
+    cache = KeyValueCache(len(model.blocks), room=n_prompt + n_decoded)
+    first = model(tokens_BT[:, :n_prompt], cache)[:, -1].argmax(dim=-1, keepdim=True)
+
+    @torch.inference_mode()
+    def decode() -> int:
+        cache.length, token = n_prompt, first
+        for _ in range(n_decoded):
+            token = model(token, cache)[:, -1].argmax(dim=-1, keepdim=True)
+        return n_decoded * B
+
+    return {"prefill": prefill, "decoding": decode}

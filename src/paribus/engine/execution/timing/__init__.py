@@ -1,1 +1,0 @@
-"""Costs and speeds of a study, a step and an arm."""

@@ -1,0 +1,316 @@
+"""Costs: against numbers counted by hand, models that are built, and memory as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.cli.options import Planned
+from paribus.engine.cost import (
+    ASSUMED_VOCABULARY,
+    Rate,
+    flops_per_token,
+    has_formula,
+    last_end,
+    memory,
+    model_size,
+    parameter_sizes,
+    stated_rate,
+    study_cost,
+    vocabularies_of,
+)
+from paribus.engine.data import load_dataset
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.memory import most_held
+from paribus.engine.model import count_parameters, training_flops, training_flops_per_token
+from paribus.engine.ops import without_kernels
+from paribus.errors import ParibusError
+from paribus.study import Study, load_study
+
+LARGE: dict[str, Any] = {
+    "name": "large",
+    "seeds": [1, 2, 3, 4, 5],
+    "data": {"corpus": "text", "path": "x.txt", "tokenizer": "gone.json", "seq_len": 2048},
+    "model": {"n_layer": 24, "n_head": 16, "d_model": 2048},
+    "training": {
+        "tokens": 50_000_297_984,
+        "batch_size": 512,
+        "micro_batch": 4,
+        "precision": "bfloat16",
+    },
+    "resources": {"devices_per_trial": 8, "checkpoint_activations": True},
+    "arms": {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}},
+}
+
+
+def study(overrides: Mapping[str, Any] | None = None) -> Study:
+    return load_study(LARGE, overrides)
+
+
+def cost_at(study: Study, tflops: float, price: float | None = None, **about: Any):
+    return study_cost(
+        study, vocabularies_of(study), rate=stated_rate(study, tflops, **about), price=price
+    )
+
+
+def test_gpt3_xl_by_hand() -> None:
+    """Brown et al. 2020, table 2.1: 24 layers of width 2,048; counted here by hand."""
+    setting = study().setting("baseline")
+    D, V, T, L = 2048, ASSUMED_VOCABULARY, 2048, 24
+    sizes = parameter_sizes(setting, V)
+    # Attention 4 D^2 + 4 D, MLP 8 D^2 + 5 D, two norms 4 D; tables; the last norm 2 D.
+    assert sizes.block == 12 * D**2 + 13 * D == 50_358_272
+    assert sizes.total == L * 50_358_272 + V * D + T * D + 2 * D == 1_315_723_264
+    assert parameter_sizes(study().setting("rmsnorm"), V).total == 1_315_723_264 + D
+    untied = study({"model.head.tied": False}).setting("baseline")
+    assert parameter_sizes(untied, V).total == 1_315_723_264 + V * D
+    # 6 x (24 x 12 x 2048^2 + 50257 x 2048) + 12 x 24 x 2048 x 2048
+    assert flops_per_token(setting, V) == 7_247_757_312 + 617_558_016 + 1_207_959_552
+
+
+def test_the_small_preset_by_hand() -> None:
+    """The commissioned 1.6 million: 8 layers of width 128, context 128, 65 characters."""
+    small = load_study("quickstart").setting("baseline")
+    # 8 x (12 x 128^2 + 13 x 128) + 65 x 128 + 128 x 128 + 2 x 128
+    assert parameter_sizes(small, 65).total == 1_586_176 + 8_320 + 16_384 + 256 == 1_611_136
+    # 6 x (8 x 12 x 128^2 + 65 x 128) + 12 x 8 x 128 x 128
+    assert flops_per_token(small, 65) == 9_437_184 + 49_920 + 1_572_864
+
+
+def test_adamw_takes_16_bytes_a_parameter() -> None:
+    """A float32 weight, its gradient and two moments (Rajbhandari et al. 2020, section 3.1)."""
+    setting = study().setting("baseline")
+    held = memory(setting, ASSUMED_VOCABULARY)
+    assert held.weights + held.gradients + held.optimizer == 16 * 1_315_723_264
+    sgd = study({"training.optimizer.name": "sgd"}).setting("baseline")
+    assert memory(sgd, ASSUMED_VOCABULARY).optimizer == held.optimizer / 2
+
+
+def test_a_plan_by_hand() -> None:
+    cost = cost_at(study(), 989.4, count=64, price=2.5)
+    assert cost.vocabulary_is_assumed and cost.vocabulary == ASSUMED_VOCABULARY
+    per_trial = 9_073_274_880 * 50_000_297_984
+    assert cost.arms["baseline"].flops == per_trial
+    hours = per_trial / (989.4e12 * 0.4) / 3600
+    assert hours == pytest.approx(318.4, rel=1e-3)
+    assert cost.trials == 10 and cost.tokens == 10 * 50_000_297_984
+    assert cost.device_hours == pytest.approx(10 * hours, rel=1e-4)
+    # Eight at once on eight devices each, then the last two.
+    assert cost.hours == pytest.approx(2 * hours / 8, rel=1e-4)
+    assert cost.price == pytest.approx(2.5 * 10 * hours, rel=1e-4)
+
+
+def test_time_follows_from_a_measured_step() -> None:
+    """Two workers, each of a tenth of a trial per second: ten trials of ten seconds."""
+    of = study({"resources.devices_per_trial": 1})
+    vocabularies = vocabularies_of(of)
+    flops = study_cost(of, vocabularies).arms["baseline"].flops
+    cost = study_cost(of, vocabularies, rate=Rate(flops / 10, places=2))
+    assert cost.hours == pytest.approx(50 / 3600, rel=1e-4)
+    assert cost.device_hours == pytest.approx(100 / 3600, rel=1e-4)
+    assert study_cost(of, vocabularies).hours is None
+
+
+def test_places_are_filled_one_after_the_other() -> None:
+    assert last_end([4.0, 4.0, 4.0], 2) == 8.0
+    assert last_end([4.0, 1.0, 1.0, 1.0], 2) == 4.0
+
+
+@pytest.mark.parametrize("choice", ["propagated", "replicated"])
+def test_tuning_is_of_each_arm_and_for_each_seed_where_it_is_anew(choice: str) -> None:
+    """Of arms whose names begin alike too: `deep` and `deep-2`."""
+    deep = {"deep": {"set": {"model.n_layer": 48}}, "deep-2": {"set": {"model.n_layer": 12}}}
+    table = LARGE | {"arms": {"baseline": {}} | deep, "inference": {"choice": choice}}
+    grid = {"training.optimizer.learning_rate": [1e-4, 2e-4]}
+    cost = cost_at(load_study(table | {"tuning": {"seeds": [11, 12], "grid": grid}}), 989.4)
+    each = sum(arm.flops for arm in cost.arms.values())
+    anew = 5 if choice == "replicated" else 1
+    assert cost.tuning_trials == anew * 12
+    assert cost.flops == pytest.approx((5 + anew * 4) * each)
+
+
+def test_more_devices_and_checkpointing_take_less_memory_each() -> None:
+    setting = study({"training.micro_batch": None}).setting("baseline")
+    one, eight = (memory(setting, 257, devices=n) for n in (1, 8))
+    assert one.activations == 8 * eight.activations and one.weights == eight.weights
+    lean = memory(setting, 257, devices=8, checkpointing=True)
+    assert lean.activations < eight.activations / 4
+
+
+PLAIN = {"corpus": "text", "path": "x.txt", "tokenizer": "byte", "seq_len": 64}
+PROBES = (
+    *("attention_logits", "position_similarity", "embedding_similarity", "embedding_gain"),
+    *("embedding_norm", "gradient_norm", "logits", "optimizer_slots", "below_eps"),
+    *("residual_norm", "update_ratio"),
+)
+
+
+def small(folder: Path, overrides: Mapping[str, Any]) -> Study:
+    (folder / "x.txt").write_text("the quick brown fox jumps over the lazy dog. " * 2000)
+    table = {
+        **LARGE,
+        "data": PLAIN | {"path": str(folder / "x.txt")},
+        "model": {"n_layer": 4, "n_head": 4, "d_model": 64},
+        "training": {"iterations": 30, "batch_size": 32, "precision": "float32"},
+        "resources": {},
+        "probes": {"every": dict.fromkeys(PROBES, 0)},
+    }
+    return load_study(table, overrides)
+
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"training.precision": "bfloat16"},
+    {"model.mlp.kind": "swiglu", "model.n_layer": 8},
+    {"training.batch_size": 64, "training.micro_batch": 32},
+    {"training.batch_size": 2, "model.d_model": 256},
+    {
+        "training.batch_size": 16,
+        "model.n_layer": 1,
+        "model.d_model": 16,
+        "data.seq_len": 128,
+        "data.tokenizer": "pydoc-512",
+    },
+]
+
+
+@pytest.mark.parametrize("overrides", SHAPES, ids=str)
+def test_memory_is_what_is_measured(overrides: dict[str, Any], tmp_path: Path) -> None:
+    """Within 12%: what blocks keep and what logits take is not at its largest at one time."""
+    of = small(tmp_path, overrides)
+    setting = of.setting("baseline")
+    dataset = load_dataset(setting.data, of.folder)
+    device = torch.device("cpu")
+    with without_kernels():
+        trainer = build_stack(of, setting, [0], dataset, device)
+        trainer.step()
+        _, held = most_held(trainer.step, device)
+    assert held is not None
+    assert memory(setting, dataset.vocab_size).total == pytest.approx(held, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"model.preset": "llama"},
+        {"model.mlp.match_parameters": False, "model.mlp.kind": "swiglu", "model.bias": False},
+        {"model.norm.placement": "post", "model.head.tied": False},
+        {"model.attention.qk_norm": "rmsnorm", "model.attention.n_kv_head": 2},
+        {"model.positions.kind": "rotary", "model.embedding.norm": "center"},
+    ],
+    ids=str,
+)
+def test_sizes_are_those_of_the_model_that_is_built(
+    overrides: dict[str, Any], tmp_path: Path
+) -> None:
+    setting = small(tmp_path, overrides).setting("baseline")
+    for vocab_size in (257, 1000):
+        built = count_parameters(setting, vocab_size, tmp_path)
+        assert parameter_sizes(setting, vocab_size).total == built
+        known = training_flops_per_token(setting, vocab_size, tmp_path)
+        assert flops_per_token(setting, vocab_size) == known
+
+
+def test_own_parts_are_built_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\nclass Twice(nn.Module):\n"
+        "    def __init__(self, model):\n        super().__init__()\n"
+        "        self.up = nn.Linear(model.d_model, model.d_model)\n\n"
+        "    def forward(self, x):\n        return self.up(self.up(x))\n"
+    )
+    table = small(tmp_path, {}).model_dump(mode="json")
+    own = load_study(table, {"model.modules.mlp": f"{tmp_path}/own.py:Twice"})
+    setting = own.setting("baseline")
+    assert not has_formula(setting)
+    parameters, flops = model_size(setting, 257, own.folder)
+    assert parameters == count_parameters(setting, 257, own.folder)
+    assert flops == training_flops(setting, 257, own.folder).per_token
+    arm = study_cost(own, dict.fromkeys(own.arms, 257)).arms["baseline"]
+    assert (arm.parameters, arm.flops) == (parameters, flops * setting.tokens)
+    assert arm.memory is None
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"count": 4},  # fewer than a trial takes
+        {"count": 0},
+        {"tflops": 0.0},
+        {"tflops": float("inf")},
+        {"utilisation": 0.0},
+        {"utilisation": 1.5},
+        {"price": -1.0},
+    ],
+)
+def test_values_out_of_range_are_refused_in_one_line(about: dict[str, Any]) -> None:
+    with pytest.raises(ParibusError) as caught:
+        cost_at(study(), **{"tflops": 989.4, **about})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_read"),
+    [
+        ({"data.path": "x.txt"}, True),
+        ({"data.path": "gone.txt"}, False),
+        ({"data.corpus": "pydoc", "data.path": None}, True),
+        ({"data.corpus": "fineweb-edu", "data.path": None, "data.revision": "0" * 40}, False),
+        ({"data.corpus": "own.py:texts", "data.path": None}, False),
+        ({"data.path": "x.txt", "data.validation_path": "y.txt"}, True),
+        (
+            {"data.path": "x.txt", "data.mixture": {"corpus": 0.5, "other": 0.5}}
+            | {"data.sources": {"other": {"path": "y.txt"}}},
+            True,
+        ),
+    ],
+    ids=str,
+)
+def test_characters_are_those_of_a_text_at_hand(
+    data: dict[str, Any], is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y.txt").write_text("JACKDAWS love my big sphinx of quartz. " * 2000)
+    (tmp_path / "own.py").write_text("def texts(data, folder):\n    raise AssertionError\n")
+    of = small(tmp_path, {"data.tokenizer": "character", **data})
+    cost = cost_at(of, 989.4)
+    assert cost.vocabulary_is_assumed is not is_read
+    if is_read:
+        built = load_dataset(of.data, of.folder).vocab_size
+        assert cost.vocabulary == built
+        for arm, each in cost.arms.items():
+            assert each.parameters == count_parameters(of.setting(arm), built, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("planned", "about"),
+    [
+        (Planned(tflops=989.4), {"workers": 3}),
+        (Planned(tflops=989.4), {"stack": 5}),
+        (Planned(tflops=989.4, device="cpu"), {}),
+        (Planned(tflops=989.4, backend="slurm"), {}),
+        (Planned(tflops=989.4, backend_option=["foo=1"]), {}),
+        (Planned(count=3), {}),
+        (Planned(utilisation=0.3), {}),
+    ],
+)
+def test_options_without_effect_are_refused(planned: Planned, about: dict[str, int]) -> None:
+    with pytest.raises(ParibusError, match="--tflops"):
+        planned.require_used(**{"workers": None, "stack": None} | about)
+
+
+def test_options_with_an_effect_are_taken() -> None:
+    Planned(tflops=989.4, count=3, price=2.0).require_used(workers=None, stack=None)
+    Planned(price=2.0, device="cpu").require_used(workers=3, stack=2)
+
+
+def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone() -> None:
+    assert study().digest == study({"resources.devices_per_trial": 2}).digest
+    assert study().is_same(study({"resources.devices_per_trial": None,
+                                  "resources.checkpoint_activations": False}))  # fmt: skip
+    with pytest.raises(ParibusError, match="devices_per_trial"):
+        study({"resources.devices_per_trial": None})
