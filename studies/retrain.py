@@ -29,7 +29,7 @@ def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study
     """Return a study of this trial alone, with the values that its tuning chose."""
     if (arm, seed) not in study.trials:
         raise ParibusError(f"{arm}/seed-{seed} is no trial of '{study.name}'")
-    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages", "interactions"})
+    table = study.model_dump(exclude={"tuning", "plan", "stages", "interactions"})
     chosen = study.tuning.chosen.get(arm, {}) if study.tuning else {}
     set_ = study.arms[arm].set | chosen
     return parse_study(

@@ -299,7 +299,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(6, "study.json", _redrawn_of_several_keys, of_records=True),
     Migration(6, "registration.json", _redrawn_of_several_keys),
     Migration(10, "study.json", dropped("data.curriculum")),
-    # Budgets in measured seconds are gone.
+    # Budgets in measured seconds and claims are gone.
+    Migration(10, "study.json", dropped("claims")),
     Migration(10, "study.json", dropped("training.step_cost")),
     Migration(10, "trial.json", dropped("setting.training.step_cost")),
 )
@@ -331,6 +332,7 @@ _CHANGED = {
         7: {"tuned_by_seed"},
         8: {"excluded", "more_flops", "more_parameters"},
         9: {"more_memory"},
+        10: {"both_texts", "claim_checks"},
     },
     "verdict.json": {
         2: {"contradicts", "hypotheses"},

@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.trial import heldout_part
 from paribus.errors import ParibusError
 from paribus.ledger import events_in
-from paribus.report.tables import both_texts
 from paribus.results import Results, ResultsFolder, opened_texts
 from paribus.study import Study, parse_study
 
@@ -86,32 +83,6 @@ def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> Non
             assert len(cut) == wanted.n_bytes
             decoded = found.tokenizer.decode(found.validation[:]).encode()
             assert part.role == "test" or cut == decoded
-
-
-def test_both_texts_are_compared_seed_by_seed(three: tuple[Path, list[Results]]) -> None:
-    """Against scipy, from the scores of each text."""
-    _, results = three
-    assert paribus.analyse(results[0]).both_texts == ()
-    analysis = paribus.analyse(results[2])
-    (both,) = analysis.both_texts
-
-    def change(of: Results) -> np.ndarray:
-        rows = {(r["arm"], r["seed"]): r["validation_loss"] for r in of.scores.to_pylist()}
-        return np.array([rows["layernorm", s] - rows["baseline", s] for s in both.seeds])
-
-    validation, test = change(results[2]), change(results[2].judged)
-    for found, deltas in (
-        (both.validation, validation),
-        (both.test, test),
-        (both.difference, test - validation),
-    ):
-        expected: Any = stats.ttest_1samp(deltas, 0.0)
-        interval = expected.confidence_interval(0.95)
-        assert found.mean == pytest.approx(deltas.mean())
-        assert found.p == pytest.approx(expected.pvalue, rel=1e-6)
-        assert (found.interval.low, found.interval.high) == pytest.approx(tuple(interval))
-    (table,) = both_texts(analysis)
-    assert len(table.rows) == 1 and len(table.rows[0]) == len(table.head)
 
 
 def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(

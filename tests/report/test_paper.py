@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
@@ -19,17 +18,14 @@ import numpy as np
 import pytest
 import typst
 import vl_convert
-from rich.console import Console
 
 import paribus
 from paribus.analysis import analyse
-from paribus.cli.printed import comparison
 from paribus.decision import decide, verdict_record
 from paribus.report.figures import Figure
 from paribus.report.paper import write_paper
 from paribus.report.paper.contents import Fact, Material, sections
 from paribus.report.paper.typesetting import write_figure
-from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
 from paribus.study import Study
@@ -316,24 +312,3 @@ def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
     wide, high = 210 - 2 * 16, 297 - 17 - 19  # millimetres of A4 within the template's margins
     assert drawn.height == pytest.approx(down / across)
     assert 0.9 * high > drawn.share * wide * drawn.height > 0.8 * high
-
-
-def test_a_claim_on_what_is_no_endpoint_is_shown_with_what_was_measured(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.02}]
-    claims = {
-        "source": "somebody",
-        "values": [{"arms": ["baseline"], "metric": "validation_perplexity", "mean": 9.0}],
-    }
-    results = fabricate(small_study(endpoints=endpoints, claims=claims), loss)
-    analysis = analyse(results)
-    table = claims_table(analysis)
-    assert table is not None
-    measured = np.mean([math.exp(loss("baseline", seed)) for seed in (1, 2)])
-    (row,) = table.rows
-    assert row[0] == "validation perplexity" and row[3].startswith(f"{measured:.2f} (")
-    console = Console(width=80, file=io.StringIO())
-    for part in comparison(analysis):
-        console.print(part)
-    assert f"{measured:.2f}" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal
 
 import numpy as np
 import pytest
 
 from paribus.statistics import (
-    StatisticsError,
     clopper_pearson,
     decided,
     effect_size,
-    granularity,
     holm,
     mcnemar,
     minimum_detectable_effect,
@@ -176,40 +173,3 @@ def test_hedges_correction_in_closed_form() -> None:
     # J(2) = 1 / sqrt(pi); J(4) = sqrt(2 / pi) ... from Gamma(1), Gamma(1/2), Gamma(3/2).
     assert hedges_correction(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-14)
     assert hedges_correction(4) == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)
-
-
-def brute_force(share: str, items: int) -> tuple[int, ...]:
-    """Counts whose share, to as many digits, is written like this, halves either way."""
-    unit = Decimal(1).scaleb(-len(share.partition(".")[2]))
-    return tuple(
-        count
-        for count in range(items + 1)
-        if Decimal(share)
-        in {
-            (Decimal(count) / Decimal(items)).quantize(unit, rounding)
-            for rounding in (ROUND_HALF_UP, ROUND_HALF_DOWN)
-        }
-    )
-
-
-def test_the_published_example() -> None:
-    """A mean of 5.19 over 28 whole numbers cannot be: 145 give 5.18, 146 give 5.21."""
-    found = granularity(0.19, 28, 2)
-    assert (found.possible, found.nearest) == (False, 5)
-    assert granularity(0.18, 28, 2).counts == (5,)
-
-
-@pytest.mark.parametrize("items", [1, 2, 7, 28, 128, 150, 1000])
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
-def test_counts_are_those_of_brute_force(items: int, digits: int) -> None:
-    for step in range(0, 10**digits + 1, max(1, 10**digits // 97)):
-        share = f"{step / 10**digits:.{digits}f}"
-        found = granularity(float(share), items, digits)
-        assert found.counts == brute_force(share, items), share
-        assert abs(found.nearest / items - float(share)) <= 0.5 / items + 1e-12
-
-
-@pytest.mark.parametrize(("share", "items", "digits"), [(1.1, 5, 2), (0.5, 0, 2), (0.5, 5, -1)])
-def test_what_is_no_share_is_refused(share: float, items: int, digits: int) -> None:
-    with pytest.raises(StatisticsError):
-        granularity(share, items, digits)

@@ -15,9 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from paribus.analysis.along import along
-from paribus.analysis.both_texts import both_texts
 from paribus.analysis.choice import tried_before
-from paribus.analysis.claims import check_claims
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
@@ -61,12 +59,10 @@ def analyse(results: Results) -> Analysis:
         late_seeds=_late_seeds(folder),
         own_rule=registered_rule(folder),
     )
-    both = both_texts(results, found.contrasts, results.study.inference.alpha)
     runs = folder.read_runs()
     return replace(
         found,
         reuse=read_reuse(folder),
-        both_texts=tuple(both),
         runs=runs,
         edited=results.edited,
         excluded=dict(runs.excluded if runs else found.excluded),
@@ -114,7 +110,6 @@ def analyse_table(
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
         left_out=tuple(left_out),
-        claim_checks=check_claims(table.results),
         metrics=metrics,
         own_rule=own_rule or {},
         later_stage=table.results.later_stage,

@@ -448,32 +448,6 @@ class TaskContrast(Result):
 
 
 @dataclass(frozen=True)
-class Mean(Result):
-    """A mean over seeds, with the interval and the p of the paired t; no p of fewer than five."""
-
-    mean: float
-    interval: Interval
-    p: float | None
-
-
-@dataclass(frozen=True)
-class BothTexts(Result):
-    """A primary contrast on two texts, over the seeds that it has on the test part.
-
-    Attributes:
-        difference: of the change on the test part, minus that on the validation text.
-    """
-
-    arm: str
-    reference: str
-    metric: str
-    seeds: tuple[int, ...]
-    validation: Mean
-    test: Mean
-    difference: Mean
-
-
-@dataclass(frozen=True)
 class Analysis(Shown, Result):
     """All that is inferred from a study's records.
 
@@ -483,7 +457,6 @@ class Analysis(Shown, Result):
         late_seeds: seeds that were added after results had been seen.
         tasks: the family of tasks x contrasts.
         metrics: label, unit, direction and digits of all that is compared or claimed, by name.
-        claim_checks: what can be said of the study's claims beside what was measured.
         own_rule: the table of the user's own decision rule, as registered; empty for one that
             ships.
         text: of which text held-out scores are, where a test part is sealed; else empty.
@@ -494,7 +467,6 @@ class Analysis(Shown, Result):
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
-        both_texts: primary contrasts on validation and test text beside each other.
         runs: of runs that other programs made: which files they are of; None of any other.
         interactions: differences between effects, in the order of the study, endpoint by endpoint.
         excluded: by arm, how many runs crashed or failed and are left out, as the study says.
@@ -514,7 +486,6 @@ class Analysis(Shown, Result):
     tasks: tuple[TaskContrast, ...]
     left_out: tuple[LeftOut, ...]
     metrics: dict[str, Metric] = field(repr=False)
-    claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict, repr=False)
     untested: str = ""
     later_stage: str = ""
@@ -524,7 +495,6 @@ class Analysis(Shown, Result):
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
     reuse: Reuse | None = field(default=None, repr=False)
-    both_texts: tuple[BothTexts, ...] = ()
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)

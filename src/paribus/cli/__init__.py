@@ -71,7 +71,6 @@ VERBS = {
     "judge": judge_verb.judge,
     "evaluate": folder_verbs.evaluate,
     "null": commands.null,
-    "compare": folder_verbs.compare,
     "paper": folder_verbs.paper,
     "report": commands.report,
     "verify": folder_verbs.verify,

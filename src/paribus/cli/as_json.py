@@ -31,7 +31,6 @@ SCHEMAS = {
     "status": 1,
     "evaluate": 1,
     "null": 1,
-    "compare": 1,
     "verify": 1,
 }
 

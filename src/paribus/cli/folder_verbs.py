@@ -3,8 +3,6 @@ of a tokenizer."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -232,29 +230,6 @@ def unpack(
     show_path(f"unpacked: {unpack_study(kept, out)}")
 
 
-def compare(
-    *folders: Folder,
-    output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
-    json: Annotated[
-        bool,
-        Parameter(negative=(), help="Print their verdicts as JSON in place of writing the page."),
-    ] = False,
-) -> None:
-    """Show several studies of the same arms side by side: a table here, and one page."""
-    from paribus.cli import as_json
-    from paribus.report.compare import comparison_record, comparison_tables, write_comparison
-    from paribus.results import load_results
-
-    with _readable(folders) as read:
-        results = [load_results(folder) for folder in read]
-        if json:
-            as_json.give("compare", comparison_record(results))
-            return
-        show(*comparison_tables(results))
-        path = write_comparison(results, output)
-    show_path(f"comparison: {path}")
-
-
 def paper(
     *sources: Annotated[
         Path, Parameter(help="The paper, a Markdown file; with --new the folders of its studies.")
@@ -363,15 +338,6 @@ def tokenizer_train(
         f"{made.file}: {made.vocab_size:,} tokens, from {made.n_documents:,} documents of "
         f"{made.n_bytes:,} bytes; use it with data.tokenizer = '{made.file}'"
     )
-
-
-@contextlib.contextmanager
-def _readable(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield results folders, those of kept studies unpacked for as long."""
-    from paribus.results import readable
-
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(readable(folder)) for folder in folders]
 
 
 def _shots(text: str | None) -> list[int] | None:

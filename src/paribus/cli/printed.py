@@ -272,15 +272,11 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
 
 
 def comparison(analysis: Analysis) -> Parts:
-    """Yield every endpoint of every arm, the claims, the controls, and what was left out."""
+    """Yield every endpoint of every arm, the controls, and what was left out."""
     named = analysis.by_name
     yield tables.endpoints(named)
     if absent := tables.not_measured(analysis):
         yield dim(absent)
-    if claims := tables.claims(named):
-        yield claims
-        yield from map(escape, analysis.claim_checks)
-        yield dim(f"claimed by {analysis.study.claims.source}" if analysis.study.claims else "")
     yield tables.controls(named).only("control", "arm", "state", "evidence")
     yield from _left_out(named)
 
@@ -316,7 +312,6 @@ def contrasts(analysis: Analysis) -> Parts:
         title = f"{arm} against {reference}: the other endpoints"
         shown = ("endpoint", level, "simultaneous", "Holm p")
         yield replace(full, rows=others).only(*shown, title=title)
-    yield from tables.both_texts(named)
     yield tables.stability(named)
     yield from _left_out(named)
     yield dim("everything else, every pair included, is in analysis.json")
@@ -764,7 +759,7 @@ def arms(study: Study, cost: Cost | None) -> Parts:
 
 def keys(study: Study, *, every: bool = False) -> Parts:
     """Yield the keys that are set, or `every` key."""
-    table = study.model_dump(exclude={"arms", "claims"}, exclude_defaults=not every)
+    table = study.model_dump(exclude={"arms"}, exclude_defaults=not every)
     rows = [(key, _shown(value)) for key, value in flatten(table).items() if value != {}]
     title = "as resolved" if every else "what is set; --all shows every key"
     yield _table(title, ("key", "value"), rows, "key", "value")

@@ -110,7 +110,7 @@ def render(
         colours={called[arm]: palette[arm] for arm in study.arms},
         chips=chips(analysis),
         forests=[forests.get(forest_name(study, endpoint)) for endpoint in study.judged],
-        summaries=[_lean(t) for t in (*tables.primary(analysis), *tables.both_texts(analysis))],
+        summaries=[_lean(t) for t in tables.primary(analysis)],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
         styles=STYLE_OF,
@@ -173,7 +173,6 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     no_controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
     few = len(results.study.seeds) < DESCRIPTIVE_BELOW
     small = "With fewer than five seeds, differences are described and not tested." if few else ""
-    endpoints, claims = tables.endpoints(analysis), tables.claims(analysis)
     looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
     evaluated = (task_contrast_table(analysis), task_table(results), tables.costs(analysis))
     tuned, way = " ".join(tuning_in_words(analysis)[:1]), along_table(analysis)
@@ -192,8 +191,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
         ),
         section(
             "endpoints",
-            endpoints,
-            claims,
+            tables.endpoints(analysis),
             lines=tables.left_out(analysis),
             title="Every endpoint",
             folded=True,

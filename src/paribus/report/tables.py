@@ -15,7 +15,7 @@ from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.decision import TESTS, Rule, Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.table_model import Table
-from paribus.report.words import at_the_same_seed, is_large, listed, state_of
+from paribus.report.words import at_the_same_seed, is_large, state_of
 from paribus.results import Results
 from paribus.statistics import Decided, Interval, PairedRates, UnpairedContrast, UnpairedRates
 from paribus.study import Endpoint, Study
@@ -327,53 +327,6 @@ def tests(analysis: Analysis) -> Table:
     both = zip(table.rows, analysis.contrasts, strict=True)
     rows = [row for row, contrast in both if contrast.deciding]
     return replace(table, name="tests", caption=caption, rows=tuple(rows))
-
-
-def both_texts(analysis: Analysis) -> list[Table]:
-    """Return primary contrasts on validation and test text beside each other; none of one text."""
-    if not analysis.both_texts:
-        return []
-    called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
-    rows = []
-    for one in analysis.both_texts:
-        metric = analysis.metrics[one.metric]
-        means = (one.validation, one.test, one.difference)
-        changes = [metric.delta_text(m.mean, m.interval.low, m.interval.high) for m in means]
-        whose = (metric.short_title, called[one.arm], called[one.reference], str(len(one.seeds)))
-        rows.append((*whose, *changes, numbers.p_or_blank(one.difference.p)))
-    labels = list(dict.fromkeys(row[0] for row in rows))
-    head = (*WHOSE, "n", "validation text", "test part", "difference", "p")
-    table = Table(
-        "both-texts",
-        f"Change of {listed(labels)} on validation text and on the test part, with {level} "
-        "intervals of the paired t, and their difference, seed by seed; its p is not adjusted. "
-        "The verdict is of the test part, by the registered test.",
-        head,
-        tuple(rows),
-        frozenset(WHOSE),
-        wide=True,
-        title=f"{listed(labels)}: change on validation text and test part",
-    )
-    return [table if len(labels) > 1 else table.only(*head[1:])]
-
-
-def claims(analysis: Analysis) -> Table | None:
-    """Return what was claimed beside what was measured; None where nothing is claimed."""
-    study, called = analysis.study, analysis.study.called
-    if study.claims is None:
-        return None
-    rows = []
-    for claim in study.claims.values:
-        metric = analysis.metrics[claim.metric]
-        claimed = metric.mean_text(claim.mean, claim.sd)
-        for arm in claim.arms:
-            measured, _ = _summary(analysis, arm, claim.metric)
-            rows.append((metric.short_title, called[arm], claimed, measured))
-    checks = "".join(f" {check}" for check in analysis.claim_checks)
-    caption = f"Claimed by {study.claims.source}, and measured here: mean (SD).{checks}"
-    head = ("metric", "arm", "claimed", "measured")
-    text, title = frozenset({"metric", "arm"}), "claimed and measured"
-    return Table("claims", caption, head, tuple(rows), text, title=title)
 
 
 def controls(analysis: Analysis) -> Table:

@@ -69,7 +69,7 @@ from .multiplicity import holm, sign_flip
 from .online import Lord, OnlineTests
 from .paired import PairedT, correlation, effect_size, paired_deltas, paired_t
 from .power import minimum_detectable_effect, paired_t_power, power_error, required_pairs
-from .proportions import PairedRates, clopper_pearson, granularity, mcnemar, paired_event_rates
+from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates
 from .sequential.at_look import AtLook, OneLook, predictive_power
 from .sequential.boundaries import Boundary, Looks, detectable_effect
 from .sequential.two_stages import (
@@ -155,7 +155,6 @@ __all__ = [
     "detectable_with_choice",
     "effect_size",
     "error_of_either",
-    "granularity",
     "holm",
     "item_deltas",
     "joined",

@@ -19,8 +19,6 @@ from paribus.study.load import (
 from paribus.study.null_study import null_name, null_study, tuned_null_studies
 from paribus.study.sections import (
     Arm,
-    Claim,
-    Claims,
     Decision,
     Endpoint,
     Hypothesis,
@@ -76,8 +74,6 @@ __all__ = [
     "MEASURING",
     "Arm",
     "Candidate",
-    "Claim",
-    "Claims",
     "Decision",
     "Endpoint",
     "Hypothesis",

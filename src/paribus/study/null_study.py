@@ -57,7 +57,7 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
     require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
-    table = study.model_dump(exclude={"claims", "stages"})
+    table = study.model_dump(exclude={"stages"})
     baseline = table["arms"][study.baseline]
     others = [arm for arm in study.arms if arm != study.baseline]
     called = {study.baseline: BASELINE}

@@ -1,4 +1,4 @@
-"""The tables of a study file besides the setting: arms, endpoints, inference, tasks, claims ...
+"""The tables of a study file besides the setting: arms, endpoints, inference, tasks ...
 
 What each may hold is said here; what they say of each other is checked by `Study`.
 """
@@ -234,32 +234,3 @@ class Hypothesis(Spec):
         if both := set(self.supported_by) & set(self.contradicted_by):
             raise ValueError(f"'{min(both)}' would both support and contradict '{self.name}'")
         return self
-
-
-class Claim(Spec):
-    """A value that somebody reported, to stand beside what is measured."""
-
-    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
-    """The arms it may be about: a report that leaves something open fits several."""
-    metric: str
-    """The measurement that was reported, by its name."""
-    mean: float
-    """The reported value."""
-    sd: float | None = None
-    """Its standard deviation over seeds, where that was reported."""
-    items: Annotated[int, Field(gt=0)] | None = None
-    """Of a share: how many items it is of. Then it is checked whether it can be."""
-    digits: Annotated[int, Field(ge=0, le=12)] | None = None
-    """Decimal digits that were reported; None is as many as `mean` has, without zeros at its
-    end."""
-
-
-class Claims(Spec):
-    """Reported values and where they come from."""
-
-    source: Prose
-    """Where they were reported."""
-    parameters: Annotated[int, Field(gt=0)] | None = None
-    """The reported size of the model, as a number of parameters."""
-    values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]
-    """One for each reported value."""

@@ -31,7 +31,6 @@ from paribus.study.bounds import (
 from paribus.study.sections import (
     GATE_BUDGETS,
     Arm,
-    Claims,
     Decision,
     Endpoint,
     Hypothesis,
@@ -178,7 +177,6 @@ class Study(Shown, Spec):
     """Whether an effect depends on something else, by name: tested on every primary endpoint, in a
     family of their own."""
     tuning: Tuning | None = None
-    claims: Claims | None = None
     resources: Resources = Resources()
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.
@@ -264,9 +262,7 @@ class Study(Shown, Spec):
                 f"baseline '{self.baseline}' is no arm; add [arms.{self.baseline}], or name the "
                 f'one that the others are compared with: baseline = "{next(iter(self.arms), "")}"'
             )
-        claims = self.claims.values if self.claims else ()
         named = [arm.reference for arm in self.arms.values() if arm.reference]
-        named += [arm for claim in claims for arm in claim.arms]
         named += [arm for one in self.interactions.values() for arm in (*one.of, *one.than)]
         for arm in named:
             if arm not in self.arms:
@@ -502,10 +498,9 @@ class Study(Shown, Spec):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of all that it compares: its endpoints, and what its claims are about."""
-        claimed = [claim.metric for claim in self.claims.values] if self.claims else []
+        """Names of everything that it compares: its endpoints, and what tuning selects by."""
         chosen_by = [self.tuning.select] if self.tuning else []
-        return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed, *chosen_by]))
+        return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *chosen_by]))
 
     @property
     def is_gated(self) -> bool:

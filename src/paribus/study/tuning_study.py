@@ -21,7 +21,7 @@ from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 FOLDER = "tuning"
 # What a tuning study has its own of, or none.
 OWN = {
-    *("claims", "tuning", "decision", "hypotheses", "endpoints", "seeds", "plan"),
+    *("tuning", "decision", "hypotheses", "endpoints", "seeds", "plan"),
     *("stages", "interactions"),
 }
 TASKS = ("macro_accuracy", "task_accuracy")

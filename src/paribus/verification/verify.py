@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
     {
-        *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
+        *("answer", "caveats", "detail", "invalid", "items_about"),
         *("items_why_not", "label", "needs", "pairs_why_not", "reason", "sentence", "text"),
         "tie_breaks",
         *("statement", "unregistered", "untested", "why", "why_not"),

@@ -106,7 +106,6 @@ class Material:
             along_table(analysis),
             sampling_table(analysis),
             looks_table(analysis),
-            tables.claims(analysis),
             task_contrast_table(analysis),
             task_table(results),
         )
@@ -121,7 +120,6 @@ class Material:
             tables.trials(results, analysis),
             tables.estimates(analysis),
             tables.tests(analysis),
-            *tables.both_texts(analysis),
             *data_tables(results),
             *(table for table in optional if table is not None),
         ]
@@ -180,7 +178,7 @@ def sections(material: Material, *, brief: bool = False) -> list[Section]:
     forests = [forest_name(study, endpoint) for endpoint in study.judged]
     wanted = forests[:1] if brief else [*forests, CURVES, "contrast-along-training"]
     results = [*tables.primary(analysis), _shown(drawn, wanted)]
-    results += [] if brief else [tables.claims(analysis), sampling_table(analysis)]
+    results += [] if brief else [sampling_table(analysis)]
     tuning: list[Block | None] = [tuning_table(analysis), anew_table(analysis)]
     if not brief and study.tuning:
         tuning += [
