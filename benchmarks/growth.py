@@ -158,11 +158,12 @@ def steps(home: Path) -> dict[str, dict[str, float]]:
 
 def _tokenizer(home: Path, name: str) -> str:
     """Return the path of a tokenizer of the corpus that steps are measured on."""
-    from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
+    from paribus.engine.data.train_tokenizer import train_tokenizer
+    from paribus.engine.setting import Data
 
     path = home.absolute() / name
     if not path.exists():
-        train_tokenizer(data_of("pydoc"), home, int(path.stem.split("-")[1]), path)
+        train_tokenizer(Data(corpus="pydoc"), home, int(path.stem.split("-")[1]), path)
     return str(path)
 
 

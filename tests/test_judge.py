@@ -48,11 +48,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_finished_study_is_judged(home: Path) -> None:
-    decided = judge("decide", "r", cwd=home)
+    decided = judge("report", "--no-page", "r", cwd=home)
     assert decided.returncode == 0, decided.stderr
     assert "WORSE  layernorm  +0.0511 [+0.0454, +0.0567]" in decided.stdout
     assert json.loads((home / "r" / "verdict.json").read_text())["verdicts"][0]["row"] == "3"
-    analysed = judge("analyse", "r", "--verbose", cwd=home)
+    analysed = judge("report", "--no-page", "r", "--verbose", cwd=home)
     assert analysed.returncode == 0, analysed.stderr
     assert "10 of 10 trials are finished" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)
@@ -61,12 +61,11 @@ def test_a_finished_study_is_judged(home: Path) -> None:
     assert "paribus[train]" in verified.stdout  # it says what it did not look at
 
 
-def test_it_is_reported_compared_kept_and_set(home: Path) -> None:
+def test_it_is_reported_and_kept(home: Path) -> None:
     reported = judge("report", "r", cwd=home)
     assert reported.returncode == 0, reported.stderr
     assert (home / "r" / "paper.pdf").read_bytes().startswith(b"%PDF")
     for arguments, made in (
-        (("compare", "r", "r"), "compare.html"),
         (("keep", "r", "kept"), "kept/records.tar.xz"),
         (("unpack", "kept", "again"), "again/study.json"),
     ):
@@ -80,9 +79,8 @@ def test_it_is_reported_compared_kept_and_set(home: Path) -> None:
     [
         ("run", "quickstart"),
         ("register", "quickstart"),
-        ("bench",),
+        ("plan", "quickstart"),
         ("export", "r", "out", "--trial", "baseline/seed-1"),
-        ("tokenizer", "train", "python-reference", "out.json", "--vocab-size", "300"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -69,7 +69,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> None:
-    code, out, err = verb("decide", results)
+    code, out, err = verb("report", "--no-page", results)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert len(lines) <= 16 and max(map(len, lines)) <= 80
@@ -88,7 +88,7 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> 
     assert all(("p" in row) == (row[0] != "SAME") for row in told)
     assert "By the rule superiority: adopt b-good and d-better." in out
     assert "20 of 20 trials" not in out and "25 of 25 trials" in out
-    assert verb("analyse", results)[1] == out
+    assert verb("report", "--no-page", results)[1] == out
 
 
 def rows(count: int, word: str, change: str, note: str) -> list[CardRow]:
@@ -124,18 +124,18 @@ def test_same_shows_its_margin_on_every_card(results: Path) -> None:
     assert "±0.02" in notes["SAME"] and "±" not in notes["BETTER"] + notes["WORSE"]
     assert verb("report", results, "--no-paper")[0] == 0
     (page,) = results.glob("*.html")
-    forms = verb("decide", results)[1], page.read_text(), found._repr_html_()
+    forms = verb("report", "--no-page", results)[1], page.read_text(), found._repr_html_()
     assert all("±0.02" in one for one in forms)
 
 
 def test_help_lists_the_words_and_codes_in_their_order() -> None:
-    told = " ".join(verb("decide", "--help")[1].replace("│", " ").split())
+    told = " ".join(verb("report", "--help")[1].replace("│", " ").split())
     listed = ", ".join(f"{says.exit_code} {word}" for word, says in WORDS.items())
     assert listed in told
 
 
 def test_json_stands_alone_on_standard_output(results: Path) -> None:
-    code, out, _ = verb("decide", results, "--json")
+    code, out, _ = verb("report", "--no-page", results, "--json")
     assert code == 0
     told = json.loads(out)
     assert told == json.loads((results / "verdict.json").read_text())
@@ -174,9 +174,11 @@ def test_the_exit_code_is_that_of_the_worst_word(
     effects: dict[str, float], seeds: int, code: int, tmp_path: Path
 ) -> None:
     results = fabricated(tmp_path, effects, seeds)
-    assert verb("decide", results)[0] == 0, "where it is not asked for, a verdict is no failure"
-    assert verb("decide", results, "--exit-verdict")[0] == code
-    assert verb("analyse", results, "--exit-verdict", "--json")[0] == code
+    assert verb("report", "--no-page", results)[0] == 0, (
+        "where it is not asked for, a verdict is no failure"
+    )
+    assert verb("report", "--no-page", results, "--exit-verdict")[0] == code
+    assert verb("report", "--no-page", results, "--exit-verdict", "--json")[0] == code
 
 
 def told_of(folder: Path, **options: object) -> tuple[str, dict[str, dict]]:
@@ -186,7 +188,7 @@ def told_of(folder: Path, **options: object) -> tuple[str, dict[str, dict]]:
     arms = {"baseline": {}, "other": {"set": {"model.embedding.norm": "center"}}}
     study = studies_in(folder)(arms=arms, seeds=[1, 2, 3, 4, 5], **make.pop("study", {}))
     path = write_results(folder / "r", study, loss, **make).path
-    out = verb("decide", path)[1]
+    out = verb("report", "--no-page", path)[1]
     found = json.loads((path / "verdict.json").read_text())["verdicts"]
     return out, {one["arm"]: one for one in found}
 

@@ -102,7 +102,7 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Way:
     folder = write_study(tmp_path_factory.mktemp("way"))
     registered = verb("register", "study.toml", cwd=folder)
     there = {path.name for path in (folder / "results" / "tiny").iterdir()}
-    early = verb("analyse", "results/tiny", cwd=folder)
+    early = verb("report", "--no-page", "results/tiny", cwd=folder)
     rule = ("--set", "inference.alpha=0.01")
     edited = verb("run", "study.toml", *rule, "--workers", "1", cwd=folder)
     ran = paribus("run", "study.toml", "--workers", "1", cwd=folder)
@@ -155,16 +155,6 @@ def test_importing_paribus_and_reading_results_loads_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_decision_table_needs_no_results(folder: Path) -> None:
-    shown = verb("decide", "--rows", cwd=folder)
-    assert shown.returncode == 0, shown.stderr
-    for words in ("2b", "11b", "BASELINE", "the arm diverges in every seed"):
-        assert words in " ".join(shown.stdout.split())
-    bare = verb("decide", cwd=folder)
-    assert bare.returncode == 2
-    assert "takes a results folder, or --rows" in " ".join(bare.stderr.split())
 
 
 def test_registering_comes_before_everything_else(way: Way) -> None:
@@ -231,29 +221,23 @@ def test_analysing_deciding(copy: Path) -> None:
     results = copy / "results" / "tiny"
     for name in ("analysis.json", "verdict.json"):
         (results / name).unlink()
-    summary = verb("analyse", results, cwd=copy)
+    summary = verb("report", "--no-page", results, cwd=copy)
     assert summary.returncode == 0, summary.stderr
     assert len(summary.stdout.splitlines()) < 24, "a summary fits a terminal"
     for words in ("DESCRIPTIVE layernorm", "4 of 4 trials; 8 of 9 controls hold.", "--verbose"):
         assert words in " ".join(summary.stdout.split())
     assert "g_z" not in summary.stdout
-    analysed = verb("analyse", results, "--verbose", cwd=copy)
+    analysed = verb("report", "--no-page", results, "--verbose", cwd=copy)
     assert analysed.returncode == 0, analysed.stderr
     assert analysed.stdout.endswith(summary.stdout)
-    for words in (
-        "g_z",
-        "stability",
-    ):
+    for words in ("g_z", "stability", "DESCRIPTIVE (rule's row 1: DESCRIPTIVE ONLY)"):
         assert words in analysed.stdout
     assert max(map(len, analysed.stdout.splitlines())) <= 80
     analysis = json.loads((results / "analysis.json").read_text())
     assert len(analysis["contrasts"][0]["paired"]["pairs"]) == 2
 
-    decided = verb("decide", results, cwd=copy)
-    assert decided.stdout == summary.stdout
-    in_full = verb("decide", results, "--verbose", "--rows", cwd=copy)
-    assert "DESCRIPTIVE (rule's row 1: DESCRIPTIVE ONLY)" in in_full.stdout
-    assert "what each word says" in in_full.stdout and in_full.stdout.endswith(summary.stdout)
+    rows = verb("report", "--no-page", results, "--rows", cwd=copy)
+    assert "what each word says" in rows.stdout and rows.stdout.endswith(summary.stdout)
     verdict = json.loads((results / "verdict.json").read_text())["verdicts"][0]
     assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
     assert (verdict["word"], verdict["n"], verdict["adjusted_p"]) == ("DESCRIPTIVE", 2, None)
@@ -262,8 +246,8 @@ def test_analysing_deciding(copy: Path) -> None:
 def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
     results = copy / "results" / "tiny"
     shutil.rmtree(results / "trials" / "layernorm" / "seed-2")
-    for name in ("decide", "analyse", "report"):
-        done = verb(name, results, cwd=copy)
+    for how in (["--no-page"], []):
+        done = verb("report", *how, results, cwd=copy)
         assert done.returncode == 3, done.stderr
         assert "INVALID" in done.stdout and done.stderr == ""
 
@@ -298,7 +282,7 @@ def test_planning(way: Way, costed: None) -> None:
 
 @pytest.mark.slow
 def test_the_baseline_against_itself(folder: Path) -> None:
-    done = verb("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
+    done = verb("run", "study.toml", "--null", "2", "--workers", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "A/A: 2 replicates of 1 contrast x 2 seed pairs" in done.stdout
     assert "Measured: the whole pipeline" in " ".join(done.stdout.split())
@@ -324,7 +308,7 @@ def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder: Path) -> N
     file = folder / "study.toml"
     file.write_text(file.read_text() + TUNED)
     null = lambda *how: verb(  # noqa: E731
-        "null", "study.toml", "--replicates", "2", "--workers", "1", *how, cwd=folder
+        "run", "study.toml", "--null", "2", "--workers", "1", *how, cwd=folder
     )
     done, home = null(), folder / "results" / "tiny-null"
     assert done.returncode == 0, done.stderr
@@ -439,6 +423,7 @@ def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None
         (["run", "missing.toml"], "no study file"),
         (["plan", "quickstart", "--stack", "0"], "stack = 0 must be at least 1"),
         (["plan", "quickstart", "--cpu-kernels", "fast"], "--cpu-kernels"),
+        (["run", "quickstart", "--no-tuning"], "add --null N"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),
     ],

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paribus.cli import main
 from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
-from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
+from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.execution.start import read_data
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import load_study
+from paribus.study import load_study, parse_study
 from paribus.study.custom_code import own_digests
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
@@ -33,36 +34,33 @@ def test_it_has_the_size_and_loses_nothing(tmp_path: Path) -> None:
     assert again.file.read_bytes() == made.file.read_bytes()
 
 
-def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_study_that_names_it_trains_it(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    out = tmp_path / "t.json"
-    command = ["tokenizer", "train", str(tmp_path / "text.txt"), str(out), "--vocab-size", "280"]
-    assert main(command) == 0
-    assert "280 tokens, from 1 documents of" in capsys.readouterr().out
-    named = tmp_path / "a[b].json"  # brackets are no markup
-    assert main([*command[:3], str(named), *command[4:]]) == 0
-    assert f"data.tokenizer = '{named}'" in capsys.readouterr().out.replace("\n", "")
-    named.unlink()
-    before = out.read_bytes()
-    for bad, message in (
-        (command, "is there already; choose another file"),
-        ([*command[:3], str(tmp_path / "v.json"), "--vocab-size", "256"], "at least 257"),
-        (["tokenizer", "train", "pydocs", str(tmp_path / "v"), "--vocab-size", "300"], "'pydoc'"),
-    ):
-        assert main(bad) == 2
-        assert message in capsys.readouterr().err
-    assert out.read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["t.json", "text.txt"]
+    data = {"corpus": "text", "path": "text.txt", "seq_len": 16, "vocab_size": 280}
+    table = {
+        "name": "own-tokens",
+        "seeds": [1],
+        "data": data | {"tokenizer": "t.json"},
+        "training": {"iterations": 30},
+        "arms": {"baseline": {}, "small": {"set": {"data.vocab_size": 270}}},
+    }
+    table["arms"]["small"]["set"]["data.tokenizer"] = "u.json"
+    study = parse_study(table, folder=tmp_path)
+    datasets = read_data(study)
+    sizes = [datasets[study.setting(arm).data].vocab_size for arm in study.arms]
+    assert sizes == [280, 270]
+    before = (tmp_path / "t.json").read_bytes()
+    read_data(study)
+    assert (tmp_path / "t.json").read_bytes() == before
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".txt"]
 
 
-def test_a_path_is_read_by_its_ending(tmp_path: Path) -> None:
-    for name in ("a.jsonl", "b.parquet", "c.txt", "d.jsonl.gz"):
-        (tmp_path / name).write_text("x")
-    kinds = [data_of(str(path)).corpus for path in sorted(tmp_path.iterdir())]
-    assert kinds == ["jsonl", "parquet", "text", "jsonl"]
-    (tmp_path / ".DS_Store").write_text("not a text of anybody's")
-    assert data_of(str(tmp_path)).corpus == "jsonl"
-    assert data_of("pydoc").path is None
+@pytest.mark.parametrize(
+    "data", [{"vocab_size": 256, "tokenizer": "t.json"}, {"vocab_size": 300}], ids=str
+)
+def test_a_size_without_effect_or_out_of_range_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ParibusError, match="vocab_size"):
+        load_study("quickstart", {f"data.{key}": value for key, value in data.items()})
 
 
 def test_half_a_pair_is_one_line(tmp_path: Path) -> None:

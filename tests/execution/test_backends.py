@@ -273,7 +273,7 @@ def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> 
         "plan quickstart",
         "register quickstart",
         "run quickstart",
-        "null quickstart --replicates 2",
+        "run quickstart --null 2",
         "evaluate r",
         "verify r --trials",
     ],

@@ -1,4 +1,4 @@
-"""Following a run from outside: the live file, `paribus watch`, and trackers."""
+"""Following a run from outside: the live file, `paribus status --follow`, and trackers."""
 
 from __future__ import annotations
 

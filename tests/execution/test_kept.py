@@ -37,7 +37,7 @@ def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `finished` and `kept`, of which tests take copies."""
     folder = tmp_path_factory.mktemp("made")
     finished = shutil.copytree(trained.results.path, folder / "finished")
-    main(["decide", str(finished)])
+    main(["report", "--no-page", str(finished)])
     keep(finished, folder / "kept")
     return folder
 
@@ -54,7 +54,7 @@ def kept(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made / "kept", tmp_path / "kept")
 
 
-@pytest.mark.parametrize("verb", ["status", "watch", "analyse", "decide", "report", "evaluate"])
+@pytest.mark.parametrize("verb", ["status", "report", "evaluate"])
 def test_as_it_lies_it_is_no_results_folder(
     kept: Path, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,12 +116,9 @@ def test_what_is_unpacked_is_read_as_the_whole(finished: Path, kept: Path, tmp_p
     assert verdicts == paribus.decide(paribus.analyse(whole))
 
 
-def test_several_studies_are_compared_as_they_are_kept(
+def test_a_study_is_named_once_whether_kept_or_not(
     finished: Path, kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "compare.html"
-    assert main(["compare", str(finished), str(kept), "--output", str(page)]) in (None, 0)
-    assert page.stat().st_size > 10_000
     assert main(["paper", "--new", str(kept), str(finished), "-o", str(tmp_path / "p.md")]) == 2
     assert "name each study once" in capsys.readouterr().err  # it was read, and is the same
 
@@ -175,7 +172,7 @@ def with_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"training.keep": [4], "tasks.names": []}, seeds=[1, 2], arms=TWO_ARMS
         )
         paribus.run(study, folder / "finished", workers=2)
-        main(["decide", str(folder / "finished")])
+        main(["report", "--no-page", str(folder / "finished")])
 
     made = made_once(tmp_path_factory, "trained-with-steps", train)
     folder = tmp_path_factory.mktemp("with-steps")
@@ -427,7 +424,7 @@ def test_of_a_tuned_study_the_choice_can_be_made_again(
     more = {"inference": of_windows} if compares == "windows" else {}
     study = small_study(**tables([1e-4, 1e-3, 1e-2]), **more)
     results = tuned_and_trained(study, tmp_path / "r")
-    main(["decide", str(results.path)])
+    main(["report", "--no-page", str(results.path)])
     kept = keep(results.path, tmp_path / "kept")
     inside = archive_of(kept)
     n_tuned = sum(len(one.finished) for one in results.tuning_rounds)

@@ -44,7 +44,7 @@ TRIAL = Path("trials", "baseline", "seed-1")
 @pytest.fixture
 def decided(copy: Path) -> Path:
     """A copy with analysis.json and verdict.json, to be written to."""
-    main(["decide", str(copy)])
+    main(["report", "--no-page", str(copy)])
     return copy
 
 

@@ -68,7 +68,7 @@ def run(study: Study) -> Path:
 
 
 def verdict(results: Path) -> list[dict[str, Any]]:
-    assert main(["decide", str(results)]) == 0
+    assert main(["report", "--no-page", str(results)]) == 0
     return json.loads((results / "verdict.json").read_text())["verdicts"]
 
 

@@ -71,8 +71,8 @@ def test_verbs_write_nothing_through_a_link(
     before, path = contents(victim), fabricate(small_study(), lambda arm, seed: 2.0).path
     (path / "tables").symlink_to(victim)
     there = sorted(path.iterdir())
-    for verb in ("report", "decide", "analyse"):
-        assert main([verb, str(path)]) == 2
+    for options in ([], ["--no-page"]):
+        assert main(["report", *options, str(path)]) == 2
         assert "tables is a link" in capsys.readouterr().err
     assert contents(victim) == before and sorted(path.iterdir()) == there
 

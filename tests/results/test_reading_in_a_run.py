@@ -69,7 +69,7 @@ def test_an_analysis_of_an_earlier_registration_is_not_written(
         return []
 
     monkeypatch.setattr("paribus.decision.decide", decide)
-    assert main(["decide", str(made.path)]) == 2
+    assert main(["report", "--no-page", str(made.path)]) == 2
     assert "changed by a run while it was read" in capsys.readouterr().err
     assert not (made.path / "analysis.json").exists()
 
@@ -80,8 +80,8 @@ def test_one_answer_is_written_at_a_time(
 ) -> None:
     monkeypatch.setattr("paribus.results.store.PATIENCE_SECONDS", 0.0)
     with answering(made.path):
-        assert main(["decide", str(made.path)]) == 2
+        assert main(["report", "--no-page", str(made.path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "another command has been writing its answer" in said
     with ResultsFolder(made.path).lock():  # a run under way keeps nobody from asking
-        assert main(["decide", str(made.path)]) == 0
+        assert main(["report", "--no-page", str(made.path)]) == 0

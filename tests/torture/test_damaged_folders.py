@@ -39,23 +39,22 @@ FIRST = int(os.environ.get("PARIBUS_FIRST_FOLDER", "0"))
 SLOWEST_SECONDS = 30.0  # of the processor, for one verb
 # Drawing takes more than all other verbs together: asked of every so many folders.
 REPORT_EVERY = int(os.environ.get("PARIBUS_REPORT_EVERY", "20"))
+# Verbs with their options, where they have some.
+CALLED = {"judged": ["report", "--no-page"], "followed": ["status", "--follow"]}
 # In an order in which none is given what another one has repaired.
 VERBS: dict[str, tuple[str, ...]] = {
     "status": ("{folder}",),
-    "watch": ("{folder}",),
+    "followed": ("{folder}",),
     "verify": ("{folder}",),
-    "analyse": ("{folder}",),
-    "decide": ("{folder}",),
-    "compare": ("--output", "{out}/compare.html", "{other}", "{folder}"),
+    "judged": ("{folder}",),
     "export": ("{folder}", "{out}/model", "--trial", "layernorm/seed-2"),
     "evaluate": ("{folder}", "--tasks", "next_word", "--fewshot", "0", "--items", "4"),
     "report": ("{folder}",),
 }
-FEW = ("status", "watch", "verify", "analyse", "decide", "compare", "export")
+FEW = ("status", "followed", "verify", "judged", "export")
 # What a verb leaves that must be what it leaves of the undamaged folder.
 ANSWERS: dict[str, tuple[str, ...]] = {
-    "analyse": ("analysis.json",),
-    "decide": ("verdict.json",),
+    "judged": ("analysis.json", "verdict.json"),
     "report": ("analysis.json", "verdict.json", "tables/*", "paper/*.csv", "report.html"),
     "evaluate": ("evaluations/*/*.parquet",),
     "export": ("../out/model/*",),
@@ -115,7 +114,7 @@ class Box:
         arguments = [argument.format(**places) for argument in VERBS[verb]]
         began = time.process_time()
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as errors:
-            code = main([verb, *arguments])
+            code = main([*CALLED.get(verb, [verb]), *arguments])
         seconds = time.process_time() - began
         self.seconds[verb] += seconds
         assert seconds < SLOWEST_SECONDS, (verb, seconds)
@@ -147,10 +146,10 @@ class Box:
         assert outside(self.box) == self.around, (number, done)
         told_by = "refused by some verb, in one line" if 2 in codes.values() else ""
         told_by = told_by or ("a finding of verify" if codes["verify"] == 3 else "")
-        told_by = told_by or ("an arm that cannot be judged" if codes["decide"] == 3 else "")
+        told_by = told_by or ("an arm that cannot be judged" if codes["judged"] == 3 else "")
         said = f"{number} {done}: {codes}"
         # Sealed again by intent; or INVALID, which names the trial that is missing.
-        is_told = resealed or codes["decide"] == 3
+        is_told = resealed or codes["judged"] == 3
         return told_by or "of no consequence", [] if is_told else [f"{said}: {o}" for o in others]
 
 
@@ -185,7 +184,7 @@ def test_damaged_folders(
     ResultsFolder(whole).write_throughput(columns, UNITS)
     (tmp_path / "box").mkdir()
     box = Box(whole, tmp_path / "box", FEW)
-    assert box.codes["decide"] == 0
+    assert box.codes["judged"] == 0
     damage(box, range(15))
 
 

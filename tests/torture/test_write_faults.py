@@ -124,7 +124,7 @@ def meet(reference: Undisturbed, at: Path, kind: str, place: str, verb: str) -> 
 def places(reference: Undisturbed, verb: str, at: Path) -> list[str]:
     """Every write of `verb`, as `commands.py` names them, in their order.
 
-    Of files that are written by the clock, which `watch` reads, the first is.
+    Of files that are written by the clock, which `status --follow` reads, the first is.
     """
     folder, log = reference.copy_for(verb, at), at.with_name(f"{at.name}.log")
     code, said = reference.finish(folder, verb, "--fault", "EIO", "nothing#1", str(log))

@@ -483,7 +483,12 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     (home / "manifest.json").write_text(json.dumps(manifest))
     code, out, _ = verb("verify", "r")
     assert code == 3 and "its log gives 2" in out
-    for words in (["status", "r"], ["watch", "r"], ["check", "study.toml"], ["plan", "study.toml"]):
+    for words in (
+        ["status", "r"],
+        ["status", "--follow", "r"],
+        ["check", "study.toml"],
+        ["plan", "study.toml"],
+    ):
         code, out, err = verb(*words)
         assert code == 0 and ("hot" in out or "trials of the verdict" in out), err
 
@@ -536,8 +541,8 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
     _, out, _ = verb("status", "r")
     assert "✗ failed: exit code 3" in out
-    assert "left out: 3 of bad" in verb("analyse", "r")[1]
-    assert json.loads(verb("analyse", "r", "--json")[1])["excluded"] == {"bad": 3}
+    assert "left out: 3 of bad" in verb("report", "--no-page", "r")[1]
+    assert json.loads(verb("report", "--no-page", "r", "--json")[1])["excluded"] == {"bad": 3}
     assert verb("report", "r", "--no-paper")[0] == 0
     assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
 
@@ -656,7 +661,7 @@ def test_a_strangers_command_is_not_run(folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     code, _, err = verb("run", "r/study.json", "--results", "other")
     assert code == 2 and "say --trust" in err and "train.py" in err
-    assert verb("decide", "r")[0] == 0
+    assert verb("report", "--no-page", "r")[0] == 0
     assert not (folder / "other").exists() and len(before) <= len(sorted(folder.rglob("*")))
 
 

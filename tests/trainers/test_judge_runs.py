@@ -574,10 +574,9 @@ def test_files_that_change_after_the_verdict_are_told(
     capsys.readouterr()
     assert main(["judge", "--study", str(path), "--results", str(results)]) == 2
     assert "1 of 1 file changed" in capsys.readouterr().err
-    for verb in ("analyse", "decide"):
-        caplog.clear()
-        assert main([verb, str(results)]) == 0
-        assert "1 of 1 file changed" in caplog.text
+    caplog.clear()
+    assert main(["report", "--no-page", str(results)]) == 0
+    assert "1 of 1 file changed" in caplog.text
     # Judged into another folder it is the verdict on what there is.
     assert main(["judge", "--study", str(path), "--results", str(tmp_path / "anew")]) == 0
     assert verify(tmp_path / "anew").findings == ()
@@ -596,7 +595,7 @@ def test_files_that_are_added_after_the_verdict_are_told(
     out = capsys.readouterr().out
     assert main(again) == 0 and "added" not in caplog.text
     write(runs / "second.csv", drawn(5, {"base": 0.0, "new": -0.03}))
-    for verb in (again, ["decide", str(results)]):
+    for verb in (again, ["report", "--no-page", str(results)]):
         caplog.clear()
         capsys.readouterr()
         assert main(verb) == 0

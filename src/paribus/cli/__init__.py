@@ -53,7 +53,7 @@ app = App(
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # Those that start workers whatever else is said, and what chooses other workers than usual.
-WORKING = frozenset({"run", "check", "register", "null"})
+WORKING = frozenset({"run", "check", "register"})
 CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
 # In the order of help, which is their docstrings: from a first look to what is kept.
 VERBS = {
@@ -63,14 +63,10 @@ VERBS = {
     "register": commands.register,
     "run": commands.run,
     "extend": folder_verbs.extend,
-    "watch": folder_verbs.watch,
     "status": folder_verbs.status,
     "cancel": folder_verbs.cancel,
-    "analyse": commands.analyse,
-    "decide": commands.decide,
     "judge": judge_verb.judge,
     "evaluate": folder_verbs.evaluate,
-    "null": commands.null,
     "paper": folder_verbs.paper,
     "report": commands.report,
     "verify": folder_verbs.verify,
@@ -80,12 +76,9 @@ VERBS = {
 }
 for _place, (_name, _verb) in enumerate(VERBS.items()):
     app.command(_verb, name=_name, sort_key=_place)
-tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.", sort_key=len(VERBS))
-tokenizer.command(folder_verbs.tokenizer_train, name="train")
-app.command(tokenizer)
-app.command(ledger_verbs.ledger, name="ledger", sort_key=len(VERBS) + 1)
+app.command(ledger_verbs.ledger, name="ledger", sort_key=len(VERBS))
 campaign = App(
-    name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS) + 2
+    name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS) + 1
 )
 campaign.command(campaign_verbs.new, name="new")
 campaign.command(campaign_verbs.try_, name="try")

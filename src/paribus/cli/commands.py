@@ -250,13 +250,32 @@ def run(
         Parameter(negative=(), help="A tracker to write to as well: tensorboard, wandb."),
     ] = None,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    null: Annotated[
+        int | None,
+        Parameter(
+            help="Measure error rates instead: so many studies of the baseline against itself."
+        ),
+    ] = None,
+    tuning: Annotated[
+        bool,
+        Parameter(
+            negative="--no-tuning",
+            help="With --null: tune every replicate of a tuned study too. Without tuning, all "
+            "arms have the values of the study file, and the rates lack the choice.",
+        ),
+    ] = True,
     limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, decide, report; run it again to continue."""
+    if null is None and not tuning:
+        raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
     loaded = _load(study, set_, trust, where)
+    if null is not None:
+        _run_null(loaded, null, results, workers, where, tuning=tuning, json=answer.json)
+        return 0
     from paribus.cli import printed
     from paribus.results import extended
     from paribus.trainers import results_folder
@@ -274,93 +293,42 @@ def run(
     return _finish(done, answer, paper=paper)
 
 
-def analyse(folder: Folder, *, answer: Answer = PLAIN) -> int:
-    """Test every contrast again and print the card."""
-    from paribus.cli import printed
-    from paribus.results import load_results
-
-    analysis, verdicts = analysed(load_results(folder))
-    if answer.verbose:
-        show(*printed.chosen(analysis), *printed.summary(analysis, verdicts))
-        show(*printed.sampled(analysis), *printed.tasks(analysis), *printed.contrasts(analysis))
-    return give(analysis, verdicts, answer)
-
-
-def decide(
-    folder: Annotated[
-        Path | None, Parameter(help="The results folder of a study; not needed with --rows.")
-    ] = None,
+def _run_null(
+    study: Study,
+    replicates: int,
+    results: Path | None,
+    workers: int | None,
+    where: Where,
     *,
-    rows: Annotated[
-        bool, Parameter(negative=(), help="Print the rows of the rule too, and what fired.")
-    ] = False,
-    answer: Answer = PLAIN,
-) -> int:
-    """Decide again and print the card; --rows shows the rule."""
-    from paribus.cli import printed
-    from paribus.decision import shipped_rules
-    from paribus.results import load_results
-
-    if folder is None:
-        if not rows:
-            raise ParibusError("decide takes a results folder, or --rows for the rules alone")
-        rules = shipped_rules().values()
-        show(*printed.truth(), *(line for rule in rules for line in printed.rows_alone(rule)))
-        return 0
-    analysis, verdicts = analysed(load_results(folder))
-    if answer.verbose:
-        show(*printed.verdicts(analysis.study, verdicts))
-    if rows:
-        show(*printed.truth(), *printed.rows_of(analysis, verdicts))
-    return give(analysis, verdicts, answer)
-
-
-def null(
-    study: StudyName,
-    *,
-    replicates: Annotated[int, Parameter(help="How many studies of the baseline against itself.")],
-    results: ResultsPath = None,
-    workers: Workers = None,
-    where: Where = HERE,
-    tuning: Annotated[
-        bool,
-        Parameter(
-            help="Tune every replicate of a tuned study too, on seeds of its own. Without, all "
-            "arms have the values of the study file, and the rates are without the choice."
-        ),
-    ] = True,
-    set_: Overrides = None,
-    json: Json = False,
-    trust: Trust = False,
+    tuning: bool,
+    json: bool,
 ) -> None:
-    """Measure error rates: the baseline against itself, many times."""
-    console.stderr = json or console.stderr
-    loaded = _load(study, set_, trust, where)
+    """Measure error rates: the baseline against itself, `replicates` times."""
     from paribus.cli import as_json, printed
     from paribus.decision import calibrate, calibrate_tuned
     from paribus.results.formats import write_json
     from paribus.study import null_name, null_study, tuned_null_studies
     from paribus.trainers.run import results_folder
 
-    tuned = loaded.tuning is not None and tuning
-    nulls = tuned_null_studies(loaded, replicates) if tuned else [null_study(loaded, replicates)]
-    home = (results or Path("results") / null_name(loaded)) if tuned else None
+    tuned = study.tuning is not None and tuning
+    nulls = tuned_null_studies(study, replicates) if tuned else [null_study(study, replicates)]
+    home = (results or Path("results") / null_name(study)) if tuned else None
     _require_same_null(home or results_folder(nulls[0], results).path, tuned=tuned)
     if home is None:
         done = train(nulls[0], results, workers, where, None)
-        found, home = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan), done.path
+        rates, home = calibrate(done, pairs=len(study.seeds), plan=study.plan), done.path
     else:
         every = []
-        for number, one in enumerate(nulls, start=1):
+        for number, null in enumerate(nulls, start=1):
             console.print(f"replicate {number} of {replicates}")
-            every.append(train(one, home / f"{REPLICATE}-{number}", workers, where, None))
-        found = calibrate_tuned(every)
-    write_json(home / "null.json", asdict(found))
+            every.append(train(null, home / f"{REPLICATE}-{number}", workers, where, None))
+        rates = calibrate_tuned(every)
+    write_json(home / "null.json", asdict(rates))
     if json:
-        as_json.give("null", asdict(found))
+        as_json.give("null", asdict(rates))
         return
-    show(*printed.calibration(found))
-    if loaded.tuning is not None and not tuned:
+    show(*printed.calibration(rates))
+    if study.tuning is not None and not tuned:
         show(
             "Without the tuning: every arm has the values of the study file, so that what the "
             "choice of values adds is not in these rates (docs/explanation/tuning.md)."
@@ -388,16 +356,24 @@ def _require_same_null(home: Path, *, tuned: bool) -> None:
 def report(
     folder: Folder,
     *,
+    page: Annotated[
+        bool, Parameter(negative="--no-page", help="Draw the page; without it no PDF either.")
+    ] = True,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
     open_: Annotated[
         bool, Parameter(name="--open", negative=(), help="Open the page in the browser.")
     ] = False,
+    rows: Annotated[
+        bool, Parameter(negative=(), help="Print the rows of the rule too, and what fired.")
+    ] = False,
     answer: Answer = PLAIN,
 ) -> int:
-    """Draw page and paper again and print the card."""
+    """Test every contrast again, draw page and paper, print the card."""
     from paribus.results import load_results
 
-    code = _finish(load_results(folder), answer, paper=paper)
+    if open_ and not page:
+        raise ParibusError("--open shows the page, and --no-page draws none; remove one of them")
+    code = _finish(load_results(folder), answer, page=page, paper=paper and page, rows=rows)
     if open_:
         import webbrowser
 
@@ -541,37 +517,53 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     return analysis, verdicts
 
 
-def _finish(results: Results, answer: Answer, *, paper: bool) -> int:
+def _finish(
+    results: Results, answer: Answer, *, paper: bool, page: bool = True, rows: bool = False
+) -> int:
     """Analyse, decide, write page and paper, print the card; returns the exit code."""
     from paribus.cli import printed
+    from paribus.results.store import answering
+
+    results, written = results.standing, list[str]()
+    with answering(results.path):
+        if page:
+            analysis, verdicts, written = _draw(results, paper=paper)
+        else:
+            analysis, verdicts = _judge(results)
+    if answer.verbose:
+        show(*printed.chosen(analysis), *printed.sampled(analysis), *printed.tasks(analysis))
+        show(*printed.contrasts(analysis), *printed.comparison(analysis))
+        show(*printed.not_compared(results))
+        show(*printed.verdicts(analysis.study, verdicts))
+    if rows:
+        show(*printed.truth(), *printed.rows_of(analysis, verdicts))
+    return give(analysis, verdicts, answer, written)
+
+
+def _draw(results: Results, *, paper: bool) -> tuple[Analysis, list[Verdict], list[str]]:
+    """Analyse and decide, and write the page and the paper; returns lines on what was written."""
     from paribus.engine.execution.progress import doing
     from paribus.files import sweep
     from paribus.report.figures import draw
     from paribus.report.page import prepare, write_report
     from paribus.report.paper import write_paper
     from paribus.results import write_tables
-    from paribus.results.store import answering, secure
+    from paribus.results.store import secure
 
     prepare()
     secure(results.path)
-    results, written = results.standing, []
-    with answering(results.path):
-        sweep(results.path)
-        with doing(console, "analysing"):
-            _ = results.trial_probes  # whole, as figures and tables need them: read once for all
-            analysis, verdicts = _judge(results)
-            write_tables(results)
-        with doing(console, "drawing the page and the paper" if paper else "drawing the page"):
-            results = results.judged
-            drawn = draw(results, analysis)
-            written.append(f"page: {write_report(results, analysis, verdicts, drawn)}")
-            if paper:
-                written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
-    if answer.verbose:
-        show(*printed.chosen(analysis), *printed.comparison(analysis))
-        show(*printed.not_compared(results))
-        show(*printed.verdicts(analysis.study, verdicts))
-    return give(analysis, verdicts, answer, written)
+    sweep(results.path)
+    with doing(console, "analysing"):
+        _ = results.trial_probes  # whole, because figures and tables need them: read once for all
+        analysis, verdicts = _judge(results)
+        write_tables(results)
+    with doing(console, "drawing the page and the paper" if paper else "drawing the page"):
+        results = results.judged
+        drawn = draw(results, analysis)
+        written = [f"page: {write_report(results, analysis, verdicts, drawn)}"]
+        if paper:
+            written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
+    return analysis, verdicts, written
 
 
 def give(

@@ -1,5 +1,4 @@
-"""The verbs of a results folder that is there: followed, asked more, checked, exported; and that
-of a tokenizer."""
+"""The verbs of a results folder that is there: followed, asked more, checked, exported."""
 
 from __future__ import annotations
 
@@ -30,18 +29,25 @@ if TYPE_CHECKING:
     from paribus.engine.execution.jobs.standing import JobRow
 
 
-def watch(folder: Folder) -> None:
-    """Follow a run from another terminal."""
-    from paribus.cli.watch import watch as watch_folder
-
-    watch_folder(folder, console)
-
-
-def status(folder: Folder, *, json: Json = False) -> None:
+def status(
+    folder: Folder,
+    *,
+    follow: Annotated[
+        bool, Parameter(negative=(), help="Keep showing the run until it is finished.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """List the trials of a results folder and how far each is."""
     from paribus.cli import as_json, printed
     from paribus.results import ResultsFolder, load_results
 
+    if follow:
+        from paribus.cli.watch import watch
+
+        if json:
+            raise ParibusError("--follow shows a run to people; remove it, or --json")
+        watch(folder, console)
+        return
     found = running_jobs(folder)
     if found and not ResultsFolder(folder).exists:  # the job that registers it waits
         if json:
@@ -312,32 +318,6 @@ def export(
         trust=trust,
     )
     show_path(f"exported: {written}")
-
-
-def tokenizer_train(
-    corpus: Annotated[
-        str, Parameter(help="A corpus by name, or the path of a text, JSON lines or Parquet file.")
-    ],
-    out: Annotated[Path, Parameter(help="The tokenizer.json to write.")],
-    *,
-    vocab_size: Annotated[int, Parameter(help="How many tokens, the 256 bytes included.")],
-    column: Annotated[
-        str | None, Parameter(help="Where the text is, in JSON lines and Parquet.")
-    ] = None,
-    name: Annotated[str | None, Parameter(help="The data set that huggingface reads.")] = None,
-    revision: Annotated[str | None, Parameter(help="The commit of a data set.")] = None,
-) -> None:
-    """Make a byte-level BPE tokenizer of a corpus."""
-    from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
-    from paribus.engine.execution.progress import show_reading
-
-    data = data_of(corpus, column=column, name=name, revision=revision)
-    with show_reading():
-        made = train_tokenizer(data, Path.cwd(), vocab_size, out)
-    show_path(
-        f"{made.file}: {made.vocab_size:,} tokens, from {made.n_documents:,} documents of "
-        f"{made.n_bytes:,} bytes; use it with data.tokenizer = '{made.file}'"
-    )
 
 
 def _shots(text: str | None) -> list[int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from paribus.decision import (
     TESTS,
     TRUTH,
     Calibration,
-    Rule,
     Verdict,
     judge,
     rule_of,
@@ -232,11 +230,6 @@ def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
     yield from _rule(tables.rule_table(rule_of(analysis), analysis.study.by_name, verdicts))
 
 
-def rows_alone(rule: Rule) -> Parts:
-    """Yield the rows of a rule without a study."""
-    yield from _rule(tables.rule_table(rule))
-
-
 def _rule(table: Table) -> Parts:
     yield f"\n[bold]{escape(table.title)}[/]: the first row that holds"
     for id_, when, says, fired in table.rows:
@@ -257,18 +250,6 @@ def _beside(name: str, width: int, text: str) -> Grid:
     row.add_column(width=width)
     row.add_row(f" {escape(name)}", text)
     return row
-
-
-def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
-    """Yield a table for each primary endpoint: its test and what is decided; then counts."""
-    named = analysis.by_name
-    head = ("arm", "against", tables.change_head(analysis.study), "p", "Holm p", "verdict")
-    for table in tables.primary(named, verdicts):
-        shown = table.only(*head)
-        yield replace(shown, rows=[row for row in shown.rows if row[1]])
-    states = Counter(control.state for control in analysis.controls)
-    counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
-    yield f"{analysis.n_finished} of {analysis.n_trials} trials; controls: {counts}"
 
 
 def comparison(analysis: Analysis) -> Parts:

@@ -1,4 +1,4 @@
-"""`paribus watch DIR`: a study under way, seen from another terminal."""
+"""`paribus status DIR --follow`: a study under way, seen from another terminal."""
 
 from __future__ import annotations
 

@@ -96,7 +96,9 @@ def calibrate(
     as_run = [study.seeds[i : i + pairs] for i in range(0, len(study.seeds), pairs)]
     groups = [group for group in as_run if not unfinished & set(group)]
     if not groups:
-        raise ParibusError(f"no replicate of {results.path} is complete; run `paribus null` again")
+        raise ParibusError(
+            f"no replicate of {results.path} is complete; run `paribus run --null` again"
+        )
     rule = registered_rule(ResultsFolder(results.path))
     table, happened, p_values, seeds = Table.of(results), [], [], []
     for number, group in enumerate(_groupings(groups, pairs, analyses)):
@@ -124,7 +126,7 @@ def calibrate_tuned(replicates: Sequence[Results]) -> Calibration:
     """
     whole = [results for results in replicates if not results.unfinished]
     if not whole:
-        raise ParibusError("no replicate is complete; run `paribus null` again")
+        raise ParibusError("no replicate is complete; run `paribus run --null` again")
     happened, p_values, seeds = [], [], []
     for results in whole:
         _require_sound(results)

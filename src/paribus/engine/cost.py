@@ -417,6 +417,8 @@ def _vocabulary(data: Data, study: Study) -> int | None:
     from paribus.engine.data.split import Texts
     from paribus.engine.data.tokenizer import tokenizer_of
 
+    if data.tokenizer_file is not None and not (study.folder / data.tokenizer_file).exists():
+        return data.vocab_size
     if data.tokenizer != "character":
         return tokenizer_of(data, "", False, study.folder).vocab_size
     sources = [data, *map(data.of_source, data.other_sources)]

@@ -1,4 +1,4 @@
-"""`live.json`: where a run stands, for `paribus watch`; nothing counts in it."""
+"""`live.json`: where a run stands, for `paribus status --follow`; nothing counts in it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Watch = Callable[[Progress], None]
 
 
 class Live:
-    """Writes `live.json`, for `paribus watch`, every few seconds of a run; nothing counts in it."""
+    """Writes `live.json` every few seconds of a run, for `paribus status --follow`."""
 
     def __init__(self, folder: ResultsFolder) -> None:
         self._path = folder.path / FILE

@@ -5,7 +5,7 @@
   study.json                    the study as resolved
   sources/                      what it names: custom code, tokenizer, a small text
   tasks/                        the questions, as anybody's lm_eval runs them
-  live.json                     only while a run is under way: what `paribus watch` shows
+  live.json                     only while a run is under way: what `paribus status --follow` shows
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared

@@ -167,7 +167,7 @@ class Decision(Spec):
     """The rule by which an arm is adopted, and what it weighs."""
 
     rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "superiority"
-    """One of `paribus decide --rows`, or the user's own: `package.module:name` or
+    """A rule of docs/reference/rules.md, or the user's own: `package.module:name` or
     `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] | None = None
     """Largest rise of the expected calibration error; None limits it not."""

@@ -434,7 +434,7 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)
     for name, value in fresh.items():
         if not is_regular(results.path / name):
-            continue  # it is written by `analyse` and `decide`, whenever one likes
+            continue  # `report` writes it, at any time
         there, schema = read_record(results.path / name)
         if schema < sealed:
             findings.append(f"{name} is of an older schema than the trials that it is about")

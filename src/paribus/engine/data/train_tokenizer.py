@@ -1,7 +1,8 @@
-"""A byte-level BPE tokenizer made from a corpus, as GPT-2's was (Radford et al. 2019)."""
+"""Training of a byte-level BPE tokenizer, as GPT-2's was (Radford et al. 2019)."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +14,6 @@ from paribus.engine.data.tokenizer import ENDS_OF_DOCUMENT
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.untrusted_io import files_below
-
-LEAST_TOKENS = 257  # the bytes, and the end of a document
-MOST_TOKENS = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,9 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Tra
     """Make a tokenizer of `vocab_size` tokens from the corpus that `data` names, in the file `out`.
 
     It has all 256 bytes, an end-of-document token, GPT-2's pre-tokenizer and no normalizer, so that
-    no text is lost. The corpus is streamed. Raises ParibusError for a size that cannot be, a corpus
-    that cannot be read, and a file that is there already.
+    no text is lost. The corpus is streamed. Raises ParibusError for a corpus that cannot be read,
+    and a file that exists already.
     """
-    if not LEAST_TOKENS <= vocab_size <= MOST_TOKENS:
-        raise ParibusError(
-            f"a vocabulary of {vocab_size:,} tokens: it needs at least {LEAST_TOKENS} (all bytes, "
-            f"and the end of a document), and may have {MOST_TOKENS:,}"
-        )
     if os.path.exists(out):
         raise ParibusError(f"{out} is there already; choose another file, or remove it")
     # Libraries that a command without a new tokenizer need not load.
@@ -84,21 +76,15 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Tra
     return TrainedTokenizer(out, tokenizer.get_vocab_size(), n_documents, n_bytes)
 
 
-def data_of(corpus: str, **keys: str | None) -> Data:
-    """Return the `data` table that the name of a corpus, or a path, means on a command line.
-
-    A path is read by its ending: .jsonl and .ndjson, .parquet, else as plain text; a folder by that
-    of its first file.
-    """
-    given = {key: value for key, value in keys.items() if value is not None}
-    path = Path(corpus)
-    if not os.path.exists(path):
-        return Data(corpus=corpus, **given)  # type: ignore[arg-type]
-    first = next(files_below(path), path) if path.is_dir() else path
-    suffixes = set(first.suffixes)
-    kind = "text"
-    if suffixes & {".jsonl", ".ndjson"}:
-        kind = "jsonl"
-    elif ".parquet" in suffixes:
-        kind = "parquet"
-    return Data(corpus=kind, path=str(path.absolute()), **given)  # type: ignore[arg-type]
+def train_missing(data: Data, folder: Path) -> None:
+    """Train the tokenizer file that `data` names with `vocab_size`, unless it exists."""
+    if data.vocab_size is None or data.tokenizer_file is None:
+        return
+    out = folder / data.tokenizer_file
+    if out.exists():
+        return
+    made = train_tokenizer(data, folder, data.vocab_size, out)
+    logging.getLogger("paribus").warning(
+        "trained %s: %d tokens, from %d documents of %d bytes",
+        *(made.file, made.vocab_size, made.n_documents, made.n_bytes),
+    )

@@ -1,4 +1,4 @@
-"""The progress of a run, and everyone who follows it: terminal, `paribus watch`, trackers."""
+"""The progress of a run and its followers: terminal, `paribus status --follow`, trackers."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from paribus.decision import find_rule, own_rule, require_reachable
 from paribus.digests import digest
 from paribus.engine.cost import is_large
 from paribus.engine.data import Dataset, describe_data, load_dataset
+from paribus.engine.data.train_tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import (
     Recorded,
     default_size,
@@ -253,6 +254,8 @@ def read_data(study: Study) -> dict[Data, Dataset]:
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
     found: dict[Data, Dataset] = {}
+    for data in dict.fromkeys((study.data, *(study.setting(arm).data for arm in study.arms))):
+        train_missing(data, study.folder)
     found[study.data] = load_dataset(study.data, study.folder)
     for arm in study.arms:
         data = study.setting(arm).data

@@ -23,6 +23,7 @@ MOST_KEPT = 1000  # sets of weights that one trial keeps on the way
 MOST_TOKENS = 10**15
 # Weights alone are 400 GB in float32. Without the head and what is not a matrix.
 MOST_PARAMETERS = 10**11
+LEAST_TOKENS, MOST_VOCABULARY = 257, 2**20  # of a tokenizer: bytes and the end of a document
 MOST_SOURCES = 100  # of a mixture
 MIXTURE_PARTS = 10_000  # shares of a mixture are whole numbers of these, and so exact
 MOST_SHOTS = 1_000

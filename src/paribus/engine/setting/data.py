@@ -6,7 +6,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from paribus.engine.setting.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
+from paribus.engine.setting.bounds import (
+    LEAST_TOKENS,
+    MIXTURE_PARTS,
+    MOST_SOURCES,
+    MOST_VOCABULARY,
+    SeqLen,
+    Tokens,
+)
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
 from paribus.study.base import Grown, Spec
@@ -44,7 +51,7 @@ Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_len
 class Data(Grown):
     """Which text is read, and how it becomes windows of tokens."""
 
-    later = ("test_reuse",)
+    later = ("test_reuse", "vocab_size")
 
     corpus: str = "pydoc"
     """A name of `paribus.engine.data.corpora`, or the import path of the user's own."""
@@ -71,6 +78,8 @@ class Data(Grown):
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
+    vocab_size: Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_VOCABULARY)] | None = None
+    """Tokens of the BPE tokenizer that is trained on `corpus` if the file does not exist yet."""
     seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
     order: Literal["sampled", "epoch"] = "sampled"
@@ -95,6 +104,15 @@ class Data(Grown):
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
     """`held-out` takes out of the training text whatever the held-out text has too; `exact` and
     `near` also take out documents and passages that repeat an earlier one, exactly or nearly."""
+
+    @model_validator(mode="after")
+    def _trains_a_file(self) -> Self:
+        if self.vocab_size is not None and self.tokenizer_file is None:
+            raise ValueError(
+                f"vocab_size = {self.vocab_size} has no effect on tokenizer = '{self.tokenizer}'; "
+                "remove it, or name a file for tokenizer, such as 'tokenizer.json'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _something_is_sealed(self) -> Self:

@@ -424,7 +424,7 @@ class Bound:
 
     @_bound
     def error_rate(self, study: str, name: str) -> str:
-        """Return how often a study of `paribus null` claimed something, such as `2.5%`."""
+        """Return how often a study of `paribus run --null` claimed something, such as `2.5%`."""
         rates = {str(one["name"]): one for one in self._errors(study)}
         return _share(rates[_known(name, rates, f"{study}: no error rate")]["rate"])
 
@@ -625,14 +625,14 @@ class Bound:
         raise ParibusError(f"{study}: {contrast.metric} is no primary endpoint and has no verdict")
 
     def _errors(self, study: str) -> list[dict[str, Any]]:
-        """Read the rates that `paribus null` counted from null.json."""
+        """Read the rates that `paribus run --null` counted from null.json."""
         path = self._path(study) / "null.json"
         rates = read_json(path).get("rates")
         keys = {"name", "nominal", "rate", "interval"}
         if not isinstance(rates, list) or not all(
             isinstance(r, dict) and keys <= r.keys() for r in rates
         ):
-            raise ParibusError(f"{path} is not what `paribus null` writes; run it again")
+            raise ParibusError(f"{path} is not what `paribus run --null` writes; run it again")
         return rates
 
     def _error_table(self, study: str) -> Table:

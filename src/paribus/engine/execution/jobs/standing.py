@@ -1,4 +1,4 @@
-"""What a study has running, for `paribus status`, `watch` and `cancel`: seen without the command
+"""What a study has running, for `paribus status` and `cancel`: seen without the command
 that submitted it.
 """
 
