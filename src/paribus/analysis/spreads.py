@@ -1,6 +1,6 @@
-"""SDs of paired differences in the kept studies: what a plan without a pilot goes by.
+"""SDs of paired differences in earlier studies, used to plan a study that has no pilot.
 
-`spreads.json` is written by `studies/spreads.py` from the records of those studies.
+`spreads.json` was computed from the studies in commit 846b38b8; studies/README.md lists them.
 """
 
 from __future__ import annotations
