@@ -402,7 +402,7 @@ def records() -> str:
         rows = [
             (f"`{key}`", _kind(field.annotation), "" if field.is_required() else "may be absent")
             for key, field in fields.items()
-            if key != "root" or name == "kept.json"
+            if key != "root"
         ]
         if rows:
             found.append(f"### `{name}`\n\n{table(('key', 'type', ''), rows)}")
@@ -438,7 +438,7 @@ def verdict() -> str:
 
 def schema() -> str:
     """Return the number that files are written with."""
-    from paribus.migrations import SCHEMA
+    from paribus.schema import SCHEMA
 
     return f"Files are written with `schema_version` {SCHEMA}."
 

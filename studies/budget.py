@@ -24,7 +24,7 @@ from paribus.analysis.choice import choice_of, tried_before
 from paribus.analysis.contrasts import item_scores
 from paribus.analysis.interactions import weights_of
 from paribus.files import write_bytes
-from paribus.results import Results, readable
+from paribus.results import Results
 from paribus.statistics import Decided, holm, macro_contrast
 from paribus.study import Interaction
 
@@ -87,17 +87,16 @@ REGISTERED = "all cells"
 
 def changes(short: Path, long: Path) -> dict[str, list[float] | float]:
     """Return each change by the treatment and its cells, and after it its p."""
-    with readable(short) as first, readable(long) as second:
-        halves = Half(load_results(first)), Half(load_results(second))
-        found: dict[str, list[float] | float] = {}
-        for group, cells in GROUPS.items():
-            of = [change(halves, [name + cell for cell in cells]) for name in TREATMENTS]
-            p = [one.p_value for one in of]
-            if group == REGISTERED:
-                p = [float(one) for one in holm(p)]
-            for name, one, its in zip(TREATMENTS, of, p, strict=True):
-                found[f"{name}, {group}"] = [one.mean, one.interval.low, one.interval.high]
-                found[f"{name}, {group}: p"] = its
+    halves = Half(load_results(short)), Half(load_results(long))
+    found: dict[str, list[float] | float] = {}
+    for group, cells in GROUPS.items():
+        of = [change(halves, [name + cell for cell in cells]) for name in TREATMENTS]
+        p = [one.p_value for one in of]
+        if group == REGISTERED:
+            p = [float(one) for one in holm(p)]
+        for name, one, its in zip(TREATMENTS, of, p, strict=True):
+            found[f"{name}, {group}"] = [one.mean, one.interval.low, one.interval.high]
+            found[f"{name}, {group}: p"] = its
     return found
 
 

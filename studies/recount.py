@@ -1,8 +1,9 @@
 """The numbers of the factorial, computed a second time from its records, without paribus.
 
-    paribus unpack studies/embedding-factorial SHORT
-    paribus unpack studies/embedding-factorial-long LONG
-    python studies/recount.py SHORT LONG       # exits with 1 where something is told otherwise
+    paribus report studies/embedding-factorial             # writes analysis.json
+    cp -r studies/embedding-factorial SHORT
+    tar -xf SHORT/records.tar.xz -C SHORT                  # LONG likewise
+    python studies/recount.py SHORT LONG                   # exits with 1 if a number differs
 
 Of every effect, interaction and change by budget that was asked (analysis.json, budget.json): the
 mean over seeds of the difference in nats/token over the sealed pages, its standard error from

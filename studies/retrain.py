@@ -18,7 +18,7 @@ from pathlib import Path
 
 import paribus
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results, readable
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.study import Study, parse_study
 
 # Sealed records that tell of the rest of the study, of the machine, or of the code that ran.
@@ -42,16 +42,14 @@ def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study
 def compare(kept: Results, again: Path, arm: str, seed: int) -> dict[str, bool]:
     """By sealed record, whether both hold the same: of weights the bytes, else every value.
 
-    The bytes of a table or of JSON may differ with the version of what writes them. Of a table that
-    was thinned for keeping there are bytes alone, which say that it is equal or nothing.
+    The bytes of a table or of JSON may differ with the version of what writes them.
     """
-    thinned = ResultsFolder(kept.path).kept_record.thinned
     before, after = (ResultsFolder(path).trial(arm, seed) for path in (kept.path, again))
     sealed, now = before.read_json("manifest.json"), after.read_json("manifest.json")
     return {
         name: sealed.get(name) == now.get(name) or _holds_the_same(name, before, after)
         for name in sorted(sealed.keys() | now.keys())
-        if name not in OF_THE_WHOLE and (name not in thinned or sealed.get(name) == now.get(name))
+        if name not in OF_THE_WHOLE
     }
 
 
@@ -63,8 +61,8 @@ def _holds_the_same(name: str, before: TrialFolder, after: TrialFolder) -> bool:
 
 def retrain(path: Path, arm: str, seed: int, texts: Path | None = None) -> dict[str, bool]:
     """Train the trial again in a folder of its own, and `compare`."""
-    with readable(path) as folder, tempfile.TemporaryDirectory() as scratch:
-        kept = load_results(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = load_results(path)
         again = Path(scratch) / "again"
         paribus.run(alone(kept.study, arm, seed, texts), again, workers=1)
         return compare(kept, again, arm, seed)
@@ -73,7 +71,7 @@ def retrain(path: Path, arm: str, seed: int, texts: Path | None = None) -> dict[
 def main() -> int:
     """Print what is equal; 3 where the weights are not."""
     parser = argparse.ArgumentParser(description="Train one trial of a kept study again")
-    parser.add_argument("study", type=Path, help="a kept study, or a results folder")
+    parser.add_argument("study", type=Path, help="a results folder, or an archive")
     parser.add_argument("trial", help="ARM/seed-N")
     parser.add_argument("--texts", type=Path, help="the folder of the study's texts")
     given = parser.parse_args()

@@ -61,13 +61,13 @@ def test_a_finished_study_is_judged(home: Path) -> None:
     assert "paribus[train]" in verified.stdout  # it says what it did not look at
 
 
-def test_it_is_reported_and_kept(home: Path) -> None:
+def test_it_is_reported_and_archived(home: Path) -> None:
     reported = judge("report", "r", cwd=home)
     assert reported.returncode == 0, reported.stderr
     assert (home / "r" / "paper.pdf").read_bytes().startswith(b"%PDF")
     for arguments, made in (
-        (("keep", "r", "kept"), "kept/records.tar.xz"),
-        (("unpack", "kept", "again"), "again/study.json"),
+        (("archive", "r", "archived"), "archived/records.tar.xz"),
+        (("report", "archived"), "archived/report.html"),
     ):
         said = judge(*arguments, cwd=home)
         assert said.returncode == 0, said.stderr

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from paribus.former_paths import keep_former_paths
 from paribus.version import VERSION
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from paribus.verification import verify
 
 __version__ = VERSION
-keep_former_paths()
 
 # Where each public name lives; nothing is loaded before it is asked for.
 _HOMES = {

@@ -53,15 +53,11 @@ class Leniency:
 
     Attributes:
         words: texts, lists and tables of texts: whether a text is there is compared.
-        absent: what one of the two may lack.
         null: what one of the two may have as null.
-        open_words: whether a text may also begin, or end.
     """
 
     words: Collection[str] = ()
-    absent: Collection[str] = ()
     null: Collection[str] = ()
-    open_words: bool = False
 
 
 STRICT = Leniency()
@@ -126,13 +122,12 @@ def _compare(
         for name in sorted(stated.keys() | fresh.keys()):
             inner = f"{key}.{name}" if key else str(name)
             if name not in stated or name not in fresh:
-                if name not in leave.absent:
-                    found.differing.append(inner)
+                found.differing.append(inner)
                 continue
             before, after = stated[name], fresh[name]
             if name in leave.words and _is_text(before) and _is_text(after):
                 texts = isinstance(before, str) and isinstance(after, str)
-                if texts and not leave.open_words and bool(before) != bool(after):
+                if texts and bool(before) != bool(after):
                     found.differing.append(inner)
             elif not (name in leave.null and (before is None or after is None)):
                 _compare(found, inner, before, after, scale.of(str(name)), leave)

@@ -22,9 +22,8 @@ from paribus import load_results
 from paribus.files import write_bytes
 from paribus.report.card import card, markdown
 from paribus.report.figures.style import ARM_COLOURS
-from paribus.results import Results, ResultsFolder, readable
+from paribus.results import Results, ResultsFolder
 from paribus.results.formats import read_json
-from paribus.results.keeping import read_analysis
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/explanation/gallery.md"
@@ -99,12 +98,13 @@ class Row(NamedTuple):
 
 def kept() -> list[Path]:
     """Return the studies that are kept here."""
-    return sorted(file.parent for file in HERE.glob("*/kept.json"))
+    return sorted(file.parent for file in HERE.glob("*/registration.json"))
 
 
 def rows_of(study: Path) -> list[Row]:
     """Return the treatments of a kept study."""
-    analysis, verdict = read_analysis(study), read_json(study / "verdict.json")
+    analysis = paribus.analyse(load_results(study)).to_dict()
+    verdict = read_json(study / "verdict.json")
     costs = {one["arm"]: one for one in analysis["costs"]}
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
@@ -149,18 +149,17 @@ def with_ends(ratio: list[float] | None) -> str:
 
 def readme(study: Path) -> str:
     """Return what opens with the folder of a kept study: its card, and how to have its page."""
-    with readable(study) as folder:
-        results = load_results(folder)
-        analysis = paribus.analyse(results)
-        told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
-        baseline = results.study.baseline
-        is_shared = study.name != SHARED[0] and weights(results, baseline) == weights_shared()
+    results = load_results(study)
+    analysis = paribus.analyse(results)
+    told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
+    baseline = results.study.baseline
+    is_shared = study.name != SHARED[0] and weights(results, baseline) == weights_shared()
     name, copied = study.relative_to(HERE.parents[1]), ""
     if is_shared:
         copied = f"The trials of {baseline} were trained by `{SHARED[0]}` and copied here.\n\n"
     return (
-        f"{told}\n{copied}`paribus verify {name}` checks these records; `paribus unpack {name} "
-        "DIR` and `paribus report DIR` make the whole page.\n"
+        f"{told}\n{copied}`paribus verify {name}` checks these records; `paribus report {name}` "
+        "writes the whole page.\n"
     )
 
 
@@ -174,8 +173,7 @@ def weights(results: Results, arm: str) -> str:
 def weights_shared() -> str:
     """Return the same of the arm that is trained once for several studies."""
     study, arm = SHARED
-    with readable(HERE / study) as folder:
-        return weights(load_results(folder), arm)
+    return weights(load_results(HERE / study), arm)
 
 
 def table(rows: list[Row]) -> str:

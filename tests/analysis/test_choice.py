@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from paribus.analysis import analyse
 from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.migrations import KEY
 from paribus.report.section_tables import tuning_in_words
 from paribus.results import load_results
 from paribus.statistics import TunedArm, lack_of_fit, redrawn_error, vertex_error
@@ -238,30 +236,6 @@ def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_oth
     error = math.hypot(vertex_error(fitted, seed=0), lack_of_fit([of[0] for of in fitted]))
     assert contrast.choice.error == pytest.approx(error)
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
-
-
-def test_a_folder_from_before_took_the_best_of_several_keys(
-    small_study: Maker, tmp_path: Path
-) -> None:
-    """Schema 5 called "propagated" what is "redrawn" where several keys are tuned."""
-    about = tables([], seeds=SEEDS, grid={RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]})
-    study = small_study(**about, inference={"choice": "redrawn"})
-    of = lambda arm, x, seed: loss(arm, x[0], seed)  # noqa: E731
-    now = tuned_and_trained(study, tmp_path / "r", of, three_keys)
-    chosen = now.study.tuning.chosen
-    for name in ("study.json", "registration.json"):
-        file = tmp_path / "r" / name
-        table = json.loads(file.read_text())
-        table["inference"]["choice"] = "propagated"
-        file.write_text(json.dumps(table | {KEY: 5}))
-    before = load_results(tmp_path / "r")
-    assert before.study.inference.choice == "redrawn"
-    assert before.study.tuning.chosen == chosen
-    assert list(tuning_findings(before)) == []
-    (contrast,) = (c for c in analyse(before).contrasts if c.primary)
-    assert contrast.choice is not None and contrast.choice.how == "redrawn"
-    same = next(c for c in analyse(now).contrasts if c.primary)
-    assert (contrast.choice, contrast.decided) == (same.choice, same.decided)
 
 
 def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from paribus.decision import (
 )
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
-from paribus.migrations import KEY, upgraded
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.study import Study, load_study, null_study
@@ -242,57 +240,3 @@ def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_stu
     assert null.hypotheses[0].arms == ("again-2",)
     find_rule(null)
     assert tuning_study(study, [{rate: 1e-3}]).hypotheses == ()
-
-
-OLD = {
-    "name": "old",
-    "arms": {"baseline": {}, "ln": {}},
-    "endpoints": [{"metric": "macro_accuracy", "primary": True}, {"metric": "validation_loss"}],
-    "decision": {"rule": "stability_gate"},
-}
-
-
-@pytest.mark.parametrize(
-    ("changed", "names"),
-    [
-        ({}, ["H0", "H1a", "H1b"]),
-        ({"endpoints": [{"metric": "validation_loss", "primary": True}]}, ["H1b"]),
-        ({"decision": {"rule": "superiority"}}, None),
-        ({"name": "old-tuning"}, None),
-        ({KEY: 1}, ["H0", "H1a", "H1b"]),
-        ({KEY: 2}, None),
-    ],
-)
-def test_older_studies_have_those_that_their_rule_spoke_to(
-    changed: dict[str, Any], names: list[str] | None
-) -> None:
-    study, _ = upgraded("study.json", json.loads(json.dumps(OLD | changed)), "x")
-    stated = study.get("hypotheses")
-    assert (stated and [one["name"] for one in stated]) == names
-    written, _ = upgraded("study.json", OLD | changed | {KEY: 0}, "x", is_record=False)
-    assert "hypotheses" not in written  # a study file means what it says
-
-
-@pytest.mark.parametrize(
-    ("metric", "rule", "before", "now"),
-    [
-        ("macro_accuracy", "stability_gate", "H1a", ["H1a"]),
-        ("validation_loss", "stability_gate", "H1a", []),  # said once, and stated of accuracy
-        ("validation_loss", "stability_gate", "H1b", ["H1b"]),
-        ("validation_loss", "mine.py:OWN", "H1b", []),
-        ("validation_loss", "stability_gate", None, []),
-    ],
-)
-def test_an_older_verdict_spoke_to_one(
-    metric: str, rule: str, before: str | None, now: list[str]
-) -> None:
-    verdict = {"metric": metric, "rule": rule, "hypothesis": before}
-    table, _ = upgraded("verdict.json", [verdict], "x")
-    assert table == {"verdicts": [{"metric": metric, "rule": rule, "supports": now}]}
-
-
-def test_a_rule_that_was_registered_with_one_is_read(tmp_path: Path) -> None:
-    rows = [{"id": "10", "hypothesis": "H1a"}, {"id": "20", "hypothesis": None}]
-    record = {"own_rule": {"rule": {"rows": rows}}, KEY: 1}
-    table, _ = upgraded("registration.json", record, "x")
-    assert table["own_rule"]["rule"]["rows"] == [{"id": "10"}, {"id": "20"}]

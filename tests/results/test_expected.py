@@ -208,7 +208,7 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
     of_runs |= {"ledger.json", "runs.json"}
     of_runs |= {"machine.json", "series.parquet"}  # of a command's
-    of_verbs = {"analysis.json", "verdict.json", "kept.json"}
+    of_verbs = {"analysis.json", "verdict.json"}
     assert {*known_records(), *COLUMNS} - of_runs - of_verbs - {DECLARED.blocks} <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
 
@@ -221,8 +221,6 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
         ("evaluation.json", {"validation_loss": float("nan")}),
         ("initial.json", {"w": {"shape": [2], "rule": "ones"}}),
         ("environment.json", {"packages": {"numpy": "2"}}),
-        ("kept.json", {"left_out": "weights"}),
-        ("kept.json", []),
         ("looks.json", {"looks": [{"look": 1, "seeds": 2, "contrasts": {"a": {"look": 1}}}]}),
         ("manifest.json", {"trial.json": 3}),
         ("test.json", {"trials": {"a/seed-1": ["x"]}}),

@@ -14,9 +14,9 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.migrations import KEY, SCHEMA
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
+from paribus.schema import KEY, SCHEMA
 from paribus.study import Study
 
 

@@ -31,10 +31,7 @@ def columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
 def arms_of(results: Path) -> dict[str, str | None]:
     """{arm: the arm it is compared with}."""
     study = read(results / "study.json")
-    named = {  # `against` is what earlier files call it
-        arm: about.get("reference", about.get("against")) or study["baseline"]
-        for arm, about in study["arms"].items()
-    }
+    named = {arm: about["reference"] or study["baseline"] for arm, about in study["arms"].items()}
     return {arm: None if other == arm else other for arm, other in named.items()}
 
 

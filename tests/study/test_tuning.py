@@ -86,7 +86,7 @@ def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_stu
 def test_a_study_that_is_tuned_once_is_recorded_as_it_was(small_study: Maker) -> None:
     study = small_study(tuning=plan())
     values = {arm: {RATE: 1e-3} for arm in study.arms}
-    assert "chosen_by_seed" not in with_choice(study, values).as_written["tuning"]
+    assert "chosen_by_seed" not in with_choice(study, values).model_dump(mode="json")["tuning"]
     assert with_choice(study, values).digest == study.digest
 
 

@@ -14,7 +14,6 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.migrations import KEY, upgraded
 from paribus.results import ResultsFolder
 
 TOY = Path(__file__).with_name("toy.py")
@@ -82,13 +81,6 @@ def test_claims_of_a_trainer_that_asks_no_questions_are_about_none(folder: Path)
         (folder / "other.toml").write_text(STUDY.replace('target = "new items"', stated))
         study = paribus.load_study(folder / "other.toml")
         assert study.inference.target == "this item set"
-    for trainer, target in (
-        ({"trainer": {"controls": {}}}, "this item set"),
-        ({}, "new questions"),  # of ours
-    ):
-        about = {"inference": {"target": "new questions"}, KEY: 5} | trainer
-        registered, _ = upgraded("registration.json", about, "x")
-        assert registered["inference"]["target"] == target
 
 
 def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:

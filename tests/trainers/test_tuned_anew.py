@@ -135,7 +135,11 @@ def test_it_agrees_with_itself(made: Results) -> None:
 
 @pytest.mark.slow
 def test_it_is_reported_and_kept(copy: Path) -> None:
-    for words in (["report", "copy", "--no-paper"], ["status", "copy"], ["keep", "copy", "kept"]):
+    for words in (
+        ["report", "copy", "--no-paper"],
+        ["status", "copy"],
+        ["archive", "copy", "kept"],
+    ):
         assert main(words) == 0, words
     assert verify("kept").findings == ()
 

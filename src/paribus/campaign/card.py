@@ -8,8 +8,8 @@ from typing import Any
 
 from paribus import numbers
 from paribus.campaign.record import Campaign, Idea
-from paribus.migrations import stamped
 from paribus.report.table_model import Table
+from paribus.schema import stamped
 
 DIGITS = 4
 EXIT_KEPT, EXIT_NOT_KEPT = 0, 10

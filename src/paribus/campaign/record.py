@@ -25,10 +25,10 @@ from pydantic import Field, ValidationError
 from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.json_lines import JsonLines
-from paribus.migrations import upgraded
 from paribus.results.formats import write_json
 from paribus.results.registration import keep_sources
 from paribus.results.store import CAMPAIGN, IDEAS
+from paribus.schema import unstamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
 from paribus.study import Study, load_study
 from paribus.study.base import Spec
@@ -276,7 +276,7 @@ def open_campaign(path: Path) -> Campaign:
         raise ParibusError(
             f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one"
         )
-    table, _ = upgraded(FILE, read_json(path / FILE), str(path / FILE))
+    table = unstamped(read_json(path / FILE), str(path / FILE))
     try:
         return Campaign(path, Registered.model_validate(table))
     except ValidationError as error:

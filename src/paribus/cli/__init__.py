@@ -70,8 +70,7 @@ VERBS = {
     "paper": folder_verbs.paper,
     "report": commands.report,
     "verify": folder_verbs.verify,
-    "keep": folder_verbs.keep,
-    "unpack": folder_verbs.unpack,
+    "archive": folder_verbs.archive,
     "export": folder_verbs.export,
 }
 for _place, (_name, _verb) in enumerate(VERBS.items()):

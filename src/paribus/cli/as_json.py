@@ -14,7 +14,7 @@ from paribus.cli import printed
 from paribus.cli.options import print_json
 from paribus.decision import unreachable
 from paribus.digests import plain
-from paribus.migrations import stamped
+from paribus.schema import stamped
 from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:

@@ -575,8 +575,8 @@ def give(
     """Print the card or verdict.json, and return the exit code."""
     from paribus.cli import printed
     from paribus.decision import WORDS, exit_code, verdict_record
-    from paribus.migrations import stamped
     from paribus.report.card import card, markdown
+    from paribus.schema import stamped
 
     if answer.json:
         print_json(stamped(verdict_record(analysis, verdicts)))

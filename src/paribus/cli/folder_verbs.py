@@ -212,28 +212,16 @@ def verify(
     return 3 if found.findings else 0
 
 
-def keep(
+def archive(
     results: Folder,
     out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
 ) -> None:
-    """Copy a finished study without weights, for a repository."""
-    from paribus.results import keep as keep_study
-    from paribus.verification import verify as verify_folder
+    """Copy a study without its weights, for a repository."""
+    from paribus.results import archive as archive_study
 
-    written = keep_study(results, out)
-    size = sum(path.stat().st_size for path in written.rglob("*") if path.is_file())
-    show_path(f"kept: {written} ({size / 2**20:.1f} MiB)")
-    show_path(f"root: {verify_folder(written).root}")
-
-
-def unpack(
-    kept: Annotated[Path, Parameter(help="A kept study.")],
-    out: Annotated[Path, Parameter(help="The results folder to write; it must be new.")],
-) -> None:
-    """Turn a kept study back into a results folder."""
-    from paribus.results import unpack as unpack_study
-
-    show_path(f"unpacked: {unpack_study(kept, out)}")
+    written = archive_study(results, out)
+    size = sum(path.stat().st_size for path in written.iterdir())
+    show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 
 
 def paper(

@@ -76,7 +76,6 @@ class _View:
 
     def __init__(self, folder: Path) -> None:
         self._home = self._folder = ResultsFolder(folder)
-        self._home.require_unpacked()
         self._study = self._home.read_study()
         self._n_finished = -1
         self._results: Results | None = None

@@ -16,9 +16,9 @@ from paribus.decision.evidence import State
 from paribus.decision.hypotheses import require_hypotheses
 from paribus.decision.rule import KEYS, Row, Rule, rule_from_record
 from paribus.errors import ParibusError, nearest
-from paribus.migrations import GATE
 from paribus.study import Decision, Study
 from paribus.study.importing import load_own
+from paribus.study.sections import GATE
 
 # The shared rows, in the order in which `superiority` tries them.
 HARM = Row(

@@ -33,7 +33,7 @@ from paribus.results.controls import (
     declared_by,
     settings,
 )
-from paribus.results.software import KERNELS, differences
+from paribus.results.software import differences
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import changed_sources
 
@@ -329,9 +329,9 @@ def _causality(own: StackedEvidence, other: StackedEvidence, declared: Declared)
 def _software(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
     if found := _worst(differences(own.environment, other.environment, pair=True)):
         return found
-    told = own.environment  # the first compiled kernel was attention alone, and is named so
-    ours = [f", {key} {told.get(key)}" for key in KERNELS if told.get(key, "torch") != "torch"]
-    return "held", f"torch {told['packages']['torch']} on {told['device']}{''.join(ours)}"
+    kernels, torch = own.environment["kernels"], own.environment["packages"]["torch"]
+    ours = "" if kernels == "torch" else f", kernels {kernels}"
+    return "held", f"torch {torch} on {own.environment['device']}{ours}"
 
 
 def _settings(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:

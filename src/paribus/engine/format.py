@@ -21,8 +21,8 @@ from paribus.engine.setting.treatment import require_shared_text
 from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
-from paribus.migrations import GATE
 from paribus.study import Study, explain
+from paribus.study.sections import GATE
 from paribus.study.trainer import TrainerFormat
 from paribus.study.tuning_study import arm_of
 

@@ -17,7 +17,7 @@ from paribus.metric import Metric
 from paribus.results.controls import Checks
 from paribus.results.record_format import RecordFormat
 from paribus.results.records import Count, Record
-from paribus.results.trial_folder import CANONICAL, TrialFolder
+from paribus.results.trial_folder import MEASURED, REQUIRED, TrialFolder
 from paribus.study import Study
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -145,8 +145,8 @@ class TestedForm(Record):
 class StackedRecords(RecordFormat):
     """How the records of the trainer `stacked` are read."""
 
-    required = CANONICAL
-    possible = ()
+    required = REQUIRED
+    possible = MEASURED
     models: Mapping[str, type[BaseModel]] = MappingProxyType(
         {
             "initial.json": RootModel[dict[str, InitialForm]],

@@ -1,9 +1,9 @@
 """The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
 
+from paribus.results.archive import archive
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.extension import extend, extended
 from paribus.results.heldout_part import judged_text, why_not_tested
-from paribus.results.keeping import is_kept, keep, readable, unpack
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results, write_tables
 from paribus.results.registration import (
@@ -25,24 +25,21 @@ __all__ = [
     "ResultsFolder",
     "TrialFolder",
     "append_look",
+    "archive",
     "check_controls",
     "extend",
     "extended",
-    "is_kept",
     "judged_text",
-    "keep",
     "load_results",
     "looks_left",
     "needed_trials",
     "package_versions",
     "read_looks",
     "read_registration",
-    "readable",
     "registered_rule",
     "registration",
     "settle",
     "task_names",
-    "unpack",
     "why_not_tested",
     "why_unregistered",
     "write_tables",

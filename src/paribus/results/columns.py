@@ -31,8 +31,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
 }
-# Of these, what files of schema 0 may lack.
-LATER_COLUMNS = frozenset({"bytes"})
 # Of these, the ones that are words; all others are numbers, or true and false.
 WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind", "metric"})
 # Numbers that must be there in every row and be greater than zero.
@@ -41,7 +39,7 @@ POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("pred
 
 def _require_columns(path: Path, names: list[str]) -> None:
     wanted = COLUMNS.get(path.name, ())
-    lacking = [name for name in wanted if name not in names and name not in LATER_COLUMNS]
+    lacking = [name for name in wanted if name not in names]
     if lacking:
         raise _refused(path, f"it has no column {', '.join(lacking)}")
 

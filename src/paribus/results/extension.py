@@ -30,7 +30,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     study cannot be extended; nothing is written then.
     """
     folder = ResultsFolder(Path(path))
-    folder.require_unpacked()
+    folder.require_home()
     study = folder.read_study()
     if isinstance(seeds, bool) or not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
@@ -70,7 +70,7 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
     dump = study.model_dump() | {"seeds": seeds, "stages": stages}
-    return parse_study(dump, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
+    return parse_study(dump, folder=study.folder, foreign=study.is_foreign)
 
 
 def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ from paribus import untrusted_io
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.migrations import KEY, SCHEMA, stamped, upgraded
 from paribus.results.record_format import known_records
 from paribus.results.records import RECORDS, Model, as_model, require
+from paribus.schema import KEY, SCHEMA, stamped, unstamped
 from paribus.study import Study
 
 GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
@@ -38,9 +38,8 @@ def write_plain_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
 
 
 def write_study(path: Path, study: Study) -> None:
-    """study.json, its arms in the order of the study; of the schema that it was read in."""
-    schema = study.sealed.schema if study.sealed else SCHEMA
-    write_plain_json(path, stamped(study.as_written, schema), sort_keys=False)
+    """Write study.json, with the arms in the order of the study."""
+    write_plain_json(path, stamped(study.model_dump(mode="json")), sort_keys=False)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -140,26 +139,19 @@ def csv_cell(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file, which holds what its name says, in the words of today's
-    schema.
+    """Return the value of a JSON record, checked against the model of its file name.
 
     Raises ParibusError.
     """
-    return read_record(path)[0]
-
-
-def read_record(path: Path) -> tuple[Any, int]:
-    """Return the value of a JSON file as `read_json` does, and the schema in which it was
-    written."""
     missing = f"{path} is missing; was the results folder moved in part?"
-    value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
+    value = unstamped(untrusted_io.read_json(path, missing=missing), str(path))
     # A trainer's own forms are loaded for files that no other has.
     require(path, value, RECORDS if path.name in RECORDS else known_records())
-    return value, schema
+    return value
 
 
 def read_as(model: type[Model], path: Path) -> Model:
     """Return a JSON file as the model of its record. Raises ParibusError."""
     missing = f"{path} is missing; was the results folder moved in part?"
-    value, _ = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
+    value = unstamped(untrusted_io.read_json(path, missing=missing), str(path))
     return as_model(model, value, path)

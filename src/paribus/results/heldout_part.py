@@ -37,7 +37,7 @@ def purpose(study: str) -> str:
 
 def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
     """Return where what one trial gave on the test part is, or will be."""
-    return TrialFolder(folder.path / FOLDER / arm / f"seed-{seed}", arm, seed)
+    return TrialFolder(folder.records / FOLDER / arm / f"seed-{seed}", arm, seed)
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
@@ -63,11 +63,9 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
     if not folder.has_sealed(TEST):
         return {}
     sealed, found = read_json(folder.path / TEST)["trials"], {}
-    thinned = folder.kept_record.sha256
     for trial in finished:
         there = heldout_folder(folder, trial.arm, trial.seed)
-        for name, whole in sealed.get(trial.label, {}).items():
-            digest = thinned.get(f"{FOLDER}/{trial.label}/{name}", whole)
+        for name, digest in sealed.get(trial.label, {}).items():
             if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
                 raise ParibusError(
                     f"{there.path / name} is missing or was changed after it was written; delete "

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.results.tidy import last_row
-from paribus.results.trial_folder import MEASUREMENTS, TrialFolder
+from paribus.results.trial_folder import TrialFolder
 
 FILE = "probes.parquet"
 LABELS = ("probe", "part", "statistic", "unit")
@@ -95,7 +95,7 @@ def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
     `known` are the columns of trials that were read before; others are added to it. Raises
     ParibusError where a column holds no numbers.
     """
-    if MEASUREMENTS in folder.left_out:
+    if not folder.has(FILE):
         return Probed(Columns(pa.schema([])), np.empty(0, np.int32), np.empty((0, 0), np.float32))
     table = folder.read_columns(FILE)
     step = table["step"].to_numpy()
@@ -120,7 +120,7 @@ def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
 
 def read_last(folder: TrialFolder, names: list[str]) -> dict[str, float]:
     """`Probed.last` of a finished trial, without reading its hundreds of other columns."""
-    if MEASUREMENTS in folder.left_out:
+    if not folder.has(FILE):
         return {}
     row = last_row(folder.read_columns(FILE, names))
     return {name: math.nan if value is None else float(value) for name, value in row.items()}

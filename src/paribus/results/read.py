@@ -475,7 +475,6 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 
 def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
-    folder.require_unpacked()
     if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
         raise ParibusError(
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "

@@ -185,22 +185,6 @@ class Manifest(RootModel[dict[str, str]]):
     model_config = ConfigDict(strict=True)
 
 
-class Kept(Record):
-    """kept.json of a study that was kept without its weights.
-
-    Attributes:
-        left_out: kinds of records.
-        root: the root digest of the whole study; none of a round of tuning.
-        thinned: what is left of files, by name.
-        sha256: digests of what is left, by path; manifests have those of the whole files.
-    """
-
-    left_out: list[str] = []
-    root: str = ""
-    thinned: dict[str, str] = {}
-    sha256: dict[str, str] = {}
-
-
 class AnalysisRecord(Record):
     """analysis.json."""
 
@@ -354,7 +338,6 @@ RECORDS: dict[str, type[BaseModel]] = {
     "analysis.json": AnalysisRecord,
     "data.json": DescribedData,
     "evaluation.json": RootModel[dict[str, Number | None]],
-    "kept.json": Kept,
     "ledger.json": Reuse,
     "live.json": LiveRecord,
     "looks.json": Looks,
@@ -388,11 +371,6 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, why = ".".join(map(str, first["loc"])), first["msg"]
-    if model is Registration and first["type"] == "missing" and "." not in key:
-        raise ParibusError(
-            f"{path} is of a study that was registered by an earlier paribus (it has no '{key}'); "
-            "read it with that one, or choose another folder with --results"
-        )
     what = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is no table"
     told = f"'{key}' is missing" if first["type"] == "missing" else f"{what} ({why})"
     raise ParibusError(

@@ -17,13 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paribus.comparison import Leniency, compare
+from paribus.comparison import compare
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
-from paribus.migrations import leniency
-from paribus.results.formats import read_json, read_record, write_json
+from paribus.results.formats import read_json, write_json
 from paribus.results.record_format import TRAINER, records_of
 from paribus.results.registered_words import WORDS, words_of
 from paribus.results.software import package_differences
@@ -209,11 +208,9 @@ def settle(
         }
         write_json(path, wanted | about)
         return
-    before, schema = read_record(path)
+    before = read_json(path)
     known = {key: before[key] for key in wanted if key in before}
-    # What an older schema does not say cannot differ from it.
-    comparable = wanted if schema else {key: wanted[key] for key in known}
-    differing = _differing(known, comparable, leniency(FILE, schema))
+    differing = _differing(known, wanted)
     if not differing and list(study.seeds) == before["seeds"]:
         _tell_other_software(before, wanted)
         folder.create(study)
@@ -297,7 +294,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     return repeated
 
 
-def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> list[str]:
+def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs between two registrations, each in words.
 
     Seeds that were added do not, nor does what a study may be continued with, nor texts that only
@@ -326,7 +323,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
     apart = {"seeds", TUNING_SEEDS, "study_digest", "stages", "own_modules"}
     apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
-    keys = {key.partition(".")[0] for key in compare(before, after, leave).differing}
+    keys = {key.partition(".")[0] for key in compare(before, after).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 

@@ -12,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from paribus.migrations import UNRECORDED
-
 Effect = Literal["broken", "not proven", "declared"]
 Environment = Mapping[str, Any]
 
 # Of these no number of a trial depends: they hold records, analyse them, or (our own version) are
 # stated more exactly by the digest of the source.
 WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
-KERNELS = ("kernels", "attention")  # the first compiled kernel was attention alone
-ROUNDING = ("processor", "threads", "instructions", *KERNELS)
-# What a record without a word of it means.
-ONCE = {"kernels": "torch", "attention": "torch", "ranks": "one device"}
-# What must be equal for a trial to give the same bits again; all of it is recorded since schema 1.
+ROUNDING = ("processor", "threads", "instructions", "kernels")
+# Values of keys that a record may leave out.
+DEFAULTS = {"ranks": "one device"}
+# What must be equal for a trial to give the same bits again.
 SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threads", "kernels")
 
 
@@ -55,9 +52,8 @@ def differences(
         note(name, rounds if effect == "not proven" else effect, here, there)
     note("Python", "declared", own.get("python"), other.get("python"))
     for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
-        here, there = (one.get(name, ONCE.get(name)) for one in (own, other))
-        if UNRECORDED not in (here, there):
-            note(name, rounds, here, there)
+        here, there = (one.get(name, DEFAULTS.get(name)) for one in (own, other))
+        note(name, rounds, here, there)
     for one in (own, other):
         for earlier in one.get("resumed_from", ()):
             here = {**one, "resumed_from": ()}

@@ -67,9 +67,10 @@ from paribus.files import fence, file_digest, hold_folder, sweep, unfence
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
 from paribus.results.lease import Lease, hold
-from paribus.results.records import Kept, RunsRecord
+from paribus.results.records import RunsRecord
+from paribus.results.records_archive import ARCHIVE, records_of
 from paribus.results.trial_folder import MANIFEST, TrialFolder
-from paribus.study import Study, read_sealed
+from paribus.study import Study, read_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
@@ -84,9 +85,6 @@ LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
 RUNS = "runs.json"
-# Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
-KEPT = "kept.json"
-PACKED_RECORDS = "records.tar.xz"  # of a kept study, as it lies
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
@@ -99,44 +97,24 @@ class ResultsFolder(Folder):
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
         """Return where the records of one trial are, or will be."""
-        name, kept = f"trials/{arm}/seed-{seed}", self.kept_record
-        files = {file.rpartition("/")[::2]: digest for file, digest in kept.sha256.items()}
-        thinned = {file: digest for (home, file), digest in files.items() if home == name}
-        return TrialFolder(self.path / name, arm, seed, frozenset(kept.left_out), thinned)
+        path = self.records / "trials" / arm / f"seed-{seed}"
+        return TrialFolder(path, arm, seed, not self.is_archive and not self.is_round)
 
     @property
-    def kept_record(self) -> Kept:
-        """Content of kept.json; of a folder that was not kept, that nothing is missing."""
-        return read_as(Kept, self.path / KEPT) if self.is_kept else Kept()
+    def is_archive(self) -> bool:
+        """Whether `paribus archive` wrote it. It then has no weights, and is read only."""
+        return is_regular(self.path / ARCHIVE)
 
     @property
-    def is_kept(self) -> bool:
-        """True if it was unpacked from a kept study, so that there are no weights."""
-        return is_regular(self.path / KEPT)
-
-    def require_unpacked(self) -> None:
-        """Raise ParibusError for a kept study as it lies, which has the files of a results folder
-        and none of its trials."""
-        if is_regular(self.path / PACKED_RECORDS):
-            raise ParibusError(
-                f"{self.path} is a kept study, whose records are packed: "
-                f"`paribus unpack {self.path} FOLDER` makes a results folder of it"
-            )
+    def records(self) -> Path:
+        """Where trials/, tuning/, test/, tasks/ and sources/ are (see `records_archive`)."""
+        return records_of(self.path)
 
     @property
     def is_round(self) -> bool:
         """True if it is of a round of tuning, whose weights nobody needs once a trial is sealed."""
         above = (self.path.parent, self.path.parent.parent)
         return any(one.name == TUNING_FOLDER and ResultsFolder(one.parent).exists for one in above)
-
-    def leave_out_weights(self) -> None:
-        """From now on trials here are sealed without their weights, of which manifests hold
-        digests; those of sealed trials are deleted."""
-        if not self.is_kept:
-            write_json(self.path / KEPT, {"left_out": ["weights"]})
-        for sealed in self.path.glob(f"trials/*/*/{MANIFEST}"):
-            for found in sealed.parent.glob("*.safetensors"):
-                found.unlink()
 
     @property
     def exists(self) -> bool:
@@ -162,7 +140,7 @@ class ResultsFolder(Folder):
     @property
     def tuning_rounds(self) -> list[ResultsFolder]:
         """Those that were begun, in their order; where each seed is tuned anew, seed by seed."""
-        named = (self.path / TUNING_FOLDER).glob("seed-*")
+        named = (self.records / TUNING_FOLDER).glob("seed-*")
         numbers = (path.name.removeprefix("seed-") for path in named)
         seeds = sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
         return [*self.rounds_of(None), *(one for seed in seeds for one in self.rounds_of(seed))]
@@ -231,7 +209,7 @@ class ResultsFolder(Folder):
     def tuning_round(self, number: int, seed: int | None = None) -> ResultsFolder:
         """Return where the tuning trials of a round are, or will be; the first is 1. Of a study
         that tunes each seed anew, those of one `seed`."""
-        home = self.path / TUNING_FOLDER
+        home = self.records / TUNING_FOLDER
         return ResultsFolder((home if seed is None else home / f"seed-{seed}") / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
@@ -291,16 +269,16 @@ class ResultsFolder(Folder):
         if not self.exists:
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
-        return read_sealed(text, folder=sources_folder(self.path), foreign=not trust)
+        return read_study(text, folder=sources_folder(self.records), foreign=not trust)
 
     def require_home(self) -> None:
         """Raise ParibusError where the folder cannot hold any study: it is something else."""
         if self.path.exists() and not self.path.is_dir():
             raise ParibusError(f"{self.path} is a file; choose another folder with --results")
-        if self.is_kept and not self.is_round:
+        if self.is_archive:
             raise ParibusError(
-                f"{self.path} was kept without its weights and is read only; choose another folder "
-                "with --results"
+                f"{self.path} is an archive, which is read only; choose another folder with "
+                "--results"
             )
         # Hidden files are a lock, or what an interrupted first write has left.
         there = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
@@ -328,20 +306,10 @@ class ResultsFolder(Folder):
             f"{self.path} holds a different study ({short}); choose another folder with --results"
         )
 
-    def adopt(self, study: Study) -> Study:
-        """Return `study` as the one that is here, digest and all, if it is that one.
-
-        Raises ParibusError where the folder cannot hold it, as `require_same` does.
-        """
-        self.require_same(study)
-        return study.sealed_as(self.read_study().sealed) if self.exists else study
-
     def create(self, study: Study) -> None:
         """Make the folder the home of `study`; what only describes a study may have changed."""
         self.require_same(study)
         write_study(self.path / "study.json", study)
-        if self.is_round:
-            self.leave_out_weights()
 
     @contextlib.contextmanager
     def lock(self, *, swept: bool = True) -> Iterator[Lease]:
@@ -460,13 +428,16 @@ def answering(results: Path) -> Iterator[None]:
         yield
 
 
-SEALED = ("registration*.json", "manifest.json", "trials/*/*/manifest.json")
+SEALED = ("registration*.json", "manifest.json")
+SEALED_TRIALS = "trials/*/*/manifest.json"
 
 
 def root_lines(folder: Path) -> list[str]:
     """Return the lines of `sha256sum` for every registration and manifest, in the order of
     paths."""
-    files = {path.relative_to(folder).as_posix(): path for g in SEALED for path in folder.glob(g)}
+    records = records_of(folder)
+    files = {path.name: path for form in SEALED for path in folder.glob(form)}
+    files |= {path.relative_to(records).as_posix(): path for path in records.glob(SEALED_TRIALS)}
     names = sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape"))
     return [f"{file_digest(files[name])}  {name}\n" for name in names]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.results.columns import COLUMNS, Folder
-from paribus.results.formats import read_json, read_record, write_json
+from paribus.results.formats import read_json, write_json
 from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
 CANONICAL = (
@@ -32,23 +32,17 @@ CANONICAL = (
     "environment.json",
 )
 
-# What trials of schema 0 may have been sealed without: nothing was measured of it then.
-LATER = frozenset({"curve.parquet"})
-FIRST_FORM = "windows.parquet"  # before blocks, and before a metric said what it is
+# Tables that a trial has if its manifest lists them.
+MEASURED = ("probes.parquet", "curve.parquet", "evaluation.parquet", "blocks.parquet")
+REQUIRED = tuple(name for name in CANONICAL if name not in MEASURED)
 
-# Kinds of records that a kept study may be without.
-WEIGHTS, MEASUREMENTS = "weights", "measurements"
-_MEASURED = frozenset(("probes.parquet", "blocks.parquet", "evaluation.parquet"))
 KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
 MANIFEST = "manifest.json"
 
 
-def kind_of(name: str) -> str | None:
-    """Return the kind of a record that may be left out: `weights` (the trained ones or earlier
-    ones), or `measurements` (of probes, and of blocks and parts of the held-out text)."""
-    if name == weights_file() or KEPT.fullmatch(name):
-        return WEIGHTS
-    return MEASUREMENTS if name in _MEASURED else None
+def is_weights(name: str) -> bool:
+    """Return whether a file holds weights: the trained ones, or those of an earlier step."""
+    return name == weights_file() or KEPT.fullmatch(name) is not None
 
 
 def weights_file(step: int | None = None) -> str:
@@ -66,11 +60,8 @@ class TrialFolder(Folder):
 
     arm: str
     seed: int
-    left_out: frozenset[str] = frozenset()
-    """`weights` and `measurements` that a kept study is without (`paribus.results.keeping`): its
-    manifest has their digests alone."""
-    thinned: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Digests of records of a kept study of which the manifest seals the whole."""
+    has_weights: bool = True
+    """False in an archive and in a round of tuning. The manifest has the digests of the weights."""
 
     @property
     def label(self) -> str:
@@ -97,12 +88,13 @@ class TrialFolder(Folder):
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the table `name` has; all by default. Raises ParibusError."""
-        if not is_regular(self.path / name) and (name in LATER or self._seals_none(name)):
+        if not is_regular(self.path / name) and not self.has(name):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
-    def _seals_none(self, name: str) -> bool:
-        return self.is_finished and name not in self.read_json(MANIFEST)
+    def has(self, name: str) -> bool:
+        """Return False if the trial is sealed without the record `name`."""
+        return not self.is_finished or name in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """Write the trained weights by parameter name; or those after `step`, which are kept."""
@@ -165,14 +157,14 @@ class TrialFolder(Folder):
         return _steps(self.read_json(MANIFEST))
 
     def _lacks(self, name: str) -> bool:
-        return kind_of(name) in self.left_out
+        return not self.has_weights and is_weights(name)
 
     def require_kept_weights(self) -> None:
-        """Raise ParibusError where this is a trial of a study that was kept without them."""
-        if WEIGHTS in self.left_out:
+        """Raise ParibusError if this folder has no weights."""
+        if not self.has_weights:
             raise ParibusError(
-                f"the weights of trial {self.label} were not kept; train it again "
-                "(`studies/retrain.py` does, and compares)"
+                f"trial {self.label} has no weights, because its folder is an archive or a round "
+                "of tuning; use the results folder of the run, or run the study again"
             )
 
     def read_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -210,21 +202,15 @@ class TrialFolder(Folder):
         for name in filter(self._lacks, names):
             (self.path / name).unlink(missing_ok=True)
 
-    def verify(self, required: Sequence[str] = CANONICAL, possible: Sequence[str] = ()) -> None:
+    def verify(
+        self, required: Sequence[str] = REQUIRED, possible: Sequence[str] = MEASURED
+    ) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
-        sealed, schema = read_record(self.path / MANIFEST)
+        sealed = self.read_json(MANIFEST)
         expected = set(required) | set(map(weights_file, self.kept_steps))
         expected |= set(possible) & set(sealed)
-        if not schema:
-            expected -= LATER - set(sealed)
-        if self.left_out:
-            sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
-            expected = set(filterfalse(self._lacks, expected))
-        if not schema and FIRST_FORM in sealed:
-            raise ParibusError(
-                f"{self.path} is of the first form of records, which do not declare what they "
-                "measure; nothing is wrong with it: read it with the paribus that wrote it"
-            )
+        sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
+        expected = set(filterfalse(self._lacks, expected))
         if sealed.keys() != expected:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "
@@ -236,7 +222,7 @@ class TrialFolder(Folder):
                 raise ParibusError(
                     f"trial {self.label}: {name} is missing; delete {self.path} and run again"
                 )
-            if file_digest(path) != self.thinned.get(name, digest):
+            if file_digest(path) != digest:
                 raise ParibusError(
                     f"trial {self.label}: {name} was changed after it was written; "
                     f"delete {self.path} and run again"

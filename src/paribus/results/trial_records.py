@@ -6,7 +6,6 @@ of what a record holds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from paribus.errors import ParibusError
 from paribus.results.record_format import records_of
 from paribus.results.records import require
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, changed_sources, current_setting
+from paribus.study import Study, changed_sources
 from paribus.study.custom_code import Sources
 
 Trial = tuple[str, int]
@@ -29,15 +28,10 @@ def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, di
     found: dict[Trial, dict[str, Any]] = {}
     first: dict[str, Any] = {}  # of the study, by key
     of_arm: dict[tuple[str, str], Any] = {}
-    today: dict[str, dict[str, Any]] = {}
     form = records_of(study).trial_form
     for folder in finished:
         record = folder.read_json("trial.json")
         require(folder.path / "trial.json", record, {"trial.json": form})
-        said = json.dumps(record["setting"])
-        if said not in today:
-            today[said] = current_setting(study, record["setting"])
-        record["setting"] = today[said]
         for key, value in record.items():
             if not isinstance(value, dict | list):
                 continue

@@ -8,11 +8,10 @@ from paribus.study.base import Spec
 from paribus.study.custom_code import changed_sources, own_digests
 from paribus.study.kept import changed_files
 from paribus.study.load import (
-    current_setting,
     load_study,
     parse_override,
     parse_study,
-    read_sealed,
+    read_study,
     shipped_groups,
     shipped_studies,
 )
@@ -88,7 +87,6 @@ __all__ = [
     "at_rates",
     "changed_files",
     "changed_sources",
-    "current_setting",
     "custom_code",
     "explain",
     "first_stage",
@@ -106,7 +104,7 @@ __all__ = [
     "own_digests",
     "parse_override",
     "parse_study",
-    "read_sealed",
+    "read_study",
     "require_trust",
     "rule_record",
     "shipped_groups",

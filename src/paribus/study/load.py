@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from paribus.errors import ParibusError, nearest
-from paribus.migrations import KEY, upgraded
+from paribus.schema import unstamped
 from paribus.study.custom_code import sources_folder
-from paribus.study.study import Sealed, Study, built, override
+from paribus.study.study import Study, built, override
 from paribus.study.tuning import CHOICES, NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
@@ -65,9 +63,9 @@ def load_study(
         text, folder, label = _read(source)
         is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
         table = parse_json(text, label) if is_json else parse_toml(text, label)
-    table, _ = upgraded("study.json", table, label, is_record=is_json)
     foreign = is_json and not trust
     if is_json:
+        table = unstamped(table, label)
         folder = sources_folder(folder)
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
@@ -100,38 +98,19 @@ def parse_study(
     folder: Path,
     label: str = "study",
     foreign: bool = False,
-    sealed: Sealed | None = None,
 ) -> Study:
     """Return the `Study` of plain tables, as `built` does. Raises ParibusError where it cannot be
     tuned as it says."""
-    study = built(table, folder=folder, label=label, foreign=foreign, sealed=sealed)
+    study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         require_tunable(study)
     return study
 
 
-def current_setting(study: Study, table: dict[str, Any]) -> dict[str, Any]:
-    """Return the setting of a record in today's words: what it leaves out is at its default.
-
-    One that is no setting of the trainer's comes back as it is.
-    """
-    try:
-        today = upgraded("study.json", copy.deepcopy(table), "a setting")[0]
-        return study.format.setting(today).model_dump(mode="json")
-    except (ValidationError, ParibusError):
-        return table
-
-
-def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
-    """Read the study.json of a results folder; the study keeps what it was read from."""
-    label = "study.json"
-    table = parse_json(text, label)
-    if not isinstance(table, dict):
-        raise ParibusError(f"{label} holds no table where a study belongs; restore it")
-    study_table, schema = upgraded(label, copy.deepcopy(table), label)
-    study = parse_study(study_table, folder=folder, label=label, foreign=foreign)
-    table.pop(KEY, None)
-    return study.sealed_as(Sealed(table, schema, study.model_dump(mode="json")))
+def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
+    """Return the study of a study.json; `folder` is where its relative paths start."""
+    table = unstamped(parse_json(text, "study.json"), "study.json")
+    return parse_study(table, folder=folder, label="study.json", foreign=foreign)
 
 
 def _require_arms(table: dict[str, Any], label: str) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
-from paribus.migrations import GATE
 from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, Steps
@@ -160,6 +159,7 @@ class Stability(Spec):
 
 
 # What the rule `stability_gate` sets of itself, and no other rule does.
+GATE = "stability_gate"
 GATE_BUDGETS = {"calibration_budget": 0.01, "throughput_budget": 0.05}
 
 

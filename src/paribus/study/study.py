@@ -19,7 +19,7 @@ from paribus.digests import changes, digest, flatten
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain, likely
 from paribus.metric import LONGEST
-from paribus.migrations import GATE, SCHEMA, stamped
+from paribus.schema import stamped
 from paribus.shown import Shown
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.base import Spec
@@ -29,6 +29,7 @@ from paribus.study.bounds import (
     Seed,
 )
 from paribus.study.sections import (
+    GATE,
     GATE_BUDGETS,
     Arm,
     Decision,
@@ -98,34 +99,6 @@ def _with_kinds(table: dict[str, Any], sections: dict[str, Any]) -> dict[str, An
     return table | {"tuning": tuning | {"ranges": found}}
 
 
-@dataclass(frozen=True)
-class Sealed:
-    """The study.json that a study was read from, as it lies, and what it said in today's terms.
-
-    The digest of a study is of these bytes: fields that later versions add do not change it.
-    """
-
-    table: dict[str, Any]
-    schema: int
-    dump: dict[str, Any]
-
-    def with_changes(self, dump: dict[str, Any]) -> dict[str, Any]:
-        """Return the table with what `dump` says otherwise than the study did when it was read."""
-        return _changed(self.table, self.dump, dump)
-
-
-def _changed(table: dict[str, Any], then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    found = dict(table)
-    for key, value in now.items():
-        if key in then and value == then[key]:
-            continue
-        before, stated = then.get(key), table.get(key)
-        if isinstance(value, dict) and isinstance(before, dict) and isinstance(stated, dict):
-            value = _changed(stated, before, value)
-        found[key] = value
-    return {key: value for key, value in found.items() if key in now or key not in then}
-
-
 @dataclass
 class _Settings:
     """Settings by arm, and the id of the study whose they are; studies of one seed by that."""
@@ -185,24 +158,11 @@ class Study(Shown, Spec):
     # Whether a results folder gave it: then the code that it names is somebody else's.
     _is_foreign: bool = PrivateAttr(default=False)
 
-    _sealed: Sealed | None = PrivateAttr(default=None)
-
     def __repr__(self) -> str:
         arms = "1 arm" if len(self.arms) == 1 else f"{len(self.arms)} arms"
         return f"Study('{self.name}': {arms}, seeds {list(self.seeds)})"
 
     __str__ = __repr__
-
-    @property
-    def sealed(self) -> Sealed | None:
-        """Return what it was read from, of a results folder's study; None of any other."""
-        return self._sealed
-
-    def sealed_as(self, sealed: Sealed | None) -> Self:
-        """Return the same study as a continuation of the one that a folder holds."""
-        same = self.model_copy()
-        same._sealed = sealed
-        return same
 
     def is_same(self, other: Study) -> bool:
         """Return whether both say the same, but for words that only describe, and tuned choices."""
@@ -526,15 +486,8 @@ class Study(Shown, Spec):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that makes this study what it is: as sealed, where it was read."""
-        schema = self._sealed.schema if self._sealed else SCHEMA
-        return digest(stamped(substance(self.as_written), schema))
-
-    @property
-    def as_written(self) -> dict[str, Any]:
-        """What study.json says of it: a sealed table keeps its spelling, and gets what changed."""
-        dump = self.model_dump(mode="json")
-        return self._sealed.with_changes(dump) if self._sealed else dump
+        """SHA-256 of everything that makes this study what it is."""
+        return digest(stamped(substance(self.model_dump(mode="json"))))
 
 
 def first_stage(study: Study) -> Study:
@@ -549,8 +502,6 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     trained on, without what its tuning chose, which follows from the plan and its trials, and
     without what it was registered in spite of."""
     kept = {key: value for key, value in dump.items() if key not in {*DESCRIPTIVE, RESOURCES}}
-    if not kept.get("interactions"):  # no study had any before there were some
-        kept.pop("interactions", None)
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):
@@ -636,12 +587,11 @@ def built(
     folder: Path,
     label: str = "study",
     foreign: bool = False,
-    sealed: Sealed | None = None,
 ) -> Study:
     """Return the `Study` of plain tables; `folder` is where its relative paths start.
 
-    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
-    what the study was read from that this one goes on with. Raises ParibusError in one line.
+    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). Raises
+    ParibusError in one line.
     """
     try:
         study = Study.model_validate(table)
@@ -653,5 +603,4 @@ def built(
         raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
     study._folder = folder
     study._is_foreign = foreign
-    study._sealed = sealed
     return study

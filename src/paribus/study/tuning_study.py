@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from paribus import numbers
 from paribus.errors import ParibusError
-from paribus.migrations import GATE
 from paribus.study.null_study import shortened
+from paribus.study.sections import GATE
 from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 
@@ -116,7 +116,7 @@ def with_choice(
     table["tuning"]["chosen_by_seed"] = {
         seed: {arm: dict(values) for arm, values in of.items()} for seed, of in by_seed.items()
     }
-    made = built(table, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
+    made = built(table, folder=study.folder, foreign=study.is_foreign)
     require_tunable(made)
     return made
 

@@ -115,7 +115,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
             train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
             about = {key: options.get(key) for key in ("workers", "watch")}
             by_jobs = partial(train, backend, held, **about)
-        study = folder.adopt(extended(study, folder))
+        study = extended(study, folder)
+        folder.require_same(study)
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         earlier = read_registration(folder)
@@ -168,7 +169,8 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     folder.require_home()
     trainer = find_trainer(study, folder, **options)
     with folder.lock():
-        study = folder.adopt(extended(study, folder))
+        study = extended(study, folder)
+        folder.require_same(study)
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         _register(study, folder, trainer, declaration)

@@ -99,5 +99,4 @@ def _round(
             )
         folder.require_same(wanted)
         train(wanted, folder)
-    folder.leave_out_weights()
     return load_results(folder.path)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from paribus.analysis import boundaries
-from paribus.comparison import Leniency, agree
+from paribus.comparison import agree
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.migrations import leniency
-from paribus.results import Results
-from paribus.results.formats import read_record
+from paribus.results import Results, ResultsFolder
+from paribus.results.formats import read_json
 from paribus.results.record_format import TRAINER
 from paribus.results.registered_words import WORDS
 from paribus.results.registration import (
@@ -94,24 +93,19 @@ def registration_findings(results: Results) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Registration:
-    """A registration that is in force, or was: its file, what it says, and its schema."""
+    """A registration that is in force, or was: its file and its content."""
 
     file: Path
     record: Record
-    schema: int
 
     @property
     def name(self) -> str:
         return self.file.name
 
-    @property
-    def leave(self) -> Leniency:
-        return leniency("registration.json", self.schema)
-
 
 def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
     """Yield findings; return the registrations in their order, the one in force at the end."""
-    last = _Registration(path / FILE, *read_record(path / FILE))
+    last = _Registration(path / FILE, read_json(path / FILE))
     there = {file.name: file for file in sorted(path.glob("registration-*.json"))}
     number = last.record["number"]
     if number < 1:
@@ -124,13 +118,13 @@ def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
             yield f"registration-{n}.json is missing, which was superseded"
             continue
         try:
-            record, schema = read_record(file)
+            record = read_json(file)
         except ParibusError as error:
             yield str(error)
             continue
         if record["number"] != n:
             yield f"{file.name}: number is {record['number']}, and its name says {n}"
-        chain.append(_Registration(file, record | {"number": n}, schema))
+        chain.append(_Registration(file, record | {"number": n}))
     for name in there:
         yield f"{name} is no registration that registration.json, number {number}, supersedes"
     return [*chain, last]
@@ -145,12 +139,12 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
         known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
         if unknown := record.keys() - known - {FILES, RETRIES, SCORES, SUBJECT}:
             yield f"{one.name}: {', '.join(sorted(unknown))} is nothing that a registration says"
-        if missing := known - record.keys() - set(one.leave.absent) - {WORDS}:
+        if missing := known - record.keys() - {WORDS}:
             yield f"{one.name}: {', '.join(sorted(missing))} is missing"
 
 
 def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
-    study, folder = results.study, results.path / "tasks"
+    study, folder = results.study, ResultsFolder(results.path).records / "tasks"
     try:
         tasks = study.format.registered_tasks(study, folder)
     except ParibusError as error:
@@ -165,7 +159,7 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
         if record["number"] == 1:
             expected["repeated"] = repeats(then)
         for name, value in expected.items():
-            if name in record and not agree(record[name], value, one.leave):
+            if name in record and not agree(record[name], value):
                 yield (
                     f"{one.name}: {name} is not what the study gives"
                     + (f": {record[name]}, and {value} there" if name == "seeds" else "")
@@ -179,10 +173,8 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
 def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
     before, after, name = one.record, other.record, other.name
     keys = (before.keys() | after.keys()) - OF_SEEDS
-    if one.schema != other.schema:
-        keys &= before.keys() & after.keys()
     for key in sorted(keys):
-        if not agree(before.get(key), after.get(key), one.leave):
+        if not agree(before.get(key), after.get(key)):
             yield f"{name}: {key} is not that of the registration which it supersedes"
     if not set(before["seeds"]) < set(after["seeds"]):
         yield f"{name}: adds no seeds to {before['seeds']}, or leaves some out"
@@ -220,7 +212,7 @@ def _machine(results: Results, registered: Record) -> Iterator[str]:
 
 def _sources(results: Results, registered: Record) -> Iterator[str]:
     """Yield files of `sources/` that nobody registered; `changed_files` looks at the others."""
-    kept = results.path / SOURCES
+    kept = ResultsFolder(results.path).records / SOURCES
     for file in sorted(kept.rglob("*")) if kept.is_dir() else ():
         name = file.relative_to(kept).as_posix()
         # Python writes what it has compiled beside what it imports.

@@ -14,18 +14,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
-from paribus.comparison import Comparison, agree, compare
+from paribus.comparison import Comparison, Leniency, agree, compare
 from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
-from paribus.migrations import SCHEMA, leniency
 from paribus.numbers import plural, some
 from paribus.results import (
     Results,
@@ -33,18 +32,13 @@ from paribus.results import (
     judged_files,
     load_results,
     read_registration,
-    readable,
     why_not_tested,
 )
-from paribus.results.formats import read_record
-from paribus.results.keeping import of_kept
+from paribus.results.formats import read_json
 from paribus.results.record_format import records_of
 from paribus.results.registration import FILES
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
-    MANIFEST,
-    MEASUREMENTS,
-    WEIGHTS,
     TrialFolder,
     weights_file,
 )
@@ -100,7 +94,7 @@ def verify(
     device: Device = "auto",
     backend: str | Backend = "local",
 ) -> Verification:
-    """Check the results folder, or the kept study, at `path`; nothing is written.
+    """Check the results folder, or the archive, at `path`; nothing is written.
 
     Args:
         trials: build every trial's model, evaluate its weights again, draw its initial values and
@@ -122,22 +116,21 @@ def verify(
         about = Path(folder) if folder is not None else None
         return repeat_findings(results, is_tuning, about, workers, device, at)
 
-    with readable(path) as there:
-        found = _verify_all(there, repeat if trials else None, trust=trust)
-        return replace(found, findings=tuple(of_kept(one, there, path) for one in found.findings))
+    return _verify_all(Path(path), repeat if trials else None, trust=trust)
 
 
 def _verify_all(path: Path, repeat: Repeat | None, *, trust: bool) -> Verification:
     found, results = _verify(path, repeat, trust=trust)
     checked, findings = list(found.checked), list(found.findings)
+    records = ResultsFolder(path).records
     rounds = sorted(
-        file for form in ("*", "seed-*/*") for file in (path / FOLDER).glob(f"{form}/study.json")
+        file for form in ("*", "seed-*/*") for file in (records / FOLDER).glob(f"{form}/study.json")
     )
     read = {one.path: one for one in _rounds_of(results)}
     for file in rounds:
         one = read.get(file.parent)
         of_round, _ = _verify(file.parent, repeat, trust=trust, is_tuning=True, read=one)
-        where = file.parent.relative_to(path).as_posix()
+        where = file.parent.relative_to(records).as_posix()
         findings += [f"{where}: {one}" for one in of_round.findings]
     if rounds:
         checked.append(f"{len(rounds)} rounds of tuning trials, and what was chosen by them")
@@ -171,12 +164,12 @@ def _verify(
     study = results_folder.read_study(trust=trust)
     if repeat:
         require_trust(study)
-        if results_folder.is_kept and not is_tuning:
+        if results_folder.is_archive:
             raise ParibusError(
-                "a kept study has no weights to evaluate; verify it without --trials, or train a "
-                "trial again (`studies/retrain.py`)"
+                f"{path} is an archive, which has no weights to evaluate; verify it without "
+                "--trials, or the results folder of the run"
             )
-    if results_folder.is_kept:  # a round of tuning has no weights
+    if is_tuning:  # a round of tuning has no weights
         repeat = None
     root = root_digest(results_folder.path)
     folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
@@ -185,7 +178,7 @@ def _verify(
     findings = [
         *_layout(study, results_folder, folders),
         *_seals(study, results_folder, finished),
-        *changed_files(results_folder.path),
+        *changed_files(results_folder.records),
     ]
     try:
         results = read or load_results(path, trust=trust)
@@ -201,12 +194,8 @@ def _verify(
     if not is_tuning:
         findings += _told("test part", lambda: _tested(results))
     findings += _told("parameters", lambda: _parameters(results)) if ours else []
-    if results_folder.is_kept:
+    if results_folder.is_archive:
         checked.append(_no_weights(results))
-        if thinned := results_folder.kept_record.thinned:
-            told = "; ".join(f"{file}: {left}" for file, left in sorted(thinned.items()))
-            checked.append(f"thinned, by digests in kept.json and not in manifests: {told}")
-        findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     findings += _told("files", lambda: _files_of_runs(results, checked))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
@@ -237,7 +226,7 @@ def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
         findings, looked_at = arm_findings(results, trust=trust)
     else:
         findings, looked_at = [], f"no parts and initial values of trials: that takes {INSTALL}"
-    whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
+    whole = [trial for trial in results.finished if trial.has("evaluation.parquet")]
     for trial in whole:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
     if not whole and results.finished:
@@ -279,9 +268,9 @@ def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
 
 def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
     homes = {trial.path for trial in trials}
-    for found in sorted(results.path.glob("trials/*/*")):
+    for found in sorted(results.records.glob("trials/*/*")):
         if found not in homes:
-            yield f"{found.relative_to(results.path)} is no trial of the study"
+            yield f"{found.relative_to(results.records)} is no trial of the study"
     for trial in trials:
         if not trial.path.is_dir():
             continue
@@ -349,24 +338,17 @@ def _no_weights(results: Results) -> str:
     steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
     earlier = f" (and weights after step {some([*map(str, steps)], SHOWN)})" if steps else ""
     n_trials = len(results.finished)
-    return f"weights of {n_trials} trials{earlier}: none were kept, their digests are"
-
-
-def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
-    """Compare the root that a kept study states with its records; rounds of tuning state none."""
-    stated = folder.kept_record.root
-    if stated and stated != root:
-        yield f"kept.json states the root {stated}, and the records give {root}"
+    return f"weights of {n_trials} trials{earlier}: not in an archive, which has their digests"
 
 
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield what tuning.json or the study says otherwise than the tuning trials do."""
     study, folder = results.study, ResultsFolder(results.path)
-    home, rounds = folder.path / FOLDER, {one.path for one in results.tuning_rounds}
+    home, rounds = folder.records / FOLDER, {one.path for one in results.tuning_rounds}
     around = {path.parent for path in rounds} - {home}
     for found in sorted([*home.glob("*"), *(one for there in around for one in there.iterdir())]):
         if found not in rounds | around:
-            yield f"{found.relative_to(folder.path)} is no round of tuning trials"
+            yield f"{found.relative_to(folder.records)} is no round of tuning trials"
     record = folder.read_tuning()
     if study.tuning is None:
         if rounds or record:
@@ -405,7 +387,7 @@ def _parameters(results: Results) -> Iterator[str]:
         initial = trial.read_json("initial.json")
         drawn = {name: (about["shape"], about["rule"]) for name, about in initial.items()}
         expected_shapes = {name: tuple(about["shape"]) for name, about in initial.items()}
-        is_read = WEIGHTS not in trial.left_out and has_engine()
+        is_read = trial.has_weights and has_engine()
         if is_read and trial.read_shapes() != expected_shapes:
             yield f"trial {trial.label}: its weights are not the parameters of initial.json"
         other, expected = first.setdefault(trial.arm, (trial, drawn))
@@ -413,11 +395,10 @@ def _parameters(results: Results) -> Iterator[str]:
             yield f"trial {trial.label}: its parameters are not those of trial {other.label}"
 
 
-def derived(results: Results) -> tuple[list[str], Comparison, bool]:
+def derived(results: Results) -> tuple[list[str], Comparison]:
     """Compare analysis.json and verdict.json with the ones that the records give now.
 
-    Returns a line for each thing that does not agree, the comparison of both files, and whether one
-    is of an older schema, so that only what both have was compared.
+    Returns a line for each thing that does not agree, and the comparison of both files.
     """
     analysis = analyse(results)
     findings = [analysis.unregistered] if analysis.unregistered else []
@@ -430,40 +411,32 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
         "analysis.json": analysis.to_dict(),
         "verdict.json": verdict_record(analysis, decide(analysis)),
     }
-    found, is_older = Comparison(), False
-    sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)
+    found = Comparison()
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # `report` writes it, at any time
-        there, schema = read_record(results.path / name)
-        if schema < sealed:
-            findings.append(f"{name} is of an older schema than the trials that it is about")
+        there = read_json(results.path / name)
         now = json.loads(canonical_json(value))
         for one in (there, now):
             one.pop("later_stage", None)  # it moves on while a second stage is trained
-            if not schema:
-                one.pop("controls", None)  # they asked for other things; today's are told above
-        is_older |= schema < SCHEMA
-        of_file = compare(there, now, leniency(name, schema, SENTENCES))
+        of_file = compare(there, now, Leniency(SENTENCES))
         if of_file.differing:
             keys = some(of_file.differing, SHOWN)
             findings.append(f"{name} is not what the records give: {keys}")
         found += of_file
-    return findings, found, is_older
+    return findings, found
 
 
 def _derived(results: Results, checked: list[str]) -> Iterator[str]:
     """Yield the findings of `derived`; what was compared, and how far apart, is added to
     `checked`."""
-    findings, found, is_older = derived(results)
+    findings, found = derived(results)
     yield from findings
     states = Counter(control.state for control in results.controls)
     if states:
         told = ", ".join(f"{n} {state}" for state, n in states.items())
         checked.append(f"{states.total()} controls from the records of both trials: {told}")
     told = "analysis and verdict from the scores"
-    if is_older:
-        told += " (in what an older schema says)"
     if found.numbers:
         told += f": {found.numbers:,} numbers, largest relative difference {found.largest:.1g}"
     checked.append(told)

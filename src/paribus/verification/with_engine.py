@@ -84,8 +84,7 @@ def repeat_findings(
     """Build, evaluate and draw every trial again, and count the text again; return what differs."""
     study = results.study
     if folder is not None:
-        dump, sealed = study.model_dump(), study.sealed
-        study = parse_study(dump, folder=folder, foreign=study.is_foreign, sealed=sealed)
+        study = parse_study(study.model_dump(), folder=folder, foreign=study.is_foreign)
     found = repeat_trials(study, results, workers=workers, device=device, backend=backend)
     if is_tuning:
         return found

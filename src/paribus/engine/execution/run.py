@@ -265,7 +265,8 @@ def _opened(
 ) -> tuple[Study, dict[Data, Dataset]]:
     """Return the study as it is registered in its folder, and its text by what cuts it."""
     study = settled_budgets(study)
-    study = folder.adopt(as_registered(study, folder))
+    study = as_registered(study, folder)
+    folder.require_same(study)
     require_sealed(study, folder)
     datasets = read_data(study)
     data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}

@@ -21,6 +21,4 @@ def with_precision(study: Study, precision: str) -> Study:
     table = study.model_dump()
     table["training"]["precision"] = precision
     label = f"{study.name}, whose precision 'auto' means {precision}"
-    return parse_study(
-        table, folder=study.folder, label=label, foreign=study.is_foreign, sealed=study.sealed
-    )
+    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)

@@ -287,8 +287,8 @@ def changed(source: Source, values: dict[str, str]) -> Iterator[str]:
 def check(path: Path) -> list[str]:
     """Return every finding: literal numbers, and values that changed since the paper was set."""
     source = read_source(path)
-    with source.bound() as bound:
-        rendered = render(source, bound)
+    bound = source.bound()
+    rendered = render(source, bound)
     said = [f"{path}: braces give {one}, which is of no study" for one in rendered.unbound]
     return [*literals(source), *said, *changed(source, bound.values)]
 
@@ -303,12 +303,12 @@ def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) ->
         pypandoc.get_pandoc_version()
     except (ImportError, OSError):
         raise ParibusError(f"a paper in Markdown is read by pandoc; {INSTALL}") from None
-    with source.bound() as bound:
-        if pdf:
-            with tempfile.TemporaryDirectory() as scratch:
-                write_bytes(pdf, _typst(source, bound, Path(scratch)))
-        if latex:
-            _latex(source, bound, latex)
+    bound = source.bound()
+    if pdf:
+        with tempfile.TemporaryDirectory() as scratch:
+            write_bytes(pdf, _typst(source, bound, Path(scratch)))
+    if latex:
+        _latex(source, bound, latex)
     lines = list(changed(source, bound.values))
     lock = {"schema": LOCK_SCHEMA, "values": bound.values}
     write_bytes(source.lock, canonical_json(lock).encode())

@@ -11,7 +11,6 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +32,7 @@ from paribus.report.paper.contents import (
 from paribus.report.paper.typesetting import PAGE_PIXELS, column_widths, minus
 from paribus.report.tables import Table
 from paribus.report.words import margin_in_words
-from paribus.results import load_results, readable
+from paribus.results import load_results
 from paribus.untrusted_io import read_json
 
 Format = Literal["typst", "latex"]
@@ -123,13 +122,6 @@ class Bound:
     labels: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     _read: dict[str, Material] = field(default_factory=dict)
-    _open: ExitStack = field(default_factory=ExitStack)
-
-    def __enter__(self) -> Bound:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
     def begin(self, form: Format) -> None:
         """Forget which figures and labels an earlier text had."""
@@ -147,7 +139,7 @@ class Bound:
         """Read, analyse and judge a study of the paper; it must be finished."""
         if study not in self._read:
             path = self._path(study)
-            results = load_results(self._open.enter_context(readable(path)))
+            results = load_results(path)
             left = [f"{trial.arm}/seed-{trial.seed}" for trial in results.unfinished]
             if left or not results.finished:
                 more = " and others" if len(left) > MOST_MISSING else ""

@@ -31,18 +31,18 @@ def write_draft(folders: Sequence[Path], path: Path) -> None:
     if not 0 < len(folders) <= MOST_STUDIES:
         raise ParibusError(f"{len(folders)} results folders; a paper is of 1 to {MOST_STUDIES}")
     names = _names(folders)
-    with Bound(dict(zip(names, folders, strict=True))) as bound:
-        studies = {name: bound.material(name) for name in names}
-        roots = Counter(one.results.root for one in studies.values())
-        for name, folder in zip(names, folders, strict=True):
-            if roots[studies[name].results.root] > 1:
-                raise ParibusError(f"{folder} is given more than once; name each study once")
-        home = path.parent.absolute()
-        paths = {
-            name: Path(os.path.relpath(folder.absolute(), home)).as_posix()
-            for name, folder in zip(names, folders, strict=True)
-        }
-        text = _draft(studies, paths, bibliography.name)
+    bound = Bound(dict(zip(names, folders, strict=True)))
+    studies = {name: bound.material(name) for name in names}
+    roots = Counter(one.results.root for one in studies.values())
+    for name, folder in zip(names, folders, strict=True):
+        if roots[studies[name].results.root] > 1:
+            raise ParibusError(f"{folder} is given more than once; name each study once")
+    home = path.parent.absolute()
+    paths = {
+        name: Path(os.path.relpath(folder.absolute(), home)).as_posix()
+        for name, folder in zip(names, folders, strict=True)
+    }
+    text = _draft(studies, paths, bibliography.name)
     write_bytes(path, text.encode())
     works = files("paribus.report.paper").joinpath("references.bib").read_bytes()
     write_bytes(bibliography, works)

@@ -386,7 +386,6 @@ class JobCrew:
             kind=kind,
             study=study.model_dump(mode="json"),
             folder=str(study.folder.absolute()),
-            sealed=study.sealed is not None,
             results=str(self._folder.path.absolute()),
             jobs=parts,
             settings=self._settings

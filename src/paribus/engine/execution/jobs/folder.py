@@ -59,7 +59,6 @@ class Order:
     kind: Kind
     study: dict[str, Any]
     folder: str
-    sealed: bool
     results: str
     jobs: list[list[str]]
     settings: dict[str, Any]

@@ -77,8 +77,6 @@ class _Job:
         fence(self.results.path, self.lease.holds)
         study = parse_study(order.study, folder=Path(order.folder))
         _require_software(study, order.software)
-        if order.sealed:
-            study = self.results.adopt(study)
         if study.trainer == STACKED:
             self._by_workers(study)
         else:

@@ -24,9 +24,9 @@ from pydantic import ConfigDict, ValidationError
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
-from paribus.migrations import KEY, SCHEMA
 from paribus.results.formats import write_plain_json
 from paribus.results.records import Record
+from paribus.schema import KEY, SCHEMA
 from paribus.study.trainer import Trial
 from paribus.untrusted_io import WEIGHTS_BYTES, open_regular, read_json
 

@@ -1,0 +1,39 @@
+"""The schema number that every record carries.
+
+Whoever adds, renames or removes a key of a record raises `SCHEMA` by one. A record with another
+number is refused: there has been no release, so there are no old records to read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paribus.errors import ParibusError
+
+SCHEMA = 10
+KEY = "schema_version"
+
+
+def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
+    """Return `value` with the schema number as its first key.
+
+    Raises ParibusError if `value` has another value of that key.
+    """
+    if value.get(KEY, schema) != schema:
+        raise ParibusError(f"'{KEY}' is the number of a file's schema; choose another name")
+    return {KEY: schema, **value}
+
+
+def unstamped(value: Any, where: str) -> Any:
+    """Return a record without its schema number; `where` names it in errors.
+
+    Raises ParibusError if the number is not SCHEMA.
+    """
+    schema = value.get(KEY) if isinstance(value, dict) else None
+    if schema != SCHEMA or isinstance(schema, bool):
+        number = schema if isinstance(schema, int) else "unknown"
+        raise ParibusError(
+            f"{where} was written by a development version (schema {number}); this version reads "
+            f"{SCHEMA}"
+        )
+    return {key: item for key, item in value.items() if key != KEY}

@@ -1,0 +1,294 @@
+"""An archive: a results folder without weights that every verb reads, and that trusts nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, archive, load_results, records_archive
+from paribus.results.records_archive import ARCHIVE, extract, pack
+from paribus.results.store import root_digest
+from paribus.study import Study
+from paribus.untrusted_io import MIB
+
+from ..conftest import studies_in
+from ..made_once import made_once
+from ..studies import headline
+from ..studies.scripts import HOME, script
+from ..tuned_results import tables, tuned_and_trained
+from .conftest import Trained
+
+TWO_ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}
+
+
+@pytest.fixture(scope="module")
+def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `finished` and `archived`, which tests copy."""
+    folder = tmp_path_factory.mktemp("made")
+    finished = shutil.copytree(trained.results.path, folder / "finished")
+    main(["decide", str(finished)])
+    archive(finished, folder / "archived")
+    return folder
+
+
+@pytest.fixture
+def finished(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "finished", tmp_path / "finished")
+
+
+@pytest.fixture
+def archived(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "archived", tmp_path / "archived")
+
+
+def content(archived: Path) -> dict[str, bytes]:
+    with tarfile.open(archived / ARCHIVE) as members:
+        return {m.name: members.extractfile(m).read() for m in members}  # type: ignore[union-attr]
+
+
+def repack(archived: Path, members: dict[str, bytes], kind: bytes = tarfile.REGTYPE) -> None:
+    """Write the archive again, with members of that type."""
+    with tarfile.open(archived / ARCHIVE, "w:xz", preset=0) as file:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.type, member.linkname = len(data), kind, "/etc/passwd"
+            file.addfile(member, io.BytesIO(data))
+
+
+def test_it_has_every_record_but_weights(finished: Path, archived: Path) -> None:
+    found = paribus.verify(archived)
+    assert found.findings == () and found.root == root_digest(finished)
+    records = {
+        path.relative_to(finished).as_posix(): path.read_bytes()
+        for path in finished.glob("trials/*/*/*")
+        if path.suffix != ".safetensors"
+    }
+    assert records.items() <= content(archived).items()
+    assert not [name for name in content(archived) if name.endswith(".safetensors")]
+    assert not (archived / "analysis.json").exists() and not (archived / "tables").exists()
+    assert main(["verify", str(archived)]) == 0
+
+
+def test_equal_records_give_equal_bytes(finished: Path, archived: Path, tmp_path: Path) -> None:
+    for source in (finished, archived):
+        again = archive(source, tmp_path / f"of-{source.name}")
+        assert (again / ARCHIVE).read_bytes() == (archived / ARCHIVE).read_bytes()
+
+
+def test_it_is_read_as_the_whole(finished: Path, archived: Path) -> None:
+    results, whole = load_results(archived), load_results(finished)
+    assert results.root == whole.root and results.path == archived
+    for table in ("scores", "probes", "items"):
+        rows = (repr(getattr(one, table).to_pylist()) for one in (results, whole))  # NaN is NaN
+        assert next(rows) == next(rows)
+    assert paribus.decide(paribus.analyse(results)) == paribus.decide(paribus.analyse(whole))
+
+
+@pytest.mark.parametrize("verb", ["status", "analyse", "decide", "report", "verify"])
+def test_verbs_read_it_as_it_is(verb: str, archived: Path, finished: Path) -> None:
+    assert main([verb, str(archived)]) == main([verb, str(finished)])
+    assert not (archived / "trials").exists()
+    if verb == "report":
+        assert (archived / "report.html").is_file() and (archived / "analysis.json").is_file()
+    assert paribus.verify(archived).findings == ()
+
+
+def test_without_weights_nothing_is_run(archived: Path, tmp_path: Path) -> None:
+    results = load_results(archived)
+    with pytest.raises(ParibusError):
+        results.finished[0].read_weights()
+    with pytest.raises(ParibusError):
+        paribus.verify(archived, trials=True)
+    with pytest.raises(ParibusError):
+        paribus.run(results.study, results.path)
+    assert main(["export", str(archived), str(tmp_path / "x"), "--trial", "baseline/seed-1"]) == 2
+    assert main(["evaluate", str(archived)]) == 2
+
+
+def test_a_changed_record_is_found(archived: Path) -> None:
+    members = content(archived)
+    name = "trials/baseline/seed-1/evaluation.json"
+    repack(archived, members | {name: members[name].replace(b"1", b"2", 1)})
+    (finding,) = paribus.verify(archived).findings[:1]
+    assert "baseline/seed-1" in finding and "evaluation.json" in finding
+
+
+@pytest.fixture(scope="module")
+def with_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `finished`, a study that keeps weights of a step, and its `archived` copy."""
+
+    def train(folder: Path) -> None:
+        study = studies_in(folder)(
+            {"training.keep": [4], "tasks.names": []}, seeds=[1, 2], arms=TWO_ARMS
+        )
+        paribus.run(study, folder / "finished", workers=2)
+        main(["decide", str(folder / "finished")])
+
+    made = made_once(tmp_path_factory, "trained-with-steps", train)
+    folder = tmp_path_factory.mktemp("with-steps")
+    shutil.copytree(made / "finished", folder / "finished")
+    archive(folder / "finished", folder / "archived")
+    return folder
+
+
+def test_weights_of_steps_are_not_copied(with_steps: Path) -> None:
+    archived, finished = with_steps / "archived", with_steps / "finished"
+    assert list(finished.glob("trials/*/*/weights-4.safetensors"))
+    assert not [name for name in content(archived) if name.endswith(".safetensors")]
+    found = paribus.verify(archived)
+    assert found.findings == () and found.root == root_digest(finished)
+    for step in (4, 5, None):
+        with pytest.raises(ParibusError):
+            load_results(archived).finished[0].read_weights(step)
+
+
+def test_weights_of_steps_that_were_never_sealed_are_found(
+    with_steps: Path, tmp_path: Path
+) -> None:
+    archived = shutil.copytree(with_steps / "archived", tmp_path / "archived")
+    members = content(archived)
+    name = "trials/baseline/seed-1/manifest.json"
+    sealed = json.loads(members[name])
+    for wrong in (
+        {key: value for key, value in sealed.items() if key != "weights-4.safetensors"},
+        sealed | {"weights-5.safetensors": "0" * 64},
+    ):
+        repack(archived, members | {name: json.dumps(wrong).encode()})
+        assert any("of other steps" in line for line in paribus.verify(archived).findings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../out",
+        "/etc/x",
+        "trials/../../out",
+        "other/x",
+        "trials/.hidden",
+        "trials",
+        "trials" + "/a" * 64,
+        "trials/a\nb",
+        "trials/\x1b[31mred",
+        "trials/\x9b1m",
+        "trials/\r",
+    ],
+)
+def test_an_archive_writes_nowhere_else(
+    name: str, archived: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repack(archived, content(archived) | {name: b"x"})
+    with pytest.raises(ParibusError):
+        extract(archived / ARCHIVE, tmp_path / "results")
+    assert not (tmp_path / "out").exists()
+    assert main(["verify", str(archived)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+
+
+def test_links_and_damage_are_refused(archived: Path, tmp_path: Path) -> None:
+    whole = (archived / ARCHIVE).read_bytes()
+    repack(archived, {"trials/link": b""}, tarfile.SYMTYPE)
+    with pytest.raises(ParibusError):
+        paribus.verify(archived)
+    for data in (whole[: len(whole) // 2], b"no archive", b""):
+        (archived / ARCHIVE).write_bytes(data)
+        with pytest.raises(ParibusError):
+            extract(archived / ARCHIVE, tmp_path / "results")
+
+
+def header(name: str, size: int, kind: bytes) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [header("x", 3 * GIB, tarfile.XHDTYPE)],
+        [header("x", 3 * GIB, tarfile.GNUTYPE_LONGNAME)],
+        [header("trials/a", 2 * GIB, tarfile.REGTYPE)],
+        [header("trials/a", 2 * GIB, tarfile.GNUTYPE_SPARSE)],
+        [header("trials/a", -GIB, tarfile.REGTYPE)],
+        [header("x", 10, tarfile.XHDTYPE), b"99 path=a\n".ljust(512, b"\0")],
+    ],
+    ids=lambda blocks: f"{blocks[0][156:157].decode()}-{len(blocks)}",
+)
+def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
+    """The bytes that it announces follow, as zeros."""
+    with lzma.open(tmp_path / ARCHIVE, "wb", preset=0) as file:
+        for block in [*blocks, *[bytes(16 * MIB)] * 6]:
+            file.write(block)
+    with pytest.raises(ParibusError):
+        extract(tmp_path / ARCHIVE, tmp_path / "results")
+
+
+def test_empty_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_archive, "ALWAYS_FILES", 16)
+    repack(tmp_path, {f"trials/a/{number}": b"" for number in range(4000)})
+    with pytest.raises(ParibusError):
+        extract(tmp_path / ARCHIVE, tmp_path / "results")
+
+
+def test_an_honest_archive_is_far_from_every_bound(
+    archived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, bound in {"ALWAYS_BYTES": 0, "ALWAYS_FILES": 0, "MOST_RATIO": 50}.items():
+        monkeypatch.setattr(records_archive, name, bound)
+    monkeypatch.setattr(records_archive, "BYTES_PER_FILE", 320)
+    extract(archived / ARCHIVE, tmp_path / "results")
+    assert (tmp_path / "results/trials").is_dir()
+
+
+def test_long_and_foreign_names_are_read(tmp_path: Path) -> None:
+    files = {f"sources/{'long/' * 60}é.py": b"", "sources/\udcff.py": b"2", "sources/ü": b"3" * 999}
+    (tmp_path / ARCHIVE).write_bytes(pack(files))
+    extract(tmp_path / ARCHIVE, tmp_path / "results")
+    assert {name: (tmp_path / "results" / name).read_bytes() for name in files} == files
+
+
+def test_nothing_is_overwritten(finished: Path, archived: Path) -> None:
+    with pytest.raises(ParibusError):
+        archive(finished, archived)
+
+
+@pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
+def test_a_trial_is_trained_again_to_the_same_bytes(finished: Path, archived: Path) -> None:
+    retrain = script("retrain")
+    equal = retrain.retrain(archived, "layernorm", 2)
+    assert equal["weights.safetensors"] and equal["steps.parquet"] and equal["blocks.parquet"]
+    assert all(equal.values()), equal
+    manifest = finished / "trials/layernorm/seed-2/manifest.json"
+    sealed = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(sealed | {"weights.safetensors": "0" * 64}))
+    equal = retrain.compare(load_results(archived), finished, "layernorm", 2)
+    assert not equal["weights.safetensors"] and equal["steps.parquet"]
+
+
+def test_a_tuned_study_can_be_chosen_again(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = small_study(**tables([1e-4, 1e-3, 1e-2]))
+    results = tuned_and_trained(study, tmp_path / "r")
+    main(["decide", str(results.path)])
+    archived = archive(results.path, tmp_path / "archived")
+    found = paribus.verify(archived)
+    odd = ("missing", "probes", "tuning.json", "seal")
+    assert not [line for line in found.findings if any(word in line for word in odd)]
+    assert found.root == root_digest(results.path)
+    assert load_results(archived).study.model_dump() == results.study.model_dump()
+    records = ResultsFolder(archived).records
+    assert headline.best_values(records) == results.study.tuning.chosen  # type: ignore[union-attr]
