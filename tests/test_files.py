@@ -107,21 +107,6 @@ def test_a_failed_write_is_one_line_with_a_way_out(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_fenced_process_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that outlived its run must not touch what a later run has finished."""
-    monkeypatch.setattr(files, "_fences", {})
-    run = tmp_path / "run"
-    files.fence(tmp_path, run.is_file)
-    run.write_text("")
-    write_bytes(tmp_path / "a", b"ours")
-    run.unlink()
-    with pytest.raises(ParibusError, match="run again"):
-        write_bytes(tmp_path / "new" / "a", b"late")
-    with pytest.raises(ParibusError, match="run again"), whole_folder(tmp_path / "b"):
-        pass
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"ours")]
-
-
 def test_everything_is_written_in_one_place() -> None:
     """No other module of ours writes, renames or removes: faults and kills are met in `files`."""
     source = Path(files.__file__).parent
@@ -138,16 +123,16 @@ def test_everything_is_written_in_one_place() -> None:
     }
     # Three make the folder of a lock file, which is held before anything is written; one that of a
     # file without a name, which is gone with its process; one a folder of this process alone, and
-    # one that of the compiled kernels, for their user alone; and two unpack a kept study into a
-    # folder that nobody else knows yet. Jobs write to their scratch, and a command to a copy of the
-    # user's repository and to the folder of a trial that is not begun.
+    # one that of the compiled kernels, for their user alone; and one extracts an archive into a
+    # temporary folder. Jobs write to their scratch, and a command to a copy of the user's
+    # repository and to the folder of a trial that is not begun.
     assert found - allowed == {
         "engine/data/cache.py",
         "engine/data/deduplicate.py",
         "engine/execution/jobs/folder.py",
         "engine/ops/kernels/compiling.py",
         "json_lines.py",
-        "results/keeping.py",
+        "results/records_archive.py",
         "results/store.py",
         "trainers/command/sources.py",
         "trainers/command/trainer.py",

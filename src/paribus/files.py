@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,23 +28,6 @@ except ImportError:  # Windows, where an open file cannot be removed anyway
 PART = ".part"
 
 _fleeting: set[Path] = set()  # folders of this process that are thrown away; see `fleeting`
-_fences: dict[Path, Callable[[], bool] | None] = {}  # of this process; see `fence`
-
-
-def fence(folder: Path, is_allowed: Callable[[], bool] | None = None) -> None:
-    """From now on what this process writes or removes below `folder` lies really below it.
-
-    A link to somewhere else on the way there is refused. With `is_allowed`, it must be true too:
-    for a run that lost its folder and for a worker that outlives its run. What another run has
-    finished must stay as it is, and a folder that was deleted must not come back.
-    """
-    if is_allowed is not None or _absolute(folder) not in _fences:
-        _fences[_absolute(folder)] = is_allowed
-
-
-def unfence(folder: Path) -> None:
-    """Take back `fence`."""
-    _fences.pop(_absolute(folder), None)
 
 
 @contextlib.contextmanager
@@ -90,7 +73,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises ParibusError where that fails; an older file is then still there.
     """
     with _told(path):
-        _require_allowed(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = _new_file(path)
         try:
@@ -101,7 +83,6 @@ def write_bytes(path: Path, content: bytes) -> None:
                     file.write(content)
                     file.flush()
                 os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
-                _require_allowed(path)
                 os.replace(partial, path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -126,7 +107,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     path = path.absolute()
     with _told(path):
-        _require_allowed(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*{PART}"):
             _remove_if_left(left)
@@ -138,7 +118,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
             os.chmod(partial, 0o755)
             for inner in (partial, *(p for p in partial.rglob("*") if p.is_dir())):
                 _sync(inner)
-            _require_allowed(path)
             os.replace(partial, path)
             _sync(path.parent)
     except BaseException:
@@ -157,7 +136,6 @@ def remove_folder(path: Path) -> None:
     if not os.path.lexists(path):
         return
     with _told(path, "remove"):
-        _require_allowed(path)
         away = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
         try:
             os.replace(path, away / path.name)
@@ -268,24 +246,6 @@ def _remove_if_left(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if handle is not None:
         os.close(handle)
-
-
-def _require_allowed(path: Path) -> None:
-    """Raise ParibusError where a fence is in the way of `path`."""
-    absolute = _absolute(path)
-    for folder in absolute.parents:
-        if folder not in _fences:
-            continue
-        is_allowed = _fences[folder]
-        if is_allowed is not None and not is_allowed():
-            raise ParibusError(
-                f"{path} is not written: the results folder was deleted or taken over by another "
-                "run; run again"
-            )
-        if not absolute.parent.resolve().is_relative_to(folder.resolve()):
-            raise ParibusError(
-                f"{path} is not written: a link on the way leads out of {folder}; remove the link"
-            )
 
 
 def _absolute(path: Path) -> Path:

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(
 def hello(study: Study, results: Path) -> str:
     """The first line to a worker."""
     dump, folder = study.model_dump(mode="json"), str(study.folder)
-    return encode(Hello(dump, folder, str(results), "cpu", 0, 60, eager=False, lease=None))
+    return encode(Hello(dump, folder, str(results), "cpu", 0, 60, eager=False))
 
 
 def start(hear: Hear) -> PipedProcess:

@@ -277,11 +277,11 @@ def dying(deaths: int, words: str, begun: bool = True) -> Callable[[Batch, int],
 def test_a_job_that_dies_is_begun_again(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its trials are another job's, and the lease of the dead one lets nobody write any more."""
+    """Its trials are another job's, and the dead one may not begin again."""
     backend = Scripted(dying(2, "NODE_FAIL"), jobs=1)
     work(backend, study, tmp_path / "r", 4)
     assert [len(batch.order.jobs[0]) for batch in backend.batches] == [4, 4, 4]
-    assert backend.batches[0].take(0) is None
+    assert backend.batches[0].is_revoked(0)
     assert caplog.text.count("NODE_FAIL") == 2
 
 
@@ -425,24 +425,6 @@ def test_a_scheduler_that_is_restarted_ends_nothing(
     assert backend.cancelled == [] and not backend.batches[0].is_closed
 
 
-def test_who_lost_the_folder_ends_no_jobs(study: Study, tmp_path: Path) -> None:
-    """They are those of whoever took it; nor are any submitted, or taken their lease."""
-    backend = Scripted(lambda batch, number: "running", jobs=1)
-    states, results = backend.states, tmp_path / "r"
-
-    def lose(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
-        for path in results.glob(".lock.*"):
-            path.unlink()
-        backend.says = {key: JobState("1", "ended", "FAILED") for key in backend.says}
-        return states(names)
-
-    backend.states = lose  # type: ignore[method-assign]
-    with pytest.raises(ParibusError, match="taken over by another"):
-        work(backend, study, results, 2)
-    assert backend.cancelled == [] and len(backend.batches) == 1
-    assert not backend.batches[0].is_closed
-
-
 def test_other_software_on_a_node_is_refused(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,7 +465,7 @@ def test_cancel_names_no_submission_whose_jobs_have_ended(study: Study, tmp_path
 HOLDER = """
 import sys, time
 from pathlib import Path
-from paribus.results.lease import hold
+from paribus.results.lock import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -560,35 +542,31 @@ def test_a_strangers_folder_names_no_jobs_and_no_code(
         cancel(tmp_path / "r")
 
 
-def test_an_attempt_that_lost_its_lease_writes_nothing(study: Study, tmp_path: Path) -> None:
-    """Of a job that was requeued, the attempt before: wherever it still runs."""
+def test_a_revoked_job_does_not_begin(study: Study, tmp_path: Path) -> None:
     backend = left_alone(study, tmp_path / "r", "running")
     batch = backend.batches[0]
-    first, second = batch.take(0), batch.take(0)
-    assert first and second and second.holds() and not first.holds()
     batch.revoke(0)
-    assert not second.holds() and batch.take(0) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *_: None)
+        assert jobs_of.main(str(batch.path), 0) == 0
+    assert batch.end(0) is None and not (batch.path / "0.jsonl").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is full")
-@pytest.mark.parametrize("full", ["0.jsonl", "0.lease"])
 def test_a_job_that_cannot_tell_anything_says_so_in_one_line(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], full: str
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On its standard error, the only file that is left."""
     backend = left_alone(study, tmp_path / "r", "running")
     scratch = backend.batches[0].path
-    if full == "0.jsonl":
-        (scratch / full).symlink_to("/dev/full")
-    else:
-        (scratch / full).mkdir()
+    (scratch / "0.jsonl").symlink_to("/dev/full")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr(signal, "signal", lambda *_: None)
         patch.setattr(logging.getLogger("paribus"), "handlers", [])
         assert jobs_of.main(str(scratch), 0) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"cannot write {scratch / full}: ") and said.count("\n") == 1
+    assert said.startswith(f"cannot write {scratch / '0.jsonl'}: ") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Asked:
         worker = find_backend("local").start(said.put)
         assert isinstance(worker, PipedProcess) and isinstance(worker.process, Fork)
         dump, home = study.model_dump(mode="json"), str(study.folder)
-        hello = Hello(dump, home, str(results), "cpu", 0, 60, eager=False, lease=None)
+        hello = Hello(dump, home, str(results), "cpu", 0, 60, eager=False)
         worker.send(encode(hello))
         worker.send(encode(Check("baseline", stack=1)))
         self.worker, self.process, self.said = worker, worker.process, said

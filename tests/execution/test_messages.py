@@ -22,7 +22,7 @@ from paribus.engine.execution.workers.messages import (
 )
 from paribus.engine.machine.measurements import Fit, StepTime
 
-HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, lease=None)
+HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False)
 STEP = StepTime(0.25, 2, 4096)
 
 

@@ -104,7 +104,7 @@ def test_a_machine_without_memory_left(trained: Trained, tmp_path: Path) -> None
 
 
 def test_a_clock_that_differs(trained: Trained, tmp_path: Path) -> None:
-    """By a day: leases ask no clock, and records hold none that counts."""
+    """By a day: no clock counts in a record."""
     (tmp_path / "shifted").mkdir()
     (tmp_path / "shifted" / "sitecustomize.py").write_text(SHIFTED)
     backend = Elsewhere(tmp_path / "home", path=str(tmp_path / "shifted"))

@@ -18,14 +18,11 @@ from paribus.engine.execution.workers.messages import (
     Check,
     Hello,
     Ready,
-    Resumed,
     Task,
     Train,
     decode,
     encode,
 )
-from paribus.results import ResultsFolder
-from paribus.results.lease import Lease
 from paribus.study import Study
 
 from ..process_life import is_alive
@@ -49,18 +46,15 @@ class Slow(nn.Identity):
 """
 
 
-def hello(study: Study, results: Path, lease: Lease | None = None) -> Hello:
+def hello(study: Study, results: Path) -> Hello:
     """The first message to a worker."""
     dump, folder = study.model_dump(mode="json"), str(study.folder)
-    held = (str(lease.path), lease.token) if lease else None
-    return Hello(
-        dump, folder, str(results), "cpu", 0, checkpoint_seconds=60, eager=False, lease=held
-    )
+    return Hello(dump, folder, str(results), "cpu", 0, checkpoint_seconds=60, eager=False)
 
 
 @contextlib.contextmanager
 def worker(
-    study: Study, results: Path, slow: Path | None = None, lease: Lease | None = None
+    study: Study, results: Path, slow: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready, not tied to us; `slow` is for its own module."""
     process = subprocess.Popen(
@@ -72,7 +66,7 @@ def worker(
         env=os.environ | {"SLOW": str(slow or "")},
     )
     try:
-        send(process, hello(study, results, lease))
+        send(process, hello(study, results))
         assert process.stdout is not None and isinstance(decode(process.stdout.readline()), Ready)
         yield process
     finally:
@@ -157,21 +151,3 @@ def test_a_worker_whose_parent_is_gone_already_leaves_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("", 1)
     assert tie_to.__doc__
-
-
-def test_a_late_worker_writes_nothing_into_a_finished_trial(
-    small_study: Maker, tmp_path: Path
-) -> None:
-    """Its run is over and another one holds the folder: it is refused at its first write."""
-    study = small_study({"tasks.names": []}, arms={"baseline": {}})
-    folder = ResultsFolder(tmp_path / "r")
-    with folder.lock() as lease:
-        folder.create(study)
-    trial = folder.trial("baseline", 1)
-    trial.write_json("trial.json", {"of": "a later run"})
-    with folder.lock(), worker(study, folder.path, lease=lease) as process:
-        send(process, Train("baseline", (("baseline", 1),)))
-        assert process.stdout is not None
-        said = next(line for line in process.stdout if not isinstance(decode(line), Resumed))
-    assert "taken over by another run" in said
-    assert [path.name for path in trial.path.iterdir()] == ["trial.json"]

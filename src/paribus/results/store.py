@@ -63,10 +63,10 @@ import numpy as np
 
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import fence, file_digest, hold_folder, sweep, unfence
+from paribus.files import file_digest, hold_folder, sweep
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
-from paribus.results.lease import Lease, hold
+from paribus.results.lock import hold
 from paribus.results.records import RunsRecord
 from paribus.results.records_archive import ARCHIVE, records_of
 from paribus.results.trial_folder import MANIFEST, TrialFolder
@@ -312,14 +312,13 @@ class ResultsFolder(Folder):
         write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
-    def lock(self, *, swept: bool = True) -> Iterator[Lease]:
+    def lock(self, *, swept: bool = True) -> Iterator[None]:
         """Keep every other run out of this folder; one that stays empty is removed again, with
         the folders around it that were made for it.
 
-        Gives the lease, which is held until the end (see `paribus.results.lease`). What killed runs
-        left half-written is removed first, unless `swept` says that others may be writing now.
-        Raises ParibusError where the folder is locked, cannot be written to or has links in it;
-        errors of the body keep their own words.
+        What killed runs left half-written is removed first, unless `swept` says that others may be
+        writing now. Raises ParibusError where the folder is locked, cannot be written to or has
+        links in it; errors of the body keep their own words.
         """
         new = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
@@ -332,15 +331,11 @@ class ResultsFolder(Folder):
                 "--results"
             ) from None
         try:
-            with hold(self.path) as lease:
-                try:
-                    secure(self.path)
-                    if swept:
-                        sweep(self.path)
-                    fence(self.path, lease.holds)
-                    yield lease
-                finally:
-                    unfence(self.path)
+            with hold(self.path):
+                secure(self.path)
+                if swept:
+                    sweep(self.path)
+                yield
         finally:
             with contextlib.suppress(OSError):  # the folder may have been deleted meanwhile
                 if new and not any(self.path.iterdir()):
@@ -367,13 +362,11 @@ WAY_OUT = "remove it, or choose another folder with --results"
 
 
 def secure(results: Path) -> None:
-    """Before anything is written to or removed from `results`: all its folders are real ones.
+    """Require that all folders in `results` are real ones, before anything is written or removed.
 
-    From then on this process writes nothing through a link that leads out of it. `results` itself
-    may be reached through a link. Raises ParibusError for a link in the place of a folder of ours
-    or anywhere below, unless it leads to a file: that one is replaced, and not written through.
+    `results` itself may be reached through a link. Raises ParibusError for a link in the place of a
+    folder of ours or anywhere below, unless it leads to a file, which is replaced.
     """
-    fence(results)
     for name in OWN:
         folder = results / name
         if not os.path.lexists(folder):

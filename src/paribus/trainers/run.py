@@ -109,12 +109,12 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
         with there.lock(swept=backend is None):
             _train(round_, there, trainer, declaration, by_jobs, is_tuning=True)
 
-    with _entered(folder, backend) as held:
+    with _entered(folder, backend):
         by_jobs = None
         if backend is not None:
             train = resolve_name(f"{EXECUTION}.jobs.crew:train_by_jobs")
             about = {key: options.get(key) for key in ("workers", "watch")}
-            by_jobs = partial(train, backend, held, **about)
+            by_jobs = partial(train, backend, **about)
         study = extended(study, folder)
         folder.require_same(study)
         declaration = declared_by(study, trainer)

@@ -26,7 +26,6 @@ from paribus.errors import ParibusError, require_positive
 from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
-from paribus.results.lease import Lease
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
@@ -107,14 +106,14 @@ def evaluate(
         for trial in loaded.finished:
             trial.require_weights(step, average_last)
     require_same_sources(loaded.study, loaded.trials)
-    with folder.lock() as held:
+    with folder.lock():
         if kind == "own":
             suite = _suite(loaded, folder)
             suite.find(tasks)  # an unknown name is told before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
-        _ask(loaded, todo, request, out, workers, device, held, at)
+        _ask(loaded, todo, request, out, workers, device, at)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
 
@@ -164,14 +163,13 @@ def _ask(
     out: Path,
     workers: int | None,
     device: Device,
-    lease: Lease,
     backend: Backend,
 ) -> None:
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
     tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
-    with Pool(results.study, results.path, device=device, lease=lease, backend=backend) as pool:
+    with Pool(results.study, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
         pool.work(tasks)
 

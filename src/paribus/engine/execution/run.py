@@ -40,7 +40,6 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
-from paribus.results.lease import Lease
 from paribus.results.opened_texts import note, require_fresh
 from paribus.results.registration import FILE, registered_retries
 from paribus.results.store import DATA
@@ -106,26 +105,26 @@ def run(
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
-    with entered(folder, backend) as held, bar(progress if watch is None else False) as shown:
+    with entered(folder, backend), bar(progress if watch is None else False) as shown:
         options = replace(options, open_test=open_test, watch=watch or shown)
         study, datasets = _opened(study, folder, options)
 
         def train_round(round_: Study, there: ResultsFolder) -> None:
             """Train a round of tuning trials, in the folder of its own."""
             has_jobs = isinstance(backend, JobBackend)  # which may be writing to it
-            with there.lock(swept=not has_jobs) as held_there:
-                _train(round_, there, datasets, held_there, options, is_tuning=True)
+            with there.lock(swept=not has_jobs):
+                _train(round_, there, datasets, options, is_tuning=True)
 
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
-                study = _register(study, folder, datasets, held, options)
+                study = _register(study, folder, datasets, options)
             note_backend(folder, backend)
             note(folder, is_begun=True)
 
         while True:
             if study.tuning is not None:
                 study = tune(study, folder, train_round)
-            if not _train(study, folder, datasets, held, options):
+            if not _train(study, folder, datasets, options):
                 break
     return load_results(folder.path)
 
@@ -146,10 +145,8 @@ class RunOptions:
     tried: Tried = field(default_factory=set)
 
     @contextlib.contextmanager
-    def crew(
-        self, study: Study, folder: ResultsFolder, held: Lease
-    ) -> Iterator[PoolCrew | JobCrew]:
-        """Yield who works for `study`, while the lock of its folder is `held`.
+    def crew(self, study: Study, folder: ResultsFolder) -> Iterator[PoolCrew | JobCrew]:
+        """Yield who works for `study`, while the lock of its folder is held.
 
         Everything is done, or begun again, whatever happened before.
         """
@@ -162,7 +159,7 @@ class RunOptions:
                 "workers": self.workers,
                 "stack": self.stack,
             }
-            with JobCrew(backend, study, folder, held, given) as crew:
+            with JobCrew(backend, study, folder, given) as crew:
                 yield crew
             return
         with Pool(
@@ -171,7 +168,6 @@ class RunOptions:
             device=self.device,
             checkpoint_seconds=self.checkpoint_seconds,
             eager=self.eager,
-            lease=held,
             backend=backend,
             retries=registered_retries(folder),
         ) as pool:
@@ -182,7 +178,6 @@ def _train(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: Lease,
     options: RunOptions,
     *,
     is_tuning: bool = False,
@@ -192,7 +187,7 @@ def _train(
     Returns whether seeds that a look added are to be tuned first; nothing is timed before.
     """
     todo = _to_train(study, folder)
-    with options.crew(study, folder, held) as crew:
+    with options.crew(study, folder) as crew:
         study, stacks = crew.start(Beginning(folder, study, datasets, len(todo), options.tried))
         followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
@@ -233,9 +228,9 @@ def register(
     options = RunOptions(device=device, eager=eager, backend=find_backend(backend))
     folder = results_folder(study, results)
     folder.require_home()
-    with entered(folder, options.backend) as held:
+    with entered(folder, options.backend):
         study, datasets = _opened(study, folder, options)
-        _register(study, folder, datasets, held, options)
+        _register(study, folder, datasets, options)
         note(folder)
     return folder.path / FILE
 
@@ -244,12 +239,11 @@ def _register(
     study: Study,
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
-    held: Lease,
     options: RunOptions,
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with replace(options, stack=None).crew(study, folder, held) as crew:
+    with replace(options, stack=None).crew(study, folder) as crew:
         begins = Beginning(folder, study, datasets, n_tried, options.tried, briefly=True)
         return crew.start(begins)[0]
 

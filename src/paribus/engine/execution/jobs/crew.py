@@ -40,10 +40,8 @@ from paribus.engine.execution.workers.messages import (
 from paribus.engine.execution.workers.pool import Asked
 from paribus.engine.setting import with_precision
 from paribus.errors import ParibusError
-from paribus.files import fence, unfence
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested
-from paribus.results.lease import Lease
 from paribus.results.live import Followed, Watch
 from paribus.results.registration import registered_retries, repetitions
 from paribus.search_path import own_folders, shared_folders
@@ -163,13 +161,11 @@ class JobCrew:
         backend: JobBackend,
         study: Study,
         folder: ResultsFolder,
-        lease: Lease,
         settings: dict[str, Any],
     ) -> None:
         self._backend, self._scheduler = backend, Scheduler(backend)
         self._study, self._folder, self._settings = study, folder, settings
-        self._lease, self._jobs = lease, JobsFolder.of(folder.path)
-        fence(self._jobs.path, lease.holds)
+        self._jobs = JobsFolder.of(folder.path)
         self._options = backend.options.model_dump(mode="json")
         self._token = self._jobs.open(backend.name, self._options)
         registered = registered_retries(folder)
@@ -184,9 +180,6 @@ class JobCrew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        unfence(self._jobs.path)
-        if not self._lease.holds():
-            return  # they are another's by now
         if kind is KeyboardInterrupt:
             if self._jobs.live():  # else somebody has cancelled them
                 logging.getLogger("paribus").warning(
@@ -368,7 +361,7 @@ class JobCrew:
         return [
             _Followed(batch, k, lines or [""])
             for k, lines in enumerate(batch.order.jobs)
-            if not (batch.path / f"{k}.revoked").exists()
+            if not batch.is_revoked(k)
         ]
 
     def _submit(self, kind: Kind, lines: list[str], settings: dict[str, Any]) -> list[_Followed]:
@@ -539,7 +532,6 @@ def leave(backend: JobBackend, jobs: JobsFolder) -> None:
 
 def train_by_jobs(
     backend: JobBackend,
-    lease: Lease,
     study: Study,
     folder: ResultsFolder,
     trials: Iterable[Trial],
@@ -556,7 +548,7 @@ def train_by_jobs(
         workers = backend.options.workers or 1
     with (
         Followed(study, folder, watch) as followed,
-        JobCrew(backend, study, folder, lease, {"workers": workers}) as crew,
+        JobCrew(backend, study, folder, {"workers": workers}) as crew,
     ):
 
         def hear(task: Train, message: Any) -> None:

@@ -13,13 +13,12 @@ from paribus.errors import ParibusError
 from paribus.files import sweep
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_json
-from paribus.results.lease import Lease
 
 RECORD = "backend.json"
 
 
 @contextlib.contextmanager
-def entered(folder: ResultsFolder, backend: str | Backend) -> Iterator[Lease]:
+def entered(folder: ResultsFolder, backend: str | Backend) -> Iterator[None]:
     """Hold `folder` for a run by `backend`; at the end, its jobs have left.
 
     Raises ParibusError where jobs of another backend may still write to it.
@@ -29,14 +28,14 @@ def entered(folder: ResultsFolder, backend: str | Backend) -> Iterator[Lease]:
     is_there = jobs.about() is not None
     if is_there:
         _require_own(jobs, backend)
-    with folder.lock(swept=not is_there) as lease:
+    with folder.lock(swept=not is_there):
         for batch in jobs.batches():
             if batch.is_closed:
                 batch.revoke_all()
         try:
-            yield lease
+            yield
         except BaseException:
-            if lease.holds() and not any(batch.is_submitted for batch in jobs.batches()):
+            if not any(batch.is_submitted for batch in jobs.batches()):
                 jobs.remove()  # nothing was ever submitted: a scheduler that refused, or none
             raise
         if isinstance(backend, JobBackend):

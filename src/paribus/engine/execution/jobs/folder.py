@@ -6,7 +6,7 @@
     batch.json    its order: what each job does; written before it is submitted
     submitted     is there once it is
     closed        is there once nothing of it may begin any more: a job that starts then leaves
-    <k>.lease     lets job k write to the results folder; whoever takes it away ends that
+    <k>.revoked   is there once job k must not begin or report any more
     <k>.jsonl     what happened in job k, a line each
     <k>.end.json  how its last attempt ended
     scheduler/    the scheduler's own: logs, and what its library pickles; nobody else reads it
@@ -31,7 +31,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.files import add_line, write_bytes
-from paribus.results.lease import Lease
 from paribus.study.tuning_study import FOLDER as TUNING
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
@@ -117,30 +116,17 @@ class Batch:
         write_bytes(self.path / "closed", b"")
 
     def revoke_all(self) -> None:
-        """From now on no job of it writes anything."""
+        """Revoke every job of it."""
         for number in range(len(self.order.jobs)):
             self.revoke(number)
 
     def revoke(self, number: int) -> None:
-        """Let a job write nothing any more, wherever it may still run."""
+        """Let a job neither begin nor report its end, because others have its tasks now."""
         write_bytes(self.path / f"{number}.revoked", b"")
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / f"{number}.lease").unlink()
 
-    def take(self, number: int) -> Lease | None:
-        """Return the lease of a job that begins, in the place of an earlier attempt's.
-
-        None where it may not begin.
-        """
-        lease = Lease((self.path / f"{number}.lease").absolute(), secrets.token_hex(8))
-        if self.is_closed or (self.path / f"{number}.revoked").exists():
-            return None
-        write_bytes(lease.path, f"{lease.token}\n".encode())
-        if self.is_closed or (self.path / f"{number}.revoked").exists():
-            with contextlib.suppress(FileNotFoundError):
-                lease.path.unlink()
-            return None
-        return lease
+    def is_revoked(self, number: int) -> bool:
+        """Return whether others have the tasks of a job."""
+        return (self.path / f"{number}.revoked").exists()
 
     def tell(self, number: int, about: dict[str, Any]) -> None:
         """Add a line to what happened in a job; whoever reads it opens it anew."""

@@ -32,9 +32,7 @@ from paribus.engine.execution.workers.messages import (
     encode,
 )
 from paribus.errors import ParibusError
-from paribus.files import fence
 from paribus.results import ResultsFolder, package_versions
-from paribus.results.lease import Lease
 from paribus.results.record_format import records_of
 from paribus.search_path import add_own_folder
 from paribus.study import Study, parse_study
@@ -52,8 +50,8 @@ class Stopped(BaseException):
 class _Job:
     """One attempt of one job."""
 
-    def __init__(self, batch: Batch, number: int, lease: Lease) -> None:
-        self.batch, self.number, self.lease = batch, number, lease
+    def __init__(self, batch: Batch, number: int) -> None:
+        self.batch, self.number = batch, number
         self.order: Order = batch.order
         self.results = ResultsFolder(Path(self.order.results))
         self._told: dict[str, float] = {}
@@ -74,7 +72,6 @@ class _Job:
                 f"{self.results.path} is not there on {platform.node()}; results must lie in a "
                 "folder that every machine of the cluster sees: choose one with --results"
             )
-        fence(self.results.path, self.lease.holds)
         study = parse_study(order.study, folder=Path(order.folder))
         _require_software(study, order.software)
         if study.trainer == STACKED:
@@ -110,7 +107,6 @@ class _Job:
             device=given["device"],
             checkpoint_seconds=given["checkpoint_seconds"],
             eager=given["eager"],
-            lease=self.lease,
             retries=given["retries"],
         ) as pool:
             crew = PoolCrew(pool, given["workers"], given["stack"])
@@ -204,10 +200,9 @@ def _be(batch: Batch, number: int) -> int:
 
     for one in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(one, stop)
-    lease = batch.take(number)
-    if lease is None:  # its tasks are another's by now
+    if batch.is_closed or batch.is_revoked(number):  # its tasks are another's by now
         return 0
-    job = _Job(batch, number, lease)
+    job = _Job(batch, number)
     logging.getLogger("paribus").addHandler(_Telling(job))
     try:
         batch.begin(number)
@@ -217,7 +212,7 @@ def _be(batch: Batch, number: int) -> int:
     except Stopped:
         how = {"how": "stopped"}
     can_stop[0] = False
-    if lease.holds():
+    if not batch.is_revoked(number):
         batch.end(number, how)
     print(how.get("words", how["how"]), file=sys.stderr)
     return 0

@@ -17,7 +17,7 @@ from paribus.engine.execution.backends.jobs import JobBackend, JobState
 from paribus.engine.execution.jobs.folder import Batch, JobsFolder, tail
 from paribus.engine.execution.workers.messages import Finished, Resumed, Trained, decode
 from paribus.errors import ParibusError
-from paribus.results.lease import holder
+from paribus.results.lock import holder
 
 LOG_LINES = 2
 OVER = ("done", "failed", "cancelled", "ended")  # states of a job that runs no more

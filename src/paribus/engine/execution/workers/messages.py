@@ -64,7 +64,6 @@ class Hello:
     number: int  # which of several GPUs the worker takes
     checkpoint_seconds: float  # how often a stack is saved
     eager: bool  # whether a GPU's kernels are launched one by one
-    lease: tuple[str, str] | None  # file and token that let it write; None where nothing is written
 
 
 @_known

@@ -40,7 +40,6 @@ from paribus.engine.execution.workers.processes import Device
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.metric import Metric, from_records
-from paribus.results.lease import Lease
 from paribus.study import Study, require_trust
 
 Asked = TypeVar("Asked", bound=ArmTask[Any])
@@ -85,7 +84,6 @@ Arrival = tuple[Worker, Any]  # a worker and its message; None says that it has 
 class Pool:
     """Workers for one study. As a context manager it leaves no worker behind, whatever happens.
 
-    `lease` is what the lock of the results folder gave: workers write there only while it is held.
     A task whose worker dies is given to another one, `retries` times; by default as often as the
     backend says.
     """
@@ -98,7 +96,6 @@ class Pool:
         device: Device,
         checkpoint_seconds: float = 0,
         eager: bool = False,
-        lease: Lease | None = None,
         backend: str | Backend = "local",
         retries: int | None = None,
     ) -> None:
@@ -124,7 +121,6 @@ class Pool:
             number=0,
             checkpoint_seconds=checkpoint_seconds,
             eager=eager,
-            lease=(str(lease.path.absolute()), lease.token) if lease else None,
         )
 
     def __enter__(self) -> Self:

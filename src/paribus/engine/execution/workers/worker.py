@@ -51,9 +51,7 @@ from paribus.engine.machine.environment import (
 from paribus.engine.machine.memory import free_unused, largest_stack
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.files import fence
 from paribus.results import ResultsFolder
-from paribus.results.lease import Lease
 from paribus.study import parse_study
 from paribus.study.importing import same_settings
 
@@ -156,9 +154,6 @@ class WorkerContext:
         self.hello = hello
         self.study = parse_study(hello.study, folder=Path(hello.folder))
         self.results = ResultsFolder(Path(hello.results))
-        if hello.lease:
-            lease = Lease(Path(hello.lease[0]), hello.lease[1])
-            fence(self.results.path, lease.holds)
         self.device = device or rank_device(hello, devices_per_trial(self.study), 0)
         prepare(self.device)
         self.graphs = not hello.eager
