@@ -56,7 +56,8 @@ def test_of_many_at_once_one_takes_it(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     code = "from pathlib import Path; from paribus.results.lock import hold; import os, signal\n"
-    code += f"hold(Path({str(tmp_path)!r})).__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
+    code += f"run = hold(Path({str(tmp_path)!r})); run.__enter__()\n"
+    code += "os.kill(os.getpid(), signal.SIGKILL)"
     assert subprocess.run([sys.executable, "-c", code]).returncode != 0
     assert (tmp_path / NAME).exists() and holder(tmp_path) is None
     with hold(tmp_path):
