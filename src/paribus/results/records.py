@@ -1,7 +1,7 @@
 """JSON records of a results folder, one model for each file.
 
 A seal says that a record is the one that was written; some files have none (registration.json,
-kept.json ...), and may have been edited, cut short or put there by somebody else. `require` holds
+trial.json ...), and may have been edited, cut short or put there by somebody else. `require` holds
 a parsed file against the model of its name: readers may then rely on every key that a model
 states. Files that only one trainer writes are in the `RecordFormat` of that trainer. Keys that
 none states are left to whoever compares them (`paribus.verification`).

@@ -99,8 +99,8 @@ class Inference(Spec):
     components, or by a bootstrap of both, which counts their interaction three times."""
     windows: Literal["blocks", "independent"] = "blocks"
     """Of "new items" in a text of fewer than five documents: whether its windows, which are
-    neighbours, are joined to contiguous blocks; or taken as independent, as records before schema 6
-    took them: their error is then too small, in the kept studies up to 4.5 times."""
+    neighbours, are joined to contiguous blocks; or taken as independent, which makes their error too
+    small, in the kept studies up to 4.5 times."""
     choice: Literal["with_lack_of_fit", "propagated", "redrawn", "replicated", "fixed"] = (
         "with_lack_of_fit"
     )

@@ -105,7 +105,7 @@ class Bound:
     """The studies of a paper; each is read when something first asks for it.
 
     Attributes:
-        paths: of results folders or kept studies, by the names that the paper has for them.
+        paths: of results folders or archives, by the names that the paper has for them.
         files: of numbers that the author's own scripts wrote, likewise.
         digits: the most decimal places that a change has in text and in tables of changes.
         form: what Markdown is turned into.
