@@ -118,7 +118,7 @@ def work(backend: Scripted, study: Study, results: Path, n: int | None = None) -
     results.mkdir(exist_ok=True)
     tasks = [Train(arm, ((arm, seed),)) for arm, seed in study.trials[:n]]
     todo = [task for task in tasks if not folder.trial(*task.trials[0]).is_finished]
-    with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
+    with folder.lock(), JobCrew(backend, study, folder, SETTINGS) as crew:
         crew.work(todo, lambda task, message: heard.append((task, message)))
     return heard
 
@@ -235,10 +235,10 @@ def test_trials_that_come_together_otherwise_are_no_job_any_more(
     backend = left_alone(study, tmp_path / "r", "queued", jobs=1)
     backend.script = well
     folder, pair = ResultsFolder(tmp_path / "r"), tuple(study.trials[:2])
-    with folder.lock() as held, JobCrew(backend, study, folder, held, SETTINGS) as crew:
+    with folder.lock(), JobCrew(backend, study, folder, SETTINGS) as crew:
         crew.work([Train(pair[0][0], pair)])
     first, second = backend.batches
-    assert backend.cancelled == [first.order.name] and first.take(0) is None
+    assert backend.cancelled == [first.order.name] and first.is_closed
     assert second.order.jobs == [[encode(Train(pair[0][0], pair))]]
 
 
@@ -338,7 +338,7 @@ def test_jobs_that_wait_with_other_options_are_submitted_anew(
     other.says, other.batches = backend.says, backend.batches
     work(other, study, tmp_path / "r", 4)
     first, second = other.batches
-    assert other.cancelled == [first.order.name] and first.take(0) is None
+    assert other.cancelled == [first.order.name] and first.is_closed
     assert len(second.order.jobs) == 2 and "jobs = 1" in caplog.text
 
 

@@ -18,6 +18,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder, load_results
 from paribus.results.columns import COLUMNS
+from paribus.results.formats import write_json
 from paribus.results.record_format import DECLARED, known_records
 from paribus.results.records import require
 from paribus.verification import verify
@@ -80,7 +81,7 @@ def test_a_malformed_json_file_is_one_line(
         content = json.dumps(json.loads(file.read_text()) | content)
     file.write_text(content, encoding="latin-1")
     if file.name == "data.json":
-        (damaged / "manifest.json").write_text(json.dumps({file.name: file_digest(file)}))
+        write_json(damaged / "manifest.json", {file.name: file_digest(file)})
     refused(("report",) if file.name == "data.json" else ("report", "--no-page"), damaged, file)
 
 
@@ -163,7 +164,7 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
                 full = full.set_column(at, name, pa.array([trial[at] for trial in trials]))
         pq.write_table(full, file)
     # Sealed as it is: a seal is no promise of sense.
-    (damaged / "manifest.json").write_text(json.dumps({file.name: file_digest(file)}))
+    write_json(damaged / "manifest.json", {file.name: file_digest(file)})
     refused(("report", "--no-page"), damaged, file)
 
 

@@ -102,7 +102,7 @@ def test_a_folder_holds_one_study(tmp_path: Path, small_study: Callable[..., Stu
 
 def test_a_manifest_that_seals_less_is_refused(tmp_path: Path) -> None:
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
-    (folder.path / "manifest.json").write_text("{}")
+    write_json(folder.path / "manifest.json", {})
     with pytest.raises(ParibusError, match="does not seal every record"):
         folder.verify()
 
@@ -199,11 +199,9 @@ def test_a_folder_deleted_under_a_run_hides_nothing(tmp_path: Path) -> None:
 
 def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
-    with folder.lock() as first:
-        assert first.holds()
-    assert not first.holds()
-    with folder.lock() as second:
-        assert second.holds() and not first.holds()
+    for _ in range(2):
+        with folder.lock(), pytest.raises(ParibusError, match="another run"):
+            folder.lock().__enter__()
 
 
 def test_a_table_of_other_columns_is_one_line(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
+from paribus.schema import stamped
 from paribus.study import (
     Study,
     load_study,
@@ -201,7 +202,7 @@ def test_lines_belong_in_running_text_and_in_no_title() -> None:
 
 def test_lone_surrogates_of_a_json_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.json"
-    file.write_text(json.dumps(tomllib.loads(MINIMAL) | {"title": "a\ud800b"}))
+    file.write_text(json.dumps(stamped(tomllib.loads(MINIMAL) | {"title": "a\ud800b"})))
     with pytest.raises(ParibusError, match=r"U\+D800"):
         load_study(file)
 

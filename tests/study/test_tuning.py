@@ -12,6 +12,7 @@ import pytest
 from paribus.engine.execution.start import as_registered
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
+from paribus.results.formats import write_study
 from paribus.study import (
     Candidate,
     Study,
@@ -275,7 +276,7 @@ def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker)
 def test_another_study_of_a_results_folder_is_tuned_anew(small_study: Maker) -> None:
     study = small_study(tuning=plan())
     path = study.folder / "study.json"
-    path.write_text(with_choice(study, {a: {RATE: 1e-2} for a in study.arms}).model_dump_json())
+    write_study(path, with_choice(study, {a: {RATE: 1e-2} for a in study.arms}))
     again = load_study(path)
     assert again.tuning is not None
     assert not again.tuning.chosen

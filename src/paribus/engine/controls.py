@@ -329,7 +329,7 @@ def _causality(own: StackedEvidence, other: StackedEvidence, declared: Declared)
 def _software(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
     if found := _worst(differences(own.environment, other.environment, pair=True)):
         return found
-    kernels, torch = own.environment["kernels"], own.environment["packages"]["torch"]
+    kernels, torch = own.environment.get("kernels", "torch"), own.environment["packages"]["torch"]
     ours = "" if kernels == "torch" else f", kernels {kernels}"
     return "held", f"torch {torch} on {own.environment['device']}{ours}"
 

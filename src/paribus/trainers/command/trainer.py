@@ -18,6 +18,7 @@ from queue import Queue
 from types import MappingProxyType
 from typing import Any
 
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest, require_positive
 from paribus.files import remove_folder
 from paribus.numbers import some
@@ -27,6 +28,7 @@ from paribus.results import ResultsFolder, read_registration
 from paribus.results.live import Followed, Watch
 from paribus.results.record_format import TRAINER
 from paribus.results.store import OUTPUTS
+from paribus.schema import stamped
 from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command.records import (
@@ -504,7 +506,7 @@ class Command:
             "packages": software.get("packages", {}),
         }
         files = {
-            MACHINE: json.dumps(environment, indent=2, sort_keys=True).encode(),
+            MACHINE: canonical_json(stamped(environment)).encode(),
             LOG: read_bytes(job.home / LOG, 2048 * MIB),
         }
         report = job.home / REPORTED
