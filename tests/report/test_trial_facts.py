@@ -218,7 +218,7 @@ def test_what_is_no_longer_so_is_no_longer_said(recorded: Material, name: str) -
 OF_THE_STUDY: dict[str, tuple[dict[str, Any], str]] = {
     "seeds": ({"seeds": (1, 2, 3, 4, 6)}, "(1, 2, 3, 4, 6)"),
     "alpha": ({"inference": {"alpha": 0.01}}, "primary endpoint at 0.01"),
-    "test": ({"inference": {"test": "gate"}}, "larger of the paired t"),
+    "test": ({"inference": {"test": "welch_t"}}, "Welch's t test"),
     "threshold": ({"stability": {"unstable_above": 0.4}}, "more than 0.4 of its trials"),
     "spikes": ({"stability": {"mad_multiplier": 5.0}}, "more than 5 median"),
     "budget": (

@@ -19,7 +19,7 @@ ARMS = ([3.1, 3.2, 3.3, 3.15, 3.25], [3.0, 3.15, 3.2, 3.1, 3.2])
 DELTA_FUNCTIONS = {
     "paired_t": st.paired_t,
     "paired_bootstrap": lambda d: st.paired_bootstrap(d, seed=0),
-    "gate": lambda d: st.seed_test(d, "gate", seed=0).p_value(),
+    "seed_test": lambda d: st.seed_test(d, seed=0).p_value(),
     "sign_flip": lambda d: st.sign_flip(d, seed=0),
     "effect_size": st.effect_size,
     "paired_deltas": lambda d: st.paired_deltas(np.zeros(np.shape(d)), d),

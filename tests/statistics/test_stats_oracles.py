@@ -71,15 +71,14 @@ def test_sampled_sign_flip_agrees_with_the_exact_one() -> None:
     assert abs(sampled.p_value - exact.p_value) < 4 * error + 1e-4
 
 
-@pytest.mark.parametrize("method", ["percentile", "BCa"])
-def test_descriptive_intervals_match_scipy_bootstrap(method: str) -> None:
+def test_the_percentile_interval_matches_scipy() -> None:
     rng = np.random.default_rng(RNG_SEED)
     for n in (10, 30):
         data = rng.lognormal(size=n)
         bootstrap = paired_bootstrap(data, seed=1, resamples=50_000)
-        ours = bootstrap.bca_interval() if method == "BCa" else bootstrap.percentile_interval()
+        ours = bootstrap.percentile_interval()
         theirs = scipy.stats.bootstrap(
-            (data,), np.mean, n_resamples=50_000, method=method, rng=np.random.default_rng(2)
+            (data,), np.mean, n_resamples=50_000, method="percentile", rng=np.random.default_rng(2)
         ).confidence_interval
         # Two Monte-Carlo quantiles of 50,000: a few hundredths of a standard error each.
         assert np.abs([ours.low - theirs.low, ours.high - theirs.high]).max() < (

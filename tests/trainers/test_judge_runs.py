@@ -718,7 +718,7 @@ def test_categories_of_pandas_are_words() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"test": "gate"}, "is of pairs"),
+        ({"test": "paired_t"}, "is of pairs"),
         ({"crashed": "x"}, "crashed = 'x'"),
         ({"margin": "x"}, "margin"),
         ({"at_step": 5}, "name the column of steps"),

@@ -514,7 +514,6 @@ def _items(
         "choice": contrast.choice_error,
     }
     if not study.is_paired:
-        del about["test"]
         return unpaired_macro(*scores, **about), ""
     design = table.sampling(contrast.arm, contrast.metric).design(contrast.seeds)
     return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
@@ -664,7 +663,6 @@ def _infer_unpaired(
     """Return the registered inference over the runs of both arms, which are no pairs."""
     study, metric = table.results.study, table.results.metrics[endpoint.metric]
     about = registered(study)
-    del about["test"]
     return unpaired_contrast(
         [metric.compared(value) for value in baseline.values()],
         [metric.compared(value) for value in treatment.values()],

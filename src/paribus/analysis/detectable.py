@@ -178,7 +178,7 @@ def _row(
         if choice:
             pairs = pairs_with_choice(margin, sd, chosen, **about)
         else:
-            pairs = required_pairs(margin / sd, test=inference.of_pairs, **about)
+            pairs = required_pairs(margin / sd, **about)
     except StatisticsError as error:
         raise ParibusError(f"{contrast}: {error}") from None
     return Detectable(

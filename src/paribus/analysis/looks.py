@@ -272,5 +272,4 @@ def least_effect(study: Study, alpha: float) -> float:
     power, looks = study.inference.power, plan_of(study)
     if looks is not None:
         return detectable_effect(looks, alpha=alpha, power=power)
-    test = study.inference.of_pairs
-    return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha, test=test)
+    return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha)

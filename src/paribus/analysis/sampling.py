@@ -139,7 +139,7 @@ def sampling_of(
 def registered(study: Study) -> dict[str, Any]:
     """Return what every contrast of a study is tested by, as `paired_contrast` takes it."""
     inference = study.inference
-    return inference.model_dump(include={"test", "seed", "alpha", "power", "resamples"})
+    return inference.model_dump(include={"seed", "alpha", "power", "resamples"})
 
 
 def plan_of(study: Study) -> Looks | None:

@@ -206,7 +206,6 @@ def _share_lost(
     if study.is_paired:
         says = paired_contrast(*logs, design=design, **about).decided
     else:
-        del about["test"]
         says = unpaired_contrast(*logs, **about).decided
 
     def share(interval: Interval) -> Interval:

@@ -50,7 +50,7 @@ from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
 from paribus.results.live import read_live
 from paribus.results.record_format import records_of
-from paribus.statistics import DESCRIPTIVE_BELOW, power_error
+from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study, in_words, is_untuned, tuning_study
 from paribus.study.trainer import RUNS, STACKED
 
@@ -488,15 +488,13 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
         yield "One seed: nothing can be tested."
         return
     alpha = inference.alpha / study.family  # the first step of Holm
-    error = power_error(inference.of_pairs, inference.power)
-    simulated = f", simulated to {100 * error:.1f} points" if error else ""
     family = numbers.plural(max(len(study.contrasts), 1), "contrast")
     if len(study.judged) > 1:
         family += f" x {len(study.judged)} primary endpoints"
     yield (
         f"{n} seed pairs{', looked at on the way,' if study.plan else ''} detect "
         f"{least_effect(study, alpha):.2f} SDs of a difference at {inference.power:.0%} power "
-        f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family}{simulated})."
+        f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family})."
     )
     yield from design(study, metrics)
     for name in dict.fromkeys(row.metric for row in rows):

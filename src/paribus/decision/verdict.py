@@ -39,7 +39,6 @@ TESTS = {
     "paired_t": "paired t",
     "welch_t": "Welch's t",
     "crossed_welch": "t with the errors of runs and items",
-    "gate": "gate (the larger p of paired t and studentized bootstrap)",
     "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }

@@ -211,13 +211,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         if contrast.other_text
         else "",
         "other tests": "; ".join(others) if contrast.tested else "",
-        "percentile, BCa (descriptive)": " ".join(
-            _of(metric, interval)
-            for interval in (
-                paired.percentile_interval_descriptive,
-                paired.bca_interval_descriptive,
-            )
-        ),
+        "percentile (descriptive)": _of(metric, paired.percentile_interval_descriptive),
         "d_z": f"{numbers.signed(paired.d_z, 2)} {_span(paired.d_z_interval, 2)}".strip(),
     }
     if paired.margin is not None:

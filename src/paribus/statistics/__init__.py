@@ -68,7 +68,7 @@ from .distributions import noncentral_t_cdf
 from .multiplicity import holm, sign_flip
 from .online import Lord, OnlineTests
 from .paired import PairedT, correlation, effect_size, paired_deltas, paired_t
-from .power import minimum_detectable_effect, paired_t_power, power_error, required_pairs
+from .power import minimum_detectable_effect, paired_t_power, required_pairs
 from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates
 from .sequential.at_look import AtLook, OneLook, predictive_power
 from .sequential.boundaries import Boundary, Looks, detectable_effect
@@ -173,7 +173,6 @@ __all__ = [
     "pairs_with_choice",
     "parabola",
     "permutation",
-    "power_error",
     "predictive_power",
     "redrawn_error",
     "required_pairs",

@@ -34,7 +34,6 @@ from .conventions import (
     checked_scores,
     sums,
 )
-from .distributions import ndtr, ndtri
 from .paired import PairedT, paired_t
 
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
@@ -207,19 +206,6 @@ class PairedBootstrap:
         """Percentile interval (Efron 1979). Descriptive: covers 84% at n = 5 when asked for 95%."""
         level = checked_fraction(level, "level")
         return self._descriptive((1 - level) / 2, (1 - level) / 2, level)
-
-    def bca_interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Bias-corrected and accelerated interval (Efron 1987). Descriptive, as the percentile."""
-        level = checked_fraction(level, "level")
-        if self.sd == 0:
-            return Interval(self.mean, self.mean, level)
-        at_most, at_least = self._means.tails(0.0)
-        bias = ndtri((at_most + 1 - at_least) / 2)  # ties with the observed mean count half
-        cubes, squares = (self._standardized**3).sum(), (self._standardized**2).sum()
-        acceleration = self.sign * cubes / (6 * squares**1.5)
-        reach = bias + ndtri((1 - level) / 2) * np.array([1, -1])
-        adjusted = bias + reach / (1 - acceleration * reach)
-        return self._descriptive(float(ndtr(adjusted[0])), float(ndtr(-adjusted[1])), level)
 
 
 def paired_bootstrap(

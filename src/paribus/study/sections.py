@@ -76,10 +76,9 @@ class Endpoint(Spec):
 class Inference(Spec):
     """The tests of contrasts: level, power, and what claims are about."""
 
-    test: Literal["paired_t", "gate", "welch_t"] = "paired_t"
-    """The test that decides on seed means: the paired t, or the larger p of it and the studentized
-    bootstrap, which is conservative; or Welch's t of runs that are no pairs (the default of the
-    trainer `runs`). The others stand beside it as sensitivity analyses."""
+    test: Literal["paired_t", "welch_t"] = "paired_t"
+    """The test that decides on seed means: the paired t, or Welch's t of runs that are not paired
+    (the default of the trainer `runs`). The others stand beside it as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Two-sided level, held by Holm over the family of primary endpoints x contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
@@ -99,8 +98,8 @@ class Inference(Spec):
     components, or by a bootstrap of both, which counts their interaction three times."""
     windows: Literal["blocks", "independent"] = "blocks"
     """Of "new items" in a text of fewer than five documents: whether its windows, which are
-    neighbours, are joined to contiguous blocks; or taken as independent, which makes their error too
-    small, in the kept studies up to 4.5 times."""
+    neighbours, are joined to contiguous blocks; or taken as independent, which makes their error
+    too small, in the kept studies up to 4.5 times."""
     choice: Literal["with_lack_of_fit", "propagated", "redrawn", "replicated", "fixed"] = (
         "with_lack_of_fit"
     )
@@ -115,11 +114,6 @@ class Inference(Spec):
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
     combined. It is fixed here, before anything was seen, so that the second may be of any size."""
-
-    @property
-    def of_pairs(self) -> Literal["paired_t", "gate"]:
-        """The test of paired differences, which plans are made for."""
-        return "gate" if self.test == "gate" else "paired_t"
 
     @property
     def chooses_vertex(self) -> bool:

@@ -292,7 +292,7 @@ def exploratory(
         target: of the first score: budgets to it are compared too, as far as curves tell.
         crashed: whether a run without a finite score is a result, or is left out.
         resolution: the smallest difference that the first score can show.
-        test: the one that decides: `welch_t`, or of pairs `paired_t` or `gate`.
+        test: the one that decides: `welch_t`, or of pairs `paired_t`.
         new_items: whether the claim is about new items as well, such as documents or questions.
         rows: the columns in which rows of one run differ, by the keys ROWS.
     Raises ParibusError.
@@ -305,7 +305,7 @@ def exploratory(
         told = "; ".join([f"no run was found in {plural(reading.files, 'file')}", *why[:1]])
         raise ParibusError(told)
     section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
-    if test in ("paired_t", "gate") and not pair:
+    if test == "paired_t" and not pair:
         raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
     by_label = labelled_runs(reading.runs, section)
     _require_arms(by_label, reading.runs, arm)

@@ -260,7 +260,6 @@ def _controls(analysis: Analysis) -> list[Block]:
 DECIDES = {
     "paired_t": "the paired t test",
     "welch_t": "Welch's t test of runs that are no pairs",
-    "gate": "the larger of the paired t and the studentized paired bootstrap",
 }
 
 
