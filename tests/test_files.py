@@ -128,7 +128,6 @@ def test_everything_is_written_in_one_place() -> None:
     # repository and to the folder of a trial that is not begun.
     assert found - allowed == {
         "engine/data/cache.py",
-        "engine/data/deduplicate.py",
         "engine/execution/jobs/folder.py",
         "engine/ops/kernels/compiling.py",
         "json_lines.py",

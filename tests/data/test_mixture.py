@@ -128,12 +128,13 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
     corpus = (folder / "t0").read_text()
     (folder / "t1").write_text(text(9, 1500) + corpus[-150:] + text(10, 500), encoding="utf-8")
     left = load_dataset(data(), folder)
-    assert in_training(left.train, left.validation[:]).sum() == 150
+    assert in_training(left.train, [left.validation[:]]).sum() == 150
     clean = load_dataset(data(deduplicate="held-out", test_fraction=0.2), folder)
     sealed = open_test(clean.test, ResultsFolder(folder / "r"), "a test")
     for part in (clean.validation[:], sealed[:]):
-        assert not in_training(clean.train, part).any()
-    assert clean.deduplicated["train_bytes_cut"] >= 150
+        assert not in_training(clean.train, [part]).any()
+    # The lines in which a run of 50 bytes ends: up to 49 bytes before the first may stay.
+    assert clean.deduplicated["train_bytes_cut"] >= 150 - 49
     assert clean.deduplicated.get("bytes_dropped", 0) == 0
 
 

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import os
-import subprocess
-import sys
-import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from paribus.engine.data import in_training, load_dataset, open_test, source
-from paribus.engine.data.deduplicate import deduplicated
-from paribus.engine.data.duplicates import RUN_TOKENS, segments
+from paribus.engine.data.split import deduplicated
 from paribus.engine.data.tokens import tokens_digest
 from paribus.engine.data.train_tokenizer import train_tokenizer
 from paribus.engine.setting import Data
@@ -223,7 +215,7 @@ def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_
     if found.test is not None:
         held.append(open_test(found.test, ResultsFolder(tmp_path / "r"), "a test"))
     for part in held:
-        assert not in_training(found.train, part[:], RUN_TOKENS).any()
+        assert not in_training(found.train, [part[:]]).any()
     rates = found.record["deduplicated"]
     assert isinstance(rates, dict)
     assert rates["documents"] == len(documents)
@@ -238,14 +230,14 @@ def test_the_test_above_can_fail() -> None:
     for seed in range(25):
         documents = overlapping(seed)
         text = np.frombuffer("".join(documents).encode(), np.uint8)
-        failing += in_training(text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]).any()
+        failing += in_training(text[: len(text) * 9 // 10], [text[len(text) * 9 // 10 :]]).any()
     assert failing > 10
 
 
 def test_repetitions_by_hand() -> None:
     a, b, c = ("".join(chr(97 + (i * k) % 23) for i in range(120)) for k in (3, 5, 7))
     documents = [f"{a}\n\n{b}", a, f"{a}\n\n{b}", f"{c}\n\nshort\n\n{b}", f"{c}\n\nshort"]
-    found = deduplicated(documents, "exact", 0.0, 0.0)
+    found = deduplicated(lambda: documents, "exact", 0.0, 0.0)
     assert ["".join(p.text for p in found.train if p.document == d) for d in range(2)] == [
         f"{a}\n\n{b}", f"{c}\n\nshort\n\n",
     ]  # fmt: skip
@@ -261,7 +253,7 @@ def test_near_repetitions_go_only_where_asked() -> None:
     text = letters(7, 400).replace("\n", " ").strip()
     changed = text[:200] + ("x" if text[200] != "x" else "y") + text[201:]
     for mode, documents in (("exact", 2), ("near", 1)):
-        found = deduplicated([text, changed], mode, 0.0, 0.0)
+        found = deduplicated(lambda: [text, changed], mode, 0.0, 0.0)
         assert len({piece.document for piece in found.train}) == documents
 
 
@@ -272,7 +264,7 @@ def test_nothing_but_repetitions_is_lost(
 ) -> None:
     if validation + test >= 1:
         return
-    found = deduplicated(documents, "exact", validation, test)
+    found = deduplicated(lambda: documents, "exact", validation, test)
     texts = ["".join(p.text for p in part) for part in (found.train, found.validation, found.test)]
     kept = [text for text in dict.fromkeys(documents) if text.strip()]
     # Documents this short have no passages, and runs of 50 bytes are few.
@@ -286,7 +278,7 @@ def test_nothing_but_repetitions_is_lost(
 def test_pydoc_is_clean_afterwards() -> None:
     """Of validation, a fifth stands in training; afterwards nothing, for some of the training."""
     clean = load_dataset(Data(corpus="pydoc", deduplicate="exact"), Path())
-    assert not in_training(clean.train, clean.validation[:]).any()
+    assert not in_training(clean.train, [clean.validation[:]]).any()
     rates = clean.deduplicated
     assert rates["train_bytes_cut"] < 0.2 * rates["train_bytes"]
     assert rates["bytes_dropped"] < 0.3 * rates["bytes"]
@@ -309,95 +301,10 @@ def test_deduplicated_shards_are_the_arrays(
         monkeypatch.setattr("paribus.engine.data.split.deduplicated", None)  # it is done once
 
 
-# Of the text that was left when all of it was held in memory.
-LEFT = {"held-out": "ee2ecccc6cc28cda", "exact": "79f89aeb00ae40d7", "near": "0b68c2c476a66a09"}
-
-
-def peak_of(mode: str, n: int) -> tuple[int, int]:
-    """(most bytes held, bytes that are kept) of `n` documents of 20 kB, nearly all different."""
-    lines = [letters(seed, 2500).replace("\n", " ") for seed in range(8)]
-
-    def documents() -> Iterator[str]:
-        for i in range(n):
-            yield "\n\n".join(line[:1200] + f" {i} " * 30 + line[1200:] for line in lines)
-
-    tracemalloc.start()
-    found = deduplicated(documents(), mode, 0.0, 0.0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak, found.rates["train_bytes"]
-
-
-@pytest.mark.parametrize(("mode", "n"), [("held-out", 480), ("exact", 480)])
-def test_text_that_is_kept_is_not_in_memory(
-    mode: str, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four times the text takes no more memory, but for hashes of its passages."""
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
-    (little, _), (much, n_bytes) = peak_of(mode, n // 4), peak_of(mode, n)
-    assert n_bytes > 9_000_000
-    assert much < little + 8 * n * 200
-    assert list(tmp_path.iterdir()) == []  # what stood on disk has no name
-
-
-def test_near_repetitions_are_found_without_the_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of each passage a sketch is kept, and where it stands; candidates are read again."""
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
-    monkeypatch.setattr("paribus.engine.data.duplicates.MOST_KEPT", 1)
-    monkeypatch.setattr("paribus.engine.data.deduplicate.COPY_BYTES", 2**14)
-
-    def documents(n: int) -> Iterator[str]:
-        for i in range(n):
-            yield letters(i % (n - n // 8), 3000).replace("\n", " ") + str(i)
-
-    peaks = []
-    for n in (16, 64):
-        tracemalloc.start()
-        found = deduplicated(documents(n), "near", 0.0, 0.0)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert found.rates["documents_dropped"] == n // 8
-    assert peaks[1] < peaks[0] + 48 * 1500, peaks  # of 3 kB each
-
-
-def test_the_same_text_is_left_as_ever() -> None:
-    """Digests of what was left when all of it was in memory."""
-    for mode, expected in LEFT.items():
-        left = hashlib.sha256()
-        for seed in range(25):
-            found = deduplicated(overlapping(seed), mode, 0.1, 0.1)
-            for part in (found.train, found.validation, found.test):
-                left.update(repr([piece[:2] for piece in part]).encode())
-            left.update(repr(sorted(found.rates.items())).encode())
-        assert left.hexdigest()[:16] == expected, mode
-
-
 def test_a_text_of_which_nothing_is_left() -> None:
-    """An empty file cannot be mapped: it was a traceback."""
     for mode in ("exact", "near"):
-        found = deduplicated([" " * 1000], mode, 0.0, 0.0)
+        found = deduplicated(lambda: [" " * 1000], mode, 0.0, 0.0)
         assert found.train.n_bytes == 0 and found.rates["bytes_dropped"] == 1000
-
-
-def test_a_disk_that_is_nearly_full_is_one_line(tmp_path: Path) -> None:
-    """The last bytes were still in a buffer: a traceback, and another one when it was closed."""
-    code = (
-        "import resource, signal\n"
-        "from paribus.engine.data.deduplicate import spooled\n"
-        "from paribus.errors import ParibusError\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
-        "try: spooled([bytes(9000), bytes(3000)])\n"
-        "except ParibusError as error: print(error)\n"
-    )
-    environment = {**os.environ, "PARIBUS_CACHE": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("cannot write the cache") and not done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
@@ -407,16 +314,6 @@ def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
                  {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip
         with pytest.raises(ParibusError, match=r"test part has \d bytes, fewer than the tokens"):
             load_dataset(data(**keys), folder)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_segments_do_not_depend_on_how_a_document_arrives(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    text = "".join(rng.choice(list("ab \n\n\t"), size=600))
-    edges = [0, *sorted(rng.integers(600, size=30).tolist()), 600]
-    parts = [text[a:b] for a, b in itertools.pairwise(edges)]
-    assert list(segments(parts)) == list(segments(text))
-    assert "".join(found for found, _ in segments(parts)) == text
 
 
 def test_a_text_that_repeats_itself_is_told_so(tmp_path: Path) -> None:

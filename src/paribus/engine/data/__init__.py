@@ -3,13 +3,7 @@
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset
 from paribus.engine.data.describe import class_counts, consumption, describe_data
-from paribus.engine.data.duplicates import (
-    Duplicates,
-    count_duplicates,
-    in_training,
-    near_duplicate_pairs,
-    passages,
-)
+from paribus.engine.data.duplicates import count_duplicates, in_training, passages
 from paribus.engine.data.order import (
     FIRST_DIGEST,
     Mixture,
@@ -34,7 +28,6 @@ __all__ = [
     "TOKEN_CLASSES",
     "CharacterTokenizer",
     "Dataset",
-    "Duplicates",
     "Mixture",
     "Tokenizer",
     "Tokens",
@@ -48,7 +41,6 @@ __all__ = [
     "extend_digest",
     "in_training",
     "load_dataset",
-    "near_duplicate_pairs",
     "open_test",
     "passages",
     "read_corpus",

@@ -38,7 +38,6 @@ class Dataset:
         has_ends: whether documents are closed by a token.
         test: the sealed part, where the study has one.
         deduplicated: what was taken out; empty where nothing was looked for.
-        is_one_text: whether validation goes on where train ends.
     """
 
     train: Tokens
@@ -52,7 +51,6 @@ class Dataset:
     has_ends: bool
     test: SealedPart | None = None
     deduplicated: Rates = field(default_factory=dict)
-    is_one_text: bool = True
 
     @property
     def vocab_size(self) -> int:
@@ -145,9 +143,6 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         texts.has_ends,
         parts.test,
         _summed(parts.rates[name] for name in data.shares if parts.rates),
-        is_one_text=data.validation_path is None
-        and data.deduplicate == "none"
-        and not data.is_mixed,
     )
 
 

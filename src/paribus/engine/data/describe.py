@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -28,18 +28,14 @@ ALL_TOKENS = 2**21
 
 SAMPLE_BLOCKS, BLOCK_TOKENS = 32, 2**13  # of either split, at even distances
 
-# (which document, which character of it)
-Place = tuple[int, int]
-
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
     """Tables of `dataset`, made from its tokens.
 
     All numbers are counts, for a reader to divide: `token_classes` of corpus, train and validation;
-    `duplicates` of documents and of passages (see `Duplicates`); `leakage`, the validation tokens
-    that lie in a run of `run_tokens` tokens which training has word for word; and the `rules` that
-    decided. A document or passage belongs to the split that it begins in: the one that the split
-    cuts in two is a unit of training, and only `leakage` looks at the rest of it.
+    `duplicates` of documents and of passages (see `count_duplicates`); `leakage`, the validation
+    tokens that lie in a run of `run_tokens` tokens which training has word for word; and the
+    `rules` that decided.
 
     `looked_at` says how many tokens each table is about. Classes are counted in all of the text, a
     chunk at a time. Of a text of more than ALL_TOKENS tokens, duplicates are counted among what
@@ -48,13 +44,13 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     """
     n = len(dataset.train) + len(dataset.validation)
     is_whole = n <= ALL_TOKENS
-    units = _all_units(dataset) if is_whole else _some_units(dataset)
+    units = _units(dataset, is_whole=is_whole)
     blocks = [dataset.validation[:]] if is_whole else _blocks(dataset.validation)
     leaked = in_training(dataset.train, blocks)
     sampled = n if is_whole else sum(map(len, blocks + _blocks(dataset.train)))
     return {
         "token_classes": _token_classes(dataset),
-        "duplicates": {kind: _duplicates(*found) for kind, found in units.items()},
+        "duplicates": {kind: count_duplicates(*found) for kind, found in units.items()},
         "leakage": {
             "validation_tokens": sum(map(len, blocks)),
             "in_training": int(leaked.sum()),
@@ -74,40 +70,25 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-# By kind: (the units, whether each is of the validation split)
-Units = dict[str, tuple[list[str], list[bool]]]
+def _units(dataset: Dataset, *, is_whole: bool) -> dict[str, tuple[list[str], list[bool]]]:
+    """Return {kind: (texts, whether each is of the validation split)}.
 
-
-def _all_units(dataset: Dataset) -> Units:
-    """Return every document and passage."""
-    train, validation = dataset.train[:], dataset.validation[:]
-    if dataset.is_one_text:
-        documents = _documents(dataset, np.concatenate([train, validation]))
-        cut = _first_of_validation(dataset)
-    else:
-        # Sources are apart, also where no end of a document parts them.
-        edges = np.cumsum([of.n_tokens for of in dataset.sources.values()])[:-1]
-        documents = [d for ids in np.split(train, edges) for d in _documents(dataset, ids)]
-        cut = len(documents), 0
-        documents += _documents(dataset, validation)
-    whole = [((d, 0), text) for d, text in enumerate(documents)]
-    parts = [((d, c), passage) for d, text in enumerate(documents) for c, passage in passages(text)]
-    return {
-        kind: ([text for _, text in found], [place >= cut for place, _ in found])
-        for kind, found in (("document", whole), ("passage", parts))
+    A document that the split cuts is one in each split. Of a sample, what lies whole in a block.
+    """
+    edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
+    splits = {
+        False: np.split(dataset.train[:], edges) if is_whole else _blocks(dataset.train),
+        True: [dataset.validation[:]] if is_whole else _blocks(dataset.validation),
     }
-
-
-def _some_units(dataset: Dataset) -> Units:
-    """Return the documents and passages that lie whole in a block."""
-    units: Units = {"document": ([], []), "passage": ([], [])}
-    for tokens, is_held_out in ((dataset.train, False), (dataset.validation, True)):
-        for ids in _blocks(tokens):
-            parts = _documents(dataset, ids)
-            inner = [text for _, text in passages("\n\n".join(parts))]
-            for kind, found in (("document", parts[1:-1]), ("passage", inner[1:-1])):
-                units[kind][0].extend(found)
-                units[kind][1].extend([is_held_out] * len(found))
+    inner = slice(None) if is_whole else slice(1, -1)
+    units = {"document": ([], []), "passage": ([], [])}
+    for is_held_out, blocks in splits.items():
+        for ids in blocks:
+            documents = _documents(dataset, ids)
+            texts = {"document": documents, "passage": passages("\n\n".join(documents))}
+            for kind, (found, held_out) in units.items():
+                found.extend(texts[kind][inner])
+                held_out.extend([is_held_out] * len(texts[kind][inner]))
     return units
 
 
@@ -140,21 +121,6 @@ def _token_classes(dataset: Dataset) -> dict[str, dict[str, int]]:
         split: dict(zip(TOKEN_CLASSES, counts.tolist(), strict=True))
         for split, counts in splits.items()
     }
-
-
-def _duplicates(units: list[str], in_validation: list[bool]) -> dict[str, int]:
-    return asdict(count_duplicates(units, in_validation))
-
-
-def _first_of_validation(dataset: Dataset) -> Place:
-    """Return where the split falls.
-
-    It is read off the training tokens, so that it holds for any tokenizer.
-    """
-    ids = dataset.train[:]
-    ends = np.flatnonzero(ids == dataset.tokenizer.end_of_document)
-    opened = int(ends[-1]) + 1 if len(ends) else 0
-    return len(ends), len(dataset.tokenizer.decode(ids[opened:]))
 
 
 @dataclass(frozen=True)

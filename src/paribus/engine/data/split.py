@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -17,8 +18,14 @@ from paribus.digests import digest
 from paribus.engine.data import cache
 from paribus.engine.data.cache import shard_hashes, sharded
 from paribus.engine.data.corpora import find_corpus
-from paribus.engine.data.deduplicate import Part, Parts, deduplicated, documents_of
-from paribus.engine.data.pieces import Piece
+from paribus.engine.data.duplicates import (
+    END,
+    Runs,
+    repetitions,
+    without_repetitions,
+    without_runs,
+)
+from paribus.engine.data.pieces import Piece, pieces
 from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
 from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.engine.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
@@ -350,7 +357,7 @@ class Texts:
         """All that decides the deduplicated text and its tokens."""
         return {
             "deduplicate": self.data.deduplicate,
-            "rules": 3,
+            "rules": 4,
             "texts": {name: scan.digest for name, scan in self.found.items()},
             "tokenizer": self.tokenizer.digest,
             "validation_fraction": self.data.validation_fraction,
@@ -377,24 +384,113 @@ class Texts:
     def _parts(self) -> dict[str, Parts]:
         """The deduplicated text of each source."""
         data, mode = self.data, self.data.deduplicate
-        own = {n: Part.of(self._documents(n)) for n in (VALIDATION, TEST) if n in self.found}
+        read = {name: partial(self._documents, name) for name in self.found}
+        own = {name: Part(read[name]) for name in (VALIDATION, TEST) if name in self.found}
         found = deduplicated(
-            self._documents(CORPUS),
+            read[CORPUS],
             mode,
             own.get(VALIDATION, data.validation_fraction),
             own.get(TEST, data.test_fraction),
         )
         others = {
-            name: deduplicated(self._documents(name), mode, found.validation, found.test)
+            name: deduplicated(read[name], mode, found.validation, found.test)
             for name in self.data.other_sources
         }
         return {CORPUS: found, **others}
 
-    def _documents(self, name: str) -> Iterator[Iterator[str]]:
-        return documents_of(self._pieces(name))
+    def _documents(self, name: str) -> Iterator[str]:
+        source = (self.training | self.held)[name].known(self.found[name])
+        for _, document in groupby(source.pieces(), key=lambda piece: piece.document):
+            yield "".join(piece.text for piece in document)
 
-    def _pieces(self, name: str) -> Iterable[Piece]:
-        return (self.training | self.held)[name].known(self.found[name]).pieces()
+
+@dataclass(frozen=True)
+class Part:
+    """Documents, read again each time that their pieces are asked for.
+
+    Attributes:
+        read: reads the documents.
+        is_open: whether the last document goes on elsewhere.
+    """
+
+    read: Callable[[], Iterable[str]]
+    is_open: bool = False
+
+    def __iter__(self) -> Iterator[Piece]:
+        before = None
+        for piece in pieces(self.read()):
+            if before:
+                yield before
+            before = piece
+        if before:
+            yield before._replace(is_last=False) if self.is_open else before
+
+    @property
+    def n_bytes(self) -> int:
+        """UTF-8 bytes of the documents."""
+        return sum(len(text.encode()) for text in self.read())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A corpus without repetitions, split; `rates` count what was removed."""
+
+    train: Part
+    validation: Part
+    test: Part
+    rates: Rates
+
+
+def deduplicated(
+    read: Callable[[], Iterable[str]], mode: str, validation: Part | float, test: Part | float
+) -> Parts:
+    """Return the documents that `read` gives, split, with no run of the held-out text in training.
+
+    `mode` is `held-out`, or `exact` or `near`: these also remove documents and passages that repeat
+    an earlier one. `validation` and `test` are texts of their own, or shares of the characters.
+    Memory grows with the longest document, the held-out text and the number of passages.
+    """
+    kept, rates = read, {"bytes": Part(read).n_bytes}
+    if mode != "held-out":
+        repeated, rates = repetitions(read(), is_near=mode == "near")
+        kept = lambda: without_repetitions(read(), repeated)  # noqa: E731
+    n = sum(map(len, kept()))
+    n_test = 0 if isinstance(test, Part) else round(n * test)
+    n_validation = 0 if isinstance(validation, Part) else round(n * validation)
+    cuts, are_open = _line_ends(kept(), [n - n_test - n_validation, n - n_test])
+    rest = Part(lambda: _between(kept(), 0, cuts[0]), are_open[0])
+    if not isinstance(validation, Part):
+        validation = Part(lambda: _between(kept(), *cuts), are_open[1])
+    if not isinstance(test, Part):
+        test = Part(lambda: _between(kept(), cuts[1], n))
+    texts = (b"".join(text.encode() + END for text in held.read()) for held in (validation, test))
+    runs = Runs([np.frombuffer(text, np.uint8) for text in texts])
+    train = Part(lambda: without_runs(rest.read(), runs), rest.is_open)
+    n_bytes = rest.n_bytes
+    rates |= {"train_bytes": n_bytes, "train_bytes_cut": n_bytes - train.n_bytes}
+    return Parts(train, validation, test, rates)
+
+
+def _line_ends(documents: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
+    """Return each of `places`, in characters, moved to the end of its line if that has one; and
+    whether it is inside a document."""
+    begin, moved, are_inside = 0, list(places), [False] * len(places)
+    for text in documents:
+        for i, place in enumerate(places):
+            if 0 < (at := place - begin) < len(text):
+                at = text.find("\n", at - 1) + 1 or at
+                moved[i], are_inside[i] = begin + at, at < len(text)
+        begin += len(text)
+    return moved, are_inside
+
+
+def _between(documents: Iterable[str], first: int, last: int) -> Iterator[str]:
+    """Yield the characters `first` to `last` of `documents`."""
+    begin = 0
+    for text in documents:
+        if part := text[max(first - begin, 0) : max(last - begin, 0)]:
+            yield part
+        begin += len(text)
 
 
 def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:

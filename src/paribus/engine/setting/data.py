@@ -102,8 +102,9 @@ class Data(Grown):
     """What is done where the ledger knows another study that opened the test text, or a part of it:
     `declare` says so in the verdict and counts it, `forbid` refuses to run."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
-    """`held-out` takes out of the training text whatever the held-out text has too; `exact` and
-    `near` also take out documents and passages that repeat an earlier one, exactly or nearly."""
+    """`held-out` removes lines from the training text until no 50 bytes of the held-out text are
+    left in it. `exact` and `near` also remove documents and passages that repeat an earlier one,
+    exactly or nearly: at an estimated Jaccard similarity of 0.8 (MinHash of 9 characters)."""
 
     @model_validator(mode="after")
     def _trains_a_file(self) -> Self:
