@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-VERBS = ("start", "status", "watch", "analyse", "report")
+VERBS = ("start", "status", "status --follow", "report --no-page", "report")
 LINEAR = 1.15  # timings are noisy
 # {what grows: overrides of the study by size}
 STEPS: dict[str, dict[str, dict[str, Any]]] = {
@@ -81,7 +81,7 @@ def of_verb(verb: str, folder: Path, unfinished: Path) -> dict[str, float]:
     """Return the cost of one verb on a made study."""
     if verb == "start":
         return measured([sys.executable, "-c", START, str(unfinished)])
-    return measured([sys.executable, "-m", "paribus", verb, str(folder)])
+    return measured([sys.executable, "-m", "paribus", *verb.split(), str(folder)])
 
 
 def power(sizes: list[int], costs: list[float]) -> float:
@@ -103,7 +103,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
         for verb in VERBS:
             one = found[verb][n] = of_verb(verb, folder, unfinished)
             print(
-                f"{n:6} trials  {verb:8} {one['seconds']:8.1f} s  {one['cpu']:8.1f} CPU s  "
+                f"{n:6} trials  {verb:16} {one['seconds']:8.1f} s  {one['cpu']:8.1f} CPU s  "
                 f"{one['MiB']:8,.0f} MiB",
                 flush=True,
             )
@@ -117,7 +117,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
         for unit in ("cpu", "MiB"):
             grown = power(sizes, [by_size[n][unit] for n in sizes])
             told = "" if math.isnan(grown) or grown <= LINEAR else "  worse than linear"
-            print(f"{verb:8} {unit:4} grows with n^{grown:.2f}{told}")
+            print(f"{verb:16} {unit:4} grows with n^{grown:.2f}{told}")
     return found
 
 

@@ -233,7 +233,7 @@ def begin(
         rule = Lord(alpha, alpha / 2 if wealth is None else wealth)
     except StatisticsError as error:
         raise ParibusError(str(error)) from None
-    table = study.model_dump() | NOTHING_SAID | {"seeds": list(confirm)}
+    table: dict[str, Any] = study.model_dump() | NOTHING_SAID | {"seeds": list(confirm)}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
     registered = Registered(

@@ -12,9 +12,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paribus.engine.format import DOWNLOADED
 from paribus.engine.machine.measurements import StepTime
@@ -25,44 +24,30 @@ from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
 UTILISATION = 0.4
-"""Default share of a device's peak: what well-kept code reaches with a billion parameters on A100
-and H100 (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
+"""Default share of a device's peak (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
 ASSUMED_VOCABULARY = 50_257
 """GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
 PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
-# Optimizer slots per parameter. SOAP: two moments, and four matrices of the sides, which are 4
-# numbers per parameter of a square matrix and 8.5 if it is four times as high as wide. Adafactor's
-# row and column means are negligible.
-SLOTS = {
-    "adamw": 2,
-    "cautious_adamw": 2,
-    "schedule_free": 2,
-    "soap": 8,
-    "muon": 1,
-    "lion": 1,
-    "sgd": 1,
-    "adafactor": 0,
-}
+# Optimizer slots per parameter. SOAP: two moments, and four matrices of the sides: 4 numbers per
+# parameter of a square matrix, 8.5 if it is four times as high as wide.
+SLOTS = {"soap": 8, "muon": 1, "lion": 1, "sgd": 1, "adafactor": 0}
+ADAMW_SLOTS = 2  # of every other optimizer that ships, too
 # Parameters of a norm per channel, with and without a bias.
 NORMS = {"layernorm": (2, 1), "rmsnorm": (1, 1)}
 NORMS_WITHOUT_PARAMETERS = frozenset({"none", "center", "fixed_scale", "rms_free"})
 
-CPU_FLOPS = 2e10  # per second, of a slow core
-LONGEST_SECONDS = 10.0
+LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Parameter counts of a model of built-in parts.
 
-    Attributes:
-        block: one block.
-        shared: everything outside the blocks: tables, norms around the blocks, an untied head.
-        layers: number of blocks.
-        multiplied: weights of the whole model that every token is multiplied with.
-        matrices: weights of matrices inside the blocks, which Muon and SOAP update.
+    `shared` counts everything outside the blocks: tables, norms around them, an untied head;
+    `multiplied` the weights that every token is multiplied with; `matrices` those of matrices
+    inside the blocks, which Muon and SOAP update.
     """
 
     block: int
@@ -105,13 +90,8 @@ def parameter_sizes(setting: Setting, vocab_size: int) -> Sizes:
     shared += _norm_size(model.embedding.norm, D, True)
     shared += _norm_size(model.norm.kind, D, model.bias) if model.norm.placement == "pre" else 0
     matrices = L * (attention + mlp)
-    return Sizes(
-        block=attention + mlp + biases + norms,
-        shared=shared,
-        layers=L,
-        multiplied=matrices + vocab_size * D,
-        matrices=matrices,
-    )
+    block = attention + mlp + biases + norms
+    return Sizes(block, shared, L, multiplied=matrices + vocab_size * D, matrices=matrices)
 
 
 def mlp_shape(setting: Setting) -> tuple[int, int]:
@@ -148,7 +128,7 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
     if not has_formula(setting):
         return False
     flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
-    return flops > CPU_FLOPS * LONGEST_SECONDS
+    return flops > LARGE_FLOPS
 
 
 @dataclass(frozen=True)
@@ -230,7 +210,7 @@ def _slots(setting: Setting, sizes: Sizes) -> int:
     name, average = setting.training.optimizer.name, setting.training.average
     rest = sizes.total - sizes.matrices if name in ("muon", "soap") else 0
     copies = {"none": 0, "lawa": average.options.get("snapshots", 5)}.get(average.kind, 1)
-    slots = SLOTS.get(name, SLOTS["adamw"]) * (sizes.total - rest) + SLOTS["adamw"] * rest
+    slots = SLOTS.get(name, ADAMW_SLOTS) * (sizes.total - rest) + ADAMW_SLOTS * rest
     return slots + int(copies) * sizes.total
 
 
@@ -293,12 +273,9 @@ class Cost:
 
     Attributes:
         arms: cost of one trial, by arm.
-        trials, tuning_trials: numbers of trials of the verdict, and of those that tune before them.
-        tokens, flops: of the training of all trials.
+        tokens, flops: of the training of all trials, including those that tune.
         vocabulary: the largest of the arms'; assumed if a tokenizer is not there yet.
-        rate: None if no time is known.
-        device_hours: training time summed over devices.
-        hours: elapsed training time.
+        device_hours, hours: training time summed over devices, and elapsed; None without a rate.
         price: of all device-hours; None without a price per hour.
     """
 
@@ -313,10 +290,6 @@ class Cost:
     device_hours: float | None
     hours: float | None
     price: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 def study_cost(

@@ -72,6 +72,7 @@ def time_in_turn(
         training = {arm: training_turn(study, arm, datasets[arm], device, graphs) for arm in models}
     seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in study.arms)]
     rows: list[tuple[str, int, str, int, float, float]] = []
+    warm: set[tuple[str, str]] = set()
     for turn, seed in enumerate(seeds):
         kinds: dict[str, dict[str, Action]] = {}
         for arm in [arm for arm in study.arms if (arm, seed) in trials]:
@@ -83,8 +84,9 @@ def time_in_turn(
             actions |= {"training": training[arm][0]} if training else {}
             for kind, action in actions.items():
                 kinds.setdefault(kind, {})[arm] = action
-                if turn == 0:
+                if (arm, kind) not in warm:
                     warm_up(action, device)
+                    warm.add((arm, kind))
         for kind, able in kinds.items():
             first = turn % len(able)
             order = [*able][first:] + [*able][:first]
@@ -133,7 +135,7 @@ def training_turn(
 
 
 def warm_up(action: Action, device: torch.device) -> None:
-    """Run `action` before it is timed; a GPU records the second training step and replays it."""
+    """Run `action` before it is timed; a GPU records a training step and then replays it."""
     for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
         action()
 
