@@ -234,7 +234,8 @@ def begin(
     except StatisticsError as error:
         raise ParibusError(str(error)) from None
     table: dict[str, Any] = study.model_dump() | NOTHING_SAID | {"seeds": list(confirm)}
-    table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
+    arms: Any = table["arms"]
+    table["arms"] = {study.baseline: arms[study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
     registered = Registered(
         name=path.resolve().name,

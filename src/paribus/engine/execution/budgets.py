@@ -82,6 +82,4 @@ def _with_overrides(study: Study, changed: dict[str, dict[str, Any]]) -> Study:
     for arm, values in changed.items():
         table["arms"][arm]["set"] |= values
     label = f"budgets in {study.training.budget}"
-    return parse_study(
-        table, folder=study.folder, label=label, foreign=study.is_foreign, sealed=study.sealed
-    )
+    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)

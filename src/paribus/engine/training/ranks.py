@@ -32,7 +32,13 @@ class Ranks:
     size: int
 
     @classmethod
-    def meet(cls, rank: int, size: int, device: torch.device, store: dist.Store) -> Ranks:
+    def meet(
+        cls,
+        rank: int,
+        size: int,
+        device: torch.device,
+        store: dist.Store,  # pyright: ignore[reportPrivateImportUsage]
+    ) -> Ranks:
         """Return the ranks once all of them have called this with the same `store`."""
         backend = BACKENDS[device.type]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)

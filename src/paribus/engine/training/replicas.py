@@ -187,11 +187,6 @@ class Replicas:
         for dropout in self._dropouts.values():
             dropout.first = first
 
-    def _set_first(self, first: int) -> None:
-        """Tell dropout how many sequences of the batch came before."""
-        for dropout in self._dropouts.values():
-            dropout.first = first
-
     def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
         """Return what a pass differentiates by: views of the rows, each a leaf, so that no gradient
         of one parameter is padded to a whole row. A single replica is the model itself."""
