@@ -15,7 +15,6 @@ from paribus import load_results
 from paribus.analysis import analyse
 from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.decision import decide
-from paribus.results import readable
 
 HERE = Path(__file__).parent
 HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
@@ -27,8 +26,7 @@ HEAD = (
 
 def rows(iterations: str, name: str) -> list[str]:
     """Return the table rows of one half."""
-    with readable(HERE / name) as folder:
-        registered = analyse(load_results(folder))
+    registered = analyse(load_results(HERE / name))
     wider = with_lack_of_fit(registered)
     assert wider is not None
     lines = []

@@ -10,8 +10,6 @@ records of the kept studies. Figures are drawn from the same records.
 from __future__ import annotations
 
 import argparse
-import atexit
-import contextlib
 import csv
 import io
 import math
@@ -29,12 +27,10 @@ from scipy import stats
 
 from paribus import analyse, load_results
 from paribus.analysis import Analysis, Contrast
-from paribus.results import Results, readable
+from paribus.results import Results
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
-OPENED = contextlib.ExitStack()  # kept studies, unpacked until the process ends
-atexit.register(OPENED.close)
 MINUS = "\N{MINUS SIGN}"
 ARMS = {"baseline": "baseline", "layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 COLOURS = {"baseline": "#7a7a7a", "LayerNorm": "#0072B2", "RMSNorm": "#D55E00"}
@@ -96,7 +92,7 @@ class Kept:
     """A kept study: its records and its analysis."""
 
     def __init__(self, name: str) -> None:
-        self.results: Results = load_results(OPENED.enter_context(readable(STUDIES / name)))
+        self.results: Results = load_results(STUDIES / name)
         self.analysis: Analysis = analyse(self.results)
 
     def contrast(self, arm: str, metric: str = "validation_loss") -> Contrast:
