@@ -385,12 +385,10 @@ def test_answers_as_json_are_of_one_form_each(
         ("check", "study.toml", "--parameters"),
         ("status", results),
         ("verify", results),
-        ("compare", results, results),
     ):
         done = verb(*arguments, "--json", cwd=folder)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["schema_version"] == 1
-    assert not (folder / "compare.html").exists()
     given = json.loads(verb("plan", "study.toml", "--workers", "1", "--json", cwd=folder).stdout)
     (seen,) = given["detects"]
     assert seen["contrast"] == "layernorm against baseline"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,14 +239,3 @@ def test_own_probes_see_copies(small_study: Maker, tmp_path: Path) -> None:
 def _stack(study: Study) -> Trainer:
     setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
     return build_stack(study, setting, [5], dataset, torch.device("cpu"), strict=False)
-
-
-def test_an_earlier_registration_is_told_so(trained: Study, tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "r")
-    settle(folder, trained, registration(trained, {}, "cpu", {}))
-    path = folder.path / "registration.json"
-    there = json.loads(path.read_text())
-    del there["own_tasks"]
-    path.write_text(json.dumps(there))
-    with pytest.raises(ParibusError, match=r"registered by an earlier paribus \(it has no 'own_ta"):
-        settle(folder, trained, registration(trained, {}, "cpu", {}))

@@ -66,8 +66,7 @@ class Wrote:
 
     def gives(self) -> str:
         source = read_source(self.path)
-        with source.bound() as bound:
-            return render(source, bound).markdown.strip()
+        return render(source, source.bound()).markdown.strip()
 
 
 @pytest.fixture
@@ -316,8 +315,7 @@ def test_the_abstract_is_checked_and_filled_too(paper: Callable[..., Wrote]) -> 
     head = HEAD.replace("literal", "abstract: \"By 0.7: {{ seeds('one') }} seeds.\"\nliteral")
     source = read_source(paper("Text.", head).path)
     assert "abstract: 0.7" in next(literals(source))
-    with source.bound() as bound:
-        assert render(source, bound).abstract == "By 0.7: 5 seeds."
+    assert render(source, source.bound()).abstract == "By 0.7: 5 seeds."
 
 
 def test_what_changed_since_the_paper_was_set_is_told(
@@ -416,8 +414,7 @@ def test_words_of_a_study_are_no_markup(tmp_path: Path) -> None:
     write_draft([tmp_path / "r"], tmp_path / "p.md")
     set_paper(tmp_path / "p.md", tmp_path / "p.pdf")
     source = read_source(tmp_path / "p.md")
-    with source.bound() as bound:
-        text = render(source, bound).markdown
+    text = render(source, source.bound()).markdown
     assert "\\#panic() \\$x\\$ \\*b\\* \\@LeScao2022 \\<label\\>" in text
 
 
