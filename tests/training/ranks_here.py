@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import FileStore
+from torch._C._distributed_c10d import FileStore
 
 from paribus.engine.training.ranks import Ranks
 

@@ -67,13 +67,17 @@ class NearIndex:
         found = (self._sketches[key] for key in self._index.query(sketch))
         return any(sketch.jaccard(other) >= NEAR_DUPLICATE_JACCARD for other in found)
 
-    def is_new(self, sketch: Any) -> bool:
-        """Add `sketch` unless a near duplicate was added before; return whether it was added."""
-        if self.has(sketch):
-            return False
+    def add(self, sketch: Any) -> None:
+        """Let later sketches be compared with `sketch`."""
         self._index.insert(len(self._sketches), sketch)
         self._sketches.append(sketch)
-        return True
+
+    def is_new(self, sketch: Any) -> bool:
+        """Add `sketch` unless a near duplicate was added before; return whether it was added."""
+        is_new = not self.has(sketch)
+        if is_new:
+            self.add(sketch)
+        return is_new
 
 
 def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dict[str, int]:
@@ -83,20 +87,20 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dic
     `validation_units`, and of these `leaked_exact` and `leaked_near`, those that a unit of training
     repeats. Exact duplicates are near ones too.
     """
-    of_units = sketches(units)
+    of_unit = dict(zip(units, sketches(units), strict=True))
+    pairs = list(zip(units, in_validation, strict=True))
+    held = [unit for unit, is_held in pairs if is_held]
+    trained = {unit: of_unit[unit] for unit, is_held in pairs if not is_held}
     earlier, training = NearIndex(), NearIndex()
-    held = [i for i, is_held in enumerate(in_validation) if is_held]
-    trained = {unit for unit, is_held in zip(units, in_validation, strict=True) if not is_held}
-    for sketch, is_held in zip(of_units, in_validation, strict=True):
-        if not is_held:
-            training.is_new(sketch)
+    for sketch in trained.values():
+        training.add(sketch)
     return {
         "units": len(units),
-        "exact": len(units) - len(set(units)),
-        "near": sum(not earlier.is_new(sketch) for sketch in of_units),
+        "exact": len(units) - len(of_unit),
+        "near": sum(not earlier.is_new(of_unit[unit]) for unit in units),
         "validation_units": len(held),
-        "leaked_exact": sum(units[i] in trained for i in held),
-        "leaked_near": sum(training.has(of_units[i]) for i in held),
+        "leaked_exact": sum(unit in trained for unit in held),
+        "leaked_near": sum(training.has(of_unit[unit]) for unit in held),
     }
 
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 
 # While rank 0 evaluates, the others wait. A rank that dies is noticed by whoever started it.
 PATIENCE = timedelta(days=30)
@@ -32,13 +33,7 @@ class Ranks:
     size: int
 
     @classmethod
-    def meet(
-        cls,
-        rank: int,
-        size: int,
-        device: torch.device,
-        store: dist.Store,  # pyright: ignore[reportPrivateImportUsage]
-    ) -> Ranks:
+    def meet(cls, rank: int, size: int, device: torch.device, store: Store) -> Ranks:
         """Return the ranks once all of them have called this with the same `store`."""
         backend = BACKENDS[device.type]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)

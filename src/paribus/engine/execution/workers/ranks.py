@@ -68,7 +68,7 @@ def joined(
     hello: Hello, task: Train, size: int, device: torch.device, tell: Callable[[object], None]
 ) -> Iterator[Ranks]:
     """Start ranks 1 to `size` - 1 for a task, and be rank 0 in the body."""
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch._C._distributed_c10d import TCPStore
 
     from paribus.engine.training.ranks import PATIENCE, Ranks
 
@@ -164,7 +164,7 @@ def main() -> int:
 
 
 def _train(hello: Hello, task: Train, rank: int, size: int, port: int) -> None:
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch._C._distributed_c10d import TCPStore
 
     from paribus.engine.execution.workers.worker import WorkerContext, train
     from paribus.engine.training.ranks import PATIENCE, Ranks
