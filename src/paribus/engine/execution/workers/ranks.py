@@ -83,12 +83,15 @@ def joined(
         yield Ranks.meet(0, size, device, store)
         Ranks.part()
     except BaseException as error:
+        failure = None
         if isinstance(error, Exception) and not isinstance(error, ParibusError):
-            if failure := _of_the_machine(error, 0, size):
-                raise ParibusError(failure) from error
-            time.sleep(2 * GRACE_SECONDS)  # if another rank has died, the watch ends this process
+            failure = _of_the_machine(error, 0, size)
+            if failure is None:  # if another rank has died, the watch ends this process
+                time.sleep(2 * GRACE_SECONDS)
         for helper in helpers:
             helper.kill()
+        if failure is not None:
+            raise ParibusError(failure) from error
         raise
     finally:
         over.set()
