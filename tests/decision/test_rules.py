@@ -295,20 +295,10 @@ def test_rows_have_words_of_their_own() -> None:
 
 
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
-def test_studies_that_ask_for_a_gain_can_adopt_one() -> None:
+def test_commissioned_studies_use_the_commissioned_rule() -> None:
     rules = {name: study.decision.rule for name, study in all_studies().items()}
     gate = {name for name, rule in rules.items() if rule == "stability_gate"}
     ours = {name for name in rules if name.startswith("embedding-norm")}
-    parts = (
-        "mechanism",
-        "mechanism-fixed-rate",
-        "untied",
-        "scale-long",
-        "untied-step",
-        "untied-step-long",
-    )
-    of_parts = {f"embedding-norm-{part}" for part in parts}
-    assert gate == ours - of_parts
-    assert {rules[name] for name in of_parts} == {"equivalence"}  # nothing is adopted
+    assert gate == ours
     assert rules["quickstart"] == "superiority"
     assert set(rules.values()) == {"stability_gate", "superiority", "equivalence"}
