@@ -78,7 +78,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
     if study.stages:
         return "it has a second stage; start a new study"
     if study.plan is not None:
-        return "it has looks, which have spent the both_stages level; start a new study"
+        return "it has looks, which spend the whole significance level; start a new study"
     if late := registered.get("seeds_added_after_results"):
         seeds = ", ".join(map(str, late))
         return f"seeds were added after results had been seen ({seeds}); start a new study"

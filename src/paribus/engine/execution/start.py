@@ -234,13 +234,11 @@ def device_warnings(study: Study, ready: Ready) -> list[str]:
     return lines
 
 
-def is_emulated(study: Study, ready: Ready) -> bool:
-    """Tell whether an arm wants products of a device that has none of their precision."""
-    return bool(_emulated(study, ready))
-
-
 def _emulated(study: Study, ready: Ready) -> list[str]:
-    """Those precisions. Of MPS, PyTorch does not tell; float16 no kernel of ours has."""
+    """Return the precisions that arms ask for and `ready`'s device only emulates.
+
+    PyTorch does not tell for MPS, and none of our kernels has float16.
+    """
     wanted = {study.setting(arm).training.precision for arm in study.arms}
     there = {"float32", ready.precision, *(() if ready.device == "cpu" else ("float16",))}
     return [] if ready.device == "mps" else sorted(wanted - there)

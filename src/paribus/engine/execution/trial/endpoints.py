@@ -37,13 +37,6 @@ def declarations(
     return by_name(_by_owner(study, probes, columns, tasks=tasks, curve=curve))
 
 
-def shipped_metrics() -> dict[str, Metric]:
-    """Return the metrics that ship, by name, as no code of a study has to run for them."""
-    measured = [one.metric for one in all_measures()]
-    shipped = (BITS_PER_BYTE, *measured, *HEADLINE.values(), *CURVE_METRICS, *OF_STEPS)
-    return {metric.name: metric for metric in shipped}
-
-
 def _by_owner(
     study: Study,
     probes: Iterable[tuple[Probe, str]],
