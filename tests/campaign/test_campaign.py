@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,13 @@ from paribus.campaign import (
     status,
     try_idea,
 )
-from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import Lord
+
+from .. import command_line
+
+verb = partial(command_line.verb, "campaign")
 
 STUDY = """
 name = "toy"
@@ -60,12 +62,6 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def trained(folder: Path) -> list[str]:
     return (folder.parent / "trained.txt").read_text().splitlines()
-
-
-def verb(*words: object) -> tuple[int, str, str]:
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main(["campaign", *map(str, words)])
-    return code, out.getvalue(), err.getvalue()
 
 
 def test_levels_follow_the_rule_and_only_tests_have_one(campaign) -> None:

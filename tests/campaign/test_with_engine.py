@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from paribus.cli import main
+
+from .. import command_line
+
+verb = partial(command_line.verb, "campaign")
 
 STUDY = """
 name = "tiny"
@@ -22,12 +25,6 @@ tasks = { names = [] }
 [arms.baseline]
 """
 HOT = ("--set", "training.optimizer.learning_rate=3e-3")
-
-
-def verb(*words: object) -> tuple[int, str]:
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
-        code = main(["campaign", *map(str, words)])
-    return code, out.getvalue()
 
 
 def test_a_typing_error_is_refused_and_not_counted(
@@ -45,7 +42,7 @@ def test_a_typing_error_is_refused_and_not_counted(
         "training.optimizer.name=slip.py:optimizer",
         "training.optimizer.name=none.py:optimizer",
     ):
-        assert verb("try", "night", "x", "--set", slip) == (2, ""), slip
+        assert verb("try", "night", "x", "--set", slip)[:2] == (2, ""), slip
     assert not Path("night/ideas.jsonl").exists() and not Path("night/ideas/x").exists()
 
 
@@ -57,14 +54,14 @@ def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # It stops in the screen, then in the confirmation, and comes to the same as in one go.
     assert verb("try", "night", "hot", *HOT, "--max-trials", 1)[0] == 4
     assert verb("try", "night", "hot", "--max-trials", 6)[0] == 4
-    code, out = verb("try", "night", "hot", "--json")
+    code, out, _ = verb("try", "night", "hot", "--json")
     assert code == 0
     stopped = json.loads(out)["ideas"][0]
     assert verb("new", "again", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
     straight = json.loads(verb("try", "again", "hot", *HOT, "--json")[1])["ideas"][0]
     assert stopped["confirm"] == straight["confirm"]
     assert len(list(Path("night/ideas").rglob("seed-*/manifest.json"))) == 14
-    code, out = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
+    code, out, _ = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
     assert code == 10
     assert not list(Path("night").rglob("test_part.json"))
     # A stage that is run by itself opens nothing, though all of it is finished.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder, load_results
@@ -23,6 +20,7 @@ from paribus.results.record_format import DECLARED, known_records
 from paribus.results.records import require
 from paribus.verification import verify
 
+from ..command_line import verb
 from ..conftest import studies_in
 from ..fabricated import write_results
 
@@ -59,14 +57,8 @@ def damaged(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "r")
 
 
-def verb(*arguments: object) -> tuple[int, str]:
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as err:
-        code = main([*map(str, arguments)])
-    return code, err.getvalue()
-
-
 def refused(words: tuple[str, ...], folder: Path, file: Path) -> None:
-    code, error = verb(*words, folder)
+    code, _, error = verb(*words, folder)
     assert code == 2, (words, error)
     assert error.count("\n") == 1 and error.startswith("paribus: ")
     assert file.name in error and "Traceback" not in error
@@ -123,16 +115,6 @@ def test_when_the_test_part_was_read_is_sealed(damaged: Path) -> None:
     told("has no seal in")
 
 
-@pytest.mark.parametrize("lacking", ["positions", "training"])
-def test_a_causality_of_an_earlier_version_is_one_line(damaged: Path, lacking: str) -> None:
-    file = damaged / TRIAL / "trial.json"
-    record = json.loads(file.read_text())
-    del record["causality"][lacking]
-    file.write_text(json.dumps(record))
-    ResultsFolder(damaged).trial("baseline", 1).finish()
-    refused(("report", "--no-page"), damaged, file)
-
-
 def throughput(**columns: object) -> pa.Table:
     return pa.table({**GOOD_SPEEDS, **columns})
 
@@ -182,7 +164,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("paribus.files.tempfile.mkstemp", read_only)
-    code, error = verb("report", *options, damaged)
+    code, _, error = verb("report", *options, damaged)
     assert (code, error.count("\n")) == (2, 1)
     assert "cannot write" in error and "Read-only file system" in error
 
@@ -198,7 +180,7 @@ def test_a_folder_that_goes_away_is_one_line(
         return analyse(results)  # type: ignore[arg-type]
 
     monkeypatch.setattr("paribus.analysis.analyse", gone)
-    code, error = verb("report", "--no-page", damaged)
+    code, _, error = verb("report", "--no-page", damaged)
     assert (code, error.count("\n")) == (2, 1), error
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import paribus
-from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
+
+from ..command_line import verb
 
 TOY = Path(__file__).with_name("toy.py")
 STUDY = """
@@ -58,12 +57,6 @@ seeds = [101, 102, 103]
 grid = { "toy.rate" = [0.5, 1.0, 2.0] }
 select = "loss"
 """
-
-
-def verb(*arguments: object) -> tuple[int, str, str]:
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main([*map(str, arguments)])
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture
