@@ -141,8 +141,3 @@ def test_a_bad_average_is_one_line(
     study = small_study(overrides)
     with pytest.raises(ParibusError, match=words):
         Trainer(study.setting("baseline"), [1], small_dataset)
-
-
-def test_a_setting_without_one_is_written_as_before(small_study: Callable[..., Study]) -> None:
-    assert "average" not in small_study({}).setting("baseline").model_dump()["training"]
-    assert "average" in small_study({KIND: "ema"}).setting("baseline").model_dump()["training"]

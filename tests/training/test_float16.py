@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
-from paribus.engine.data import Dataset, batch
-from paribus.engine.model import build_model, load_parameters, parameter_uses
+from paribus.engine.data import Dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Setting
-from paribus.engine.training import COLUMNS, MEASURED, Trainer, is_decayed
+from paribus.engine.training import COLUMNS, MEASURED, Trainer
 from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
 from paribus.study import Study
+
+from .plain_loop import train_plainly
 
 STEPS = 16
 SCALED = [*COLUMNS, "loss_scale", "skipped_steps"]
@@ -60,56 +60,12 @@ def state(stack: Trainer, replica: int) -> dict[str, bytes]:
     return {name: one.tobytes() for name, one in stack.state(replica).arrays.items()}
 
 
-def plain_loop(
-    setting: Setting, seed: int, dataset: Dataset
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Of PyTorch's own loop: [STEPS, 3] losses, scales and skipped steps so far; the weights."""
-    model = build_model(setting, dataset.vocab_size).train()
-    load_parameters(model, Trainer(setting, [seed], dataset).parameters(0))
-    training, spec = setting.training, setting.training.optimizer
-    groups: dict[bool, list[torch.Tensor]] = {True: [], False: []}
-    uses = parameter_uses(model)
-    for name, parameter in model.named_parameters():
-        groups[is_decayed(uses[name], spec.decay)].append(parameter)
-    optimizer = torch.optim.AdamW(
-        [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}],
-        lr=spec.learning_rate,
-        betas=spec.betas,
-        eps=spec.eps,
-        weight_decay=spec.weight_decay,
-    )
-    scaler = torch.amp.GradScaler(  # type: ignore[attr-defined]
-        "cpu",
-        init_scale=training.loss_scale.initial,
-        growth_interval=training.loss_scale.growth_interval,
-    )
-    rows, skipped = [], 0
-    for t in range(STEPS):
-        windows = batch(dataset.train, seed, t, training.batch_size, setting.data.seq_len)
-        inputs, targets = torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
-        with torch.autocast("cpu", dtype=torch.float16):
-            logits = model(inputs)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
-        optimizer.zero_grad()
-        scale = scaler.get_scale()
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        assert training.grad_clip is not None
-        torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)
-        scaler.step(optimizer)
-        scaler.update()
-        skipped += scaler.get_scale() < scale
-        rows.append((loss.item(), scale, skipped))
-    named = {name: one.detach().numpy() for name, one in model.named_parameters()}
-    return np.array(rows), named
-
-
 @pytest.mark.parametrize("initial", [HUGE, 2.0**16], ids=["overflows at first", "as by default"])
 def test_a_stack_of_one_is_plain_autocast_with_a_grad_scaler(
     setting_of: Make, small_dataset: Dataset, initial: float
 ) -> None:
     setting = setting_of(initial=initial)
-    rows, weights = plain_loop(setting, 1, small_dataset)
+    rows, weights = train_plainly(setting, 1, small_dataset, STEPS)
     assert (rows[-1, 2] > 2) == (initial == HUGE)  # there is something to agree about
     assert len(set(rows[:, 1])) > 3
     stack = trained(Trainer(setting, [1], small_dataset))

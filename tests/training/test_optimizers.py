@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from paribus.declared import declared
-from paribus.engine.ops.functional import correction
 from paribus.engine.rows import Rows
 from paribus.engine.training.groups import ParameterGroup, StackedOptimizer
 from paribus.engine.training.optimizers import Optimizer, find_optimizer
-from paribus.engine.training.optimizers.adamw import corrections
 from paribus.engine.training.optimizers.muon import A, B, C, orthogonalised
 from paribus.study.choices import read_options
 
@@ -313,21 +311,6 @@ def test_soap_begins_its_basis_after_steps_that_were_skipped() -> None:
     basis = other.slots["left_basis"]["a"]
     torch.testing.assert_close(basis, one.slots["left_basis"]["a"], rtol=0, atol=0)
     assert basis.ne(0).sum() > basis.shape[-1]  # and not the axes
-
-
-def test_bias_corrections_are_those_that_the_host_computed() -> None:
-    """Before, float64 on the host; now on the device, and the same bits of float32."""
-    steps = [*range(300), 1_000, 9_999, 100_000, 1_234_567]
-    for betas in ((0.9, 0.95), (0.9, 0.999), (0.8, 0.9999)):
-        for t in steps:
-            expected = (1 - np.array(betas) ** (t + 1)).astype(np.float32)
-            found = [correction(beta, torch.tensor(t)).item() for beta in betas]
-            assert found == expected.tolist()
-    options = read_options(OPTIMIZERS["adamw"].options, {"betas": (0.9, 0.95)}, "", "")
-    assert corrections(options, 1) == {  # type: ignore[arg-type]
-        "exp_avg": pytest.approx(0.19),
-        "exp_avg_sq": pytest.approx(0.0975),
-    }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

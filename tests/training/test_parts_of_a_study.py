@@ -16,17 +16,15 @@ from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting.setting import Loss as LossSpec
-from paribus.engine.training import COLUMNS, Loss, Optimizer, Trainer
+from paribus.engine.training import COLUMNS, Optimizer, Trainer
 from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
-from paribus.study import Study, own_digests
-from paribus.study.trust import custom_code
+from paribus.study import Study
 
 from .measured import train
 
 Maker = Callable[..., Study]
 OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
-LOSSES = declared("paribus.engine.training.losses", Loss)
 each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 PROBES = list(shipped_probes().values())
 LOSS = list(COLUMNS).index("train_loss")
@@ -111,26 +109,6 @@ def test_it_learns_alone_and_in_a_stack(name: str, trainer_of: Callable[..., Tra
     alone = train(trainer_of([2], overrides), 10)[0, :, LOSS]
     # The sign and the orthogonalisation enlarge what rounds otherwise in batched products.
     np.testing.assert_allclose(together[1, :10], alone, rtol=0, atol=1e-2)
-
-
-@each_optimizer
-def test_a_replica_that_diverges_changes_no_bit_of_its_neighbours(
-    name: str, trainer_of: Callable[..., Trainer]
-) -> None:
-    overrides = {f"{OPTIMIZER}.name": name}
-    healthy, struck = trainer_of([1, 2, 3], overrides), trainer_of([1, 2, 3], overrides)
-    train(healthy, 5), train(struck, 2)
-    with torch.no_grad():
-        struck.replicas.weights.flat[1, 5] = torch.nan
-    frozen = struck.parameters(1)
-    train(struck, 3)
-    for r in (0, 2):
-        ours, theirs = struck.state(r), healthy.state(r)
-        for array, values in theirs.arrays.items():
-            assert ours.arrays[array].tobytes() == values.tobytes(), array
-    assert struck.state(1).diverged_at == 2
-    for parameter, values in struck.parameters(1).items():
-        np.testing.assert_array_equal(values, frozen[parameter])
 
 
 @each_optimizer
@@ -405,35 +383,3 @@ def test_the_gradient_is_that_of_the_objective(trainer_of: Callable[..., Trainer
     assert found[list(trainer.columns).index("train_objective")] == pytest.approx(
         objective.item(), rel=1e-5
     )
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_declares_what_it_is(name: str) -> None:
-    assert LOSSES[name].source and LOSSES[name].measure.__doc__
-
-
-def test_the_source_of_own_parts_is_recorded_and_needs_trust(small_study: Maker) -> None:
-    groups = [{"match": "embedding.*", "optimizer": "ideas.py:signum"}]
-    own = {"training.loss.name": "ideas.py:focal", f"{OPTIMIZER}.groups": groups}
-    study = small_study(own)
-    (study.folder / "ideas.py").write_text(OWN)
-    assert custom_code(study) == ("ideas.py:focal", "ideas.py:signum")
-    keys = {"training.loss.name", f"{OPTIMIZER}.groups.0"}
-    before = own_digests(study.setting("baseline"), study.folder)
-    assert before.keys() == keys
-    (study.folder / "ideas.py").write_text(OWN.replace("gamma: float = 2.0", "gamma: float = 3.0"))
-    after = own_digests(study.setting("baseline"), study.folder)
-    differing = {key for key in keys if before[key] != after[key]}
-    assert "training.loss.name" in differing
-
-
-def test_a_pattern_that_is_misspelled_is_told_the_nearest(small_study: Maker) -> None:
-    """In a line that can be read: a model has too many parameters to name all of them."""
-    for match, words in (
-        ("embeding.*", r"no parameter is left for 'embeding.\*': did you mean 'embedding.\*'\?"),
-        ("zzz", "known: blocks.0.attention.out.bias, .* and [0-9]+ more$"),
-    ):
-        groups = [{"match": match, "weight_decay": 0.0}]
-        setting = small_study({"training.optimizer.groups": groups, "model.n_layer": 3})
-        with pytest.raises(ParibusError, match=words):
-            Trainer(setting.setting("baseline"), [1], load_dataset(setting.data, setting.folder))

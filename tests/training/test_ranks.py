@@ -13,11 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.model import build_model
 from paribus.engine.ops import without_kernels
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import rows_of
@@ -195,28 +192,6 @@ def test_recomputed_blocks_change_no_bit(precision: str, dataset: Dataset) -> No
         states.append(trial.state(0))
     for name, values in states[0].arrays.items():
         np.testing.assert_array_equal(states[1].arrays[name], values, err_msg=name)
-
-
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("is_watched", [False, True])
-def test_a_block_that_is_computed_again_has_the_same_gradients(
-    precision: torch.dtype, is_watched: bool, dataset: Dataset
-) -> None:
-    """By compiled kernels too: a block as one function, and part by part."""
-    setting = study({"training.dropout": 0.0}).setting("baseline")
-    block: Any = build_model(setting, dataset.vocab_size).blocks[0]
-    if is_watched:  # then its parts are called one by one
-        block.mlp.register_forward_hook(lambda *_: None)
-    x = torch.randn(4, 24, 18, generator=torch.Generator().manual_seed(0)).requires_grad_()
-
-    def gradients(call: Any) -> list[torch.Tensor]:
-        with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
-            y = call(x)
-        return list(torch.autograd.grad(y.square().sum(), [x, *block.parameters()]))
-
-    again = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
-    for ours, theirs in zip(gradients(again), gradients(block), strict=True):
-        assert torch.equal(ours, theirs)
 
 
 def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import tomllib
 from pathlib import Path
@@ -31,31 +30,37 @@ def rates(schedule: Schedule, iterations: int) -> list[float]:
     return [found.value(1.0, t) for t in range(iterations)]
 
 
-def test_constant() -> None:
-    assert rates(Schedule(), 3) == [1.0, 1.0, 1.0]
+ROOT = math.sqrt(0.5)
 
 
-def test_warmup_is_linear_and_ends_at_the_peak() -> None:
-    assert rates(Schedule(warmup=4), 6) == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
-
-
-def test_cosine_by_hand() -> None:
-    """After 2 steps of warmup, 4 of half a cosine from 1 to 0.1: 0.1 + 0.45 (1 + cos(pi k / 4))."""
-    root = math.sqrt(0.5)
-    expected = [0.5, 1.0, 0.1 + 0.45 * (1 + root), 0.55, 0.1 + 0.45 * (1 - root), 0.1]
-    assert rates(Schedule(kind="cosine", warmup=2), 6) == pytest.approx(expected)
-
-
-def test_cosine_to_zero() -> None:
-    found = rates(Schedule(kind="cosine", final_fraction=0.0), 100)
-    assert found[-1] == pytest.approx(0.0, abs=1e-12)
-    assert found[49] == pytest.approx(0.5)
-    assert all(a > b for a, b in itertools.pairwise(found))
-
-
-def test_warmup_from_a_fraction() -> None:
-    found = rates(Schedule(warmup=3, initial_fraction=0.7), 4)
-    assert found == pytest.approx([0.8, 0.9, 1.0, 1.0])
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (Schedule(), [1.0, 1.0, 1.0]),
+        (Schedule(warmup=4), [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
+        (Schedule(warmup=3, initial_fraction=0.7), [0.8, 0.9, 1.0, 1.0]),
+        # After 2 steps of warmup half a cosine from 1 to 0.1: 0.1 + 0.45 (1 + cos(pi k / 4)).
+        (
+            Schedule(kind="cosine", warmup=2),
+            [0.5, 1.0, 0.1 + 0.45 * (1 + ROOT), 0.55, 0.1 + 0.45 * (1 - ROOT), 0.1],
+        ),
+        (
+            Schedule(kind="cosine", final_fraction=0.0),
+            [(1 + ROOT) / 2, 0.5, (1 - ROOT) / 2, 0.0],
+        ),
+        # The last four of ten steps decay to 0: 1 - sqrt(k / 4), and half a cosine.
+        (
+            Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "sqrt"}),
+            [1.0] * 6 + [0.5, 1 - ROOT, 1 - 0.75**0.5, 0.0],
+        ),
+        (
+            Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "cosine"}),
+            [1.0] * 6 + [(1 + ROOT) / 2, 0.5, (1 - ROOT) / 2, 0.0],
+        ),
+    ],
+)
+def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
+    assert rates(schedule, len(expected)) == pytest.approx(expected, abs=1e-12)
 
 
 # Those of transformers count steps from 0 and begin at a rate of 0: their step t + 1 is ours at t.
@@ -88,15 +93,6 @@ def test_schedules_are_those_of_transformers(kind: str) -> None:
         schedule.step()
         expected.append(optimizer.param_groups[0]["lr"])
     assert rates(OURS[kind], 50) == pytest.approx(expected, rel=1e-12, abs=1e-15)
-
-
-def test_wsd_by_hand() -> None:
-    """Ten steps, of which the last four decay to 0: 1 - sqrt(k / 4) and half a cosine."""
-    sqrt = Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "sqrt"})
-    assert rates(sqrt, 10) == pytest.approx([1.0] * 6 + [0.5, 1 - 0.5**0.5, 1 - 0.75**0.5, 0.0])
-    cosine = Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "cosine"})
-    root = 0.5**0.5
-    assert rates(cosine, 10)[6:] == pytest.approx([(1 + root) / 2, 0.5, (1 - root) / 2, 0.0])
 
 
 @pytest.mark.parametrize(

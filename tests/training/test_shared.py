@@ -212,14 +212,6 @@ def test_what_cannot_be_is_one_line(
         train(trainer_of(overrides, [1]), 1)
 
 
-def test_plain_models_share_nothing_and_are_written_as_before(
-    small_study: Callable[..., Study],
-) -> None:
-    setting = small_study({}).setting("baseline")
-    assert not build_model(setting, 20).shares
-    assert "auxiliary" not in setting.model_dump()["training"]["loss"]
-
-
 def test_the_example_is_a_study() -> None:
     study = load_study(EXAMPLES / "study.toml")
     assert len(study.arms) == 5

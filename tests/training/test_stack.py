@@ -17,6 +17,8 @@ from paribus.engine.training.prefetch import AHEAD
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from .measured import train
+
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
 # that of a single product; 100 steps let the last bits of float32 grow to this.
 STACKED_TOLERANCE_NATS = 2e-4
@@ -31,13 +33,6 @@ def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Calla
         return Trainer(study.setting(arm), seeds, small_dataset, probes=PROBES)
 
     return make
-
-
-def train(stack: Trainer, steps: int) -> np.ndarray:
-    """[R, steps, C] what was measured."""
-    for _ in range(steps):
-        stack.step()
-    return np.stack([stack.state(r).measured for r in range(len(stack.seeds))])
 
 
 def test_training_learns(stack_of: Callable[..., Trainer], small_dataset: Dataset) -> None:
@@ -208,16 +203,6 @@ def test_a_state_is_named_arrays(stack_of: Callable[..., Trainer]) -> None:
     assert state.measured.shape == (1, len(COLUMNS) + len(stack.probe_columns))
 
 
-def test_the_order_of_names_does_not_matter(stack_of: Callable[..., Trainer]) -> None:
-    stack = stack_of([1])
-    train(stack, 2)
-    state = stack.state(0)
-    turned = replace(state, arrays=dict(reversed(state.arrays.items())))
-    other = stack_of([1])
-    other.restore([turned])
-    assert_equal_bytes(other.state(0).arrays, state.arrays)
-
-
 QKV = "exp_avg/blocks.0.attention.qkv.weight"
 
 
@@ -264,14 +249,6 @@ def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Trai
     train(stack_of([1], training__dropout=0.3), 2)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert (np.random.get_state()[1] == np_state).all()  # type: ignore[index]
-
-
-def test_bfloat16_is_close_and_keeps_float32_weights(stack_of: Callable[..., Trainer]) -> None:
-    exact = train(stack_of([1]), 8)[0, :, 0]
-    mixed = stack_of([1], training__precision="bfloat16")
-    assert np.abs(train(mixed, 8)[0, :, 0] - exact).max() < 0.02
-    assert {values.dtype for values in mixed.state(0).arrays.values()} == {np.dtype(np.float32)}
-    assert (train(stack_of([1], training__precision="bfloat16"), 8)[0, :, 0] != exact).any()
 
 
 @pytest.mark.gpu
