@@ -1,7 +1,7 @@
 """The command line in a process of its own, with what tests need: checkpoints at every step, and
 faults of the disk in it and in its workers.
 
-    python commands.py [--brief] [--fault KIND PLACE LOG] VERB ...
+    python commands.py [--fault KIND PLACE LOG] VERB ...
     python commands.py --worker KIND PLACE LOG PARENT     # how such a process starts its workers
 
 KIND is an error by name (ENOSPC, EIO), which the write at PLACE meets after half of its bytes, or
@@ -9,9 +9,7 @@ KIND is an error by name (ENOSPC, EIO), which the write at PLACE meets after hal
 the Nth write of a file of that path, which may be a pattern. LOG is a file that takes the path of
 every write, a line each.
 
-The verb `train STUDY STACK` is `run` without the report. With `--brief`, which only forks give to
-their workers too, what writes nothing is left out (dry runs, the measuring of memory) or is short
-(the turns of the arms), and page and paper have the first figures only and no scripts.
+The verb `train STUDY STACK` is `run` without the report.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paribus import files
-
-FIGURES = 2  # of a brief report
 
 
 def fail_at(kind: str, place: str, log: Path) -> None:
@@ -71,20 +67,6 @@ def _whole(path: Path) -> str:
     return "/".join(p.rsplit(".", 2)[0][1:] if p.endswith(files.PART) else p for p in parts)
 
 
-def be_brief() -> None:
-    from paribus.engine.execution import throughput
-    from paribus.engine.execution.workers import worker
-    from paribus.engine.machine.measurements import Fit
-    from paribus.report import figures, page
-
-    worker.dry_run = lambda *_, **__: []
-    worker.largest_stack = lambda study, arm, dataset, device, wanted, *_, **__: Fit(wanted, "")
-    throughput.LEAST_TURNS = 1
-    draw = figures.draw
-    page._javascript = lambda: "void 0"
-    figures.draw = lambda *about: draw(*about)[:FIGURES]
-
-
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--worker":
         from paribus.engine.execution.workers.lifetime import tie_to
@@ -101,13 +83,10 @@ def main(arguments: list[str]) -> int:
     from paribus.engine.execution.workers import processes
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
-    if arguments[0] == "--brief":
-        be_brief()
-        arguments = arguments[1:]
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], fault[1], Path(fault[2]))
-        assert local.COMMAND and hasattr(processes, "FORKS")  # a fork may have set it already
+        assert local.COMMAND and hasattr(processes, "FORKS")
         processes.FORKS = False
         local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report

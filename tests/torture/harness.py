@@ -15,9 +15,6 @@ from pydoc_data.topics import topics
 
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 
-from . import commands
-from .forking import Forked
-
 CHARACTERS = 150_000  # of English, so that tasks can be made of it
 COMMANDS = Path(__file__).with_name("commands.py")
 STUDY = """
@@ -28,19 +25,6 @@ model = {n_layer = 1, n_head = 2, d_model = 16}
 training = {iterations = 12, batch_size = 4, dropout = 0.1}
 stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
 tasks = {names = []}
-[arms.baseline]
-[arms.layernorm]
-set."model.embedding.norm" = "layernorm"
-"""
-# The least that writes all that a study can write.
-LEAST = """
-name = "small"
-seeds = [1, 2]
-data = {corpus = "text", path = TEXT, seq_len = 32}
-model = {n_layer = 1, n_head = 1, d_model = 8}
-training = {iterations = 3, batch_size = 2, dropout = 0.1}
-stability = {smoothing_steps = 1, median_steps = 1, spike_steps = 1}
-tasks = {names = ["next_word"], items = 4, shots = [0]}
 [arms.baseline]
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
@@ -78,13 +62,8 @@ def new_study(folder: Path, text: Path, study: str = STUDY) -> Path:
     return folder
 
 
-Process = subprocess.Popen[str] | Forked
-
-
-def start(folder: Path, *arguments: str, fork: bool = False) -> Process:
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """The command line in `folder`, in a session of its own so that orphans can be told."""
-    if fork:
-        return Forked(folder, commands.main, *arguments)
     return subprocess.Popen(
         [sys.executable, str(COMMANDS), *arguments],
         cwd=folder,
@@ -95,11 +74,10 @@ def start(folder: Path, *arguments: str, fork: bool = False) -> Process:
     )
 
 
-def finish(folder: Path, *arguments: str, fork: bool = False) -> tuple[int, str]:
+def finish(folder: Path, *arguments: str) -> tuple[int, str]:
     """(exit code, what it said on standard error) of a command that nobody disturbs."""
-    process = start(folder, *arguments, fork=fork)
+    process = start(folder, *arguments)
     _, said = process.communicate(timeout=600)
-    assert process.returncode is not None
     return process.returncode, said
 
 
@@ -156,9 +134,8 @@ def kill_and_go_on(
 
     Only the command is killed, by SIGKILL; its workers have to notice.
     """
-    fork = reference.fork
     for _ in range(kills):
-        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts), fork=fork)
+        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
         try:
             _, said = process.communicate(timeout=rng.uniform(0.02, reference.seconds[verb]))
             counts.finished_first += 1
@@ -177,7 +154,7 @@ def kill_and_go_on(
             # Whole before it could be killed; no export is written to what has something in it.
             return
     arguments = (*ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
-    code, said = finish(folder, *arguments, fork=fork)
+    code, said = finish(folder, *arguments)
     assert code == 0, said
     _require_quiet(said)
 
@@ -207,17 +184,15 @@ class Undisturbed:
     text: Path
     writes: dict[str, dict[str, bytes]]
     seconds: dict[str, float]
-    fork: bool = False
-    brief: bool = False
 
     def finish(self, folder: Path, verb: str, *options: str) -> tuple[int, str]:
-        """`finish` of a verb with its arguments, in the way that all of this was made in."""
-        return finish(folder, *_called(verb, self.brief, *options), fork=self.fork)
+        """`finish` of a verb with its arguments."""
+        return finish(folder, *options, *ARGUMENTS[verb], *SIZES.get(verb, ()))
 
     def copy_for(self, verb: str, folder: Path) -> Path:
         """A folder in which `verb` has its work still to do."""
         if verb in ("run", "train", "register"):
-            return new_study(folder, self.text, LEAST if self.brief else STUDY)
+            return new_study(folder, self.text)
         shutil.copytree(self.folder, folder)
         for path in _paths(folder, verb):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -231,16 +206,10 @@ def _paths(folder: Path, verb: str) -> Iterator[Path]:
             yield path
 
 
-def undisturbed(
-    folder: Path, verbs: Sequence[str], *, fork: bool = False, brief: bool = False
-) -> Undisturbed:
-    """Every verb once, in one folder; what finds its work done there in one of its own.
-
-    With `fork`, commands are forks of this process, here and whenever the result is used; they may
-    be brief then (`commands.be_brief`), of the least study.
-    """
+def undisturbed(folder: Path, verbs: Sequence[str]) -> Undisturbed:
+    """Every verb once, in one folder; what finds its work done there in one of its own."""
     text = folder.with_name("text.txt")
-    whole = Undisturbed(folder, text, {}, {}, fork, brief)
+    whole = Undisturbed(folder, text, {}, {})
     whole.copy_for("run", folder)
     for verb in verbs:
         alone = verb == "register" or (verb == "train" and "run" in verbs)
@@ -252,11 +221,3 @@ def undisturbed(
         whole.writes[verb] = written(at, verb)
         assert whole.writes[verb] and not litter(at), litter(at)
     return whole
-
-
-def _called(verb: str, brief: bool, *options: str) -> Iterator[str]:
-    """The arguments of a command."""
-    yield from ["--brief"] if brief else []
-    yield from options
-    yield from ARGUMENTS[verb]
-    yield from SIZES.get(verb, ())
