@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +16,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from paribus.engine.data import (
-    TOKEN_CLASSES,
-    describe_data,
     load_dataset,
     read_corpus,
-    token_classes,
 )
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.data.source import encoded
@@ -145,20 +141,6 @@ def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:
     assert np.concatenate(parts).tolist() == ours.encode(text).tolist()
 
 
-def test_token_classes_of_its_vocabulary(ours: BpeTokenizer) -> None:
-    classes = token_classes(ours.vocabulary, ours.end_of_document)
-    named = {ours.vocabulary[i]: TOKEN_CLASSES[c] for i, c in enumerate(classes)}
-    assert len(classes) == ours.vocab_size
-    assert named["<|endoftext|>"] == "end-of-document"
-    assert [named[text] for text in (" ", "\n", ",", "7", " the")] == [
-        "whitespace",
-        "whitespace",
-        "punctuation",
-        "numeric",
-        "alphabetic",
-    ]
-
-
 def test_ids_beyond_sixteen_bits_are_kept(theirs: HuggingFaceTokenizer, tmp_path: Path) -> None:
     many = HuggingFaceTokenizer.from_str(theirs.to_str())
     many.add_tokens([f"<{i}>" for i in range(2**16)])
@@ -268,15 +250,6 @@ def test_a_dataset_says_which_file_made_its_ids(bpe_study: Study) -> None:
                              bpe_study.folder)  # fmt: skip
     assert data.digests["corpus"] == character.digests["corpus"]
     assert data.digests["train"] != character.digests["train"]
-
-
-def test_a_split_inside_a_character_is_described(tmp_path: Path) -> None:
-    save(train(), tmp_path)
-    (tmp_path / "text.txt").write_text("𝄞" * 400 + "\n", encoding="utf-8")
-    data = Data(**BPE, validation_fraction=0.25)
-    tables = describe_data(load_dataset(data, tmp_path))
-    assert tables["duplicates"]["document"]["units"] == 2  # its two parts
-    assert json.loads(json.dumps(tables)) == tables
 
 
 def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study: Study) -> None:

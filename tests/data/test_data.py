@@ -131,16 +131,7 @@ def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "data", "message"),
     [
-        (b"", {"path": "t"}, "is empty"),
         (b"short", {"path": "t"}, "fewer than one window"),
-        (b"\xff\xfe" * 500, {"path": "t"}, "not UTF-8"),
-        (b"x" * 500, {"path": "missing"}, "does not exist"),
-        (b"x" * 500, {}, "needs data.path"),
-        (
-            b"x" * 500,
-            {"path": "t", "corpus": "pydoc"},
-            r"is only read by the corpora .*text",
-        ),
         (b"x" * 500, {"corpus": "pydocs"}, "did you mean 'pydoc'"),
     ],
 )

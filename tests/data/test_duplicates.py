@@ -123,8 +123,3 @@ def test_passages_by_hand() -> None:
     document = f"{a}\r\n \t\r\n\n  {b}\n\nshort\n\n\n{c}\n"
     assert passages(document) == [a, b, c]
     assert passages("") == passages("\n\n \n") == passages("x" * 99) == []
-
-
-def test_two_texts_repeated_many_times_take_no_time_squared() -> None:
-    units = ["the same text again and again " * 5, "another one that is not the first " * 5] * 5000
-    assert count_duplicates(units, [False] * len(units))["near"] == len(units) - 2

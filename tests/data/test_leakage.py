@@ -81,14 +81,6 @@ def test_a_text_that_repeats_most_of_what_is_held_out(monkeypatch: pytest.Monkey
     assert in_training(train, [held_out]).tolist() == [True] * 960 + [False] * 40
 
 
-def test_runs_across_the_chunks_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = np.random.default_rng(1).integers(60_000, size=5000).astype(np.uint16)
-    whole = in_training(text, [text[1000:2000]])
-    monkeypatch.setattr("paribus.engine.data.duplicates.CHUNK_TOKENS", 60)
-    assert (in_training(text, [text[1000:2000]]) == whole).all()
-    assert whole.all()
-
-
 def test_no_run_is_of_two_blocks() -> None:
     text = np.random.default_rng(1).integers(60_000, size=1000).astype(np.uint16)
     blocks = [text[100:130], text[130:200], text[300:320]]  # 30, 70 and 20 tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import batch, consumption, load_dataset, source
+from paribus.engine.data import consumption, load_dataset, source
 from paribus.engine.data.order import Windows, document_places, permuted
 from paribus.engine.setting import Data
-from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])
@@ -62,15 +59,6 @@ def test_every_target_is_met_once_an_epoch(seq_len: int, more: int, size: int, s
     assert windows.starts(seed, 3, size).tolist() == starts[3 * size : 4 * size].tolist() or (
         steps < 4
     )
-
-
-def test_sampled_windows_are_what_they_were() -> None:
-    tokens = np.arange(1000, dtype=np.uint16)
-    windows = Windows(1000, 16)
-    for t in range(20):
-        plain = batch(tokens, 3, t, 4, 16)
-        assert (plain == batch(tokens, 3, t, 4, 16, windows)).all()
-    assert windows.starts(3, 19, 4).tolist() == [160, 768, 724, 485]
 
 
 END = 0
@@ -156,20 +144,3 @@ def test_one_document_cannot_be_packed_by_documents(tmp_path: Path) -> None:
     data = Data(corpus="text", path="t", seq_len=16, pack="documents")
     with pytest.raises(ParibusError, match="needs several documents, and the text is a single"):
         load_dataset(data, tmp_path)
-
-
-def test_a_stack_trains_in_epochs(small_study: Callable[..., Study]) -> None:
-    study = small_study({"data.order": "epoch"})
-    dataset = load_dataset(study.data, study.folder)
-    digests = []
-    for _ in range(2):
-        stack = Trainer(study.setting("baseline"), [1, 2], dataset)
-        for _ in range(3):
-            stack.step()
-        digests.append([stack.state(r).batch_digest for r in range(2)])
-    assert digests[0] == digests[1]
-    sampled = load_dataset(study.data.model_copy(update={"order": "sampled"}), study.folder)
-    other = Trainer(small_study().setting("baseline"), [1], sampled)
-    for _ in range(3):
-        other.step()
-    assert other.state(0).batch_digest != digests[0][0]

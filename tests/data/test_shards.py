@@ -149,20 +149,6 @@ def test_a_large_text_is_the_same_as_a_small_one(
 
 
 @pytest.mark.usefixtures("large")
-def test_no_shard_is_hashed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The training text begins where its shards do: but for its end, their hashes are its own."""
-    hashed: list[int] = []
-    of = tokens.hash_ids
-    for module in (cache_module, tokens):
-        monkeypatch.setattr(module, "hash_ids", lambda ids: (hashed.append(len(ids)), of(ids))[1])
-    write_text(tmp_path, 3)
-    loaded = load_dataset(DATA, tmp_path)
-    whole = len(loaded.train.shards.files)
-    assert whole > 3 and hashed.count(1000) <= whole
-    assert loaded.digests["train"] == tokens_digest(np.asarray(loaded.train))
-
-
-@pytest.mark.usefixtures("large")
 def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
@@ -190,12 +176,20 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("large")
-def test_a_text_that_changed_is_another_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keeps_time", [False, True])
+def test_a_text_that_changed_is_another_text(
+    keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many bytes, in the same second or with the time of before, as tools that copy set."""
+    if keeps_time:
+        monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     write_text(tmp_path)
     first = load_dataset(DATA, tmp_path)
     file = tmp_path / "texts" / "1.txt"
-    changed = file.read_text(encoding="utf-8").replace("fox", "dog", 1)
-    file.write_text(changed, encoding="utf-8")  # as many bytes, in the same second
+    then = file.stat().st_mtime_ns
+    file.write_bytes(file.read_bytes().replace(b"fox", b"dog"))
+    if keeps_time:
+        os.utime(file, ns=(then, then))
     assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
 
 
@@ -337,21 +331,6 @@ def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
         make(cache)
 
 
-@pytest.mark.usefixtures("large")
-def test_a_text_that_changed_and_kept_its_time_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tools that copy set the time of a file: the text from before was trained on."""
-    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
-    write_text(tmp_path)
-    first = load_dataset(DATA, tmp_path)
-    file = tmp_path / "texts" / "1.txt"
-    then = file.stat().st_mtime_ns
-    file.write_bytes(file.read_bytes().replace(b"fox", b"dog"))
-    os.utime(file, ns=(then, then))
-    assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
-
-
 def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
     made, ids = make(cache)
     for file in made.shards.files:
@@ -362,33 +341,27 @@ def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
     assert {entry[1] for entry in stamp} == {10**9}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000])
-def test_a_damaged_manifest_is_one_line(content: bytes, cache: Path) -> None:
-    folder = make(cache)[0].shards.files[0].parent
-    (folder / "manifest.json").write_bytes(content)
-    with pytest.raises(ParibusError, match=r"manifest.json cannot be read; delete the folder"):
-        make(cache)
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    "damage",
     [
+        *[b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000],
         *[("shards", []), ("shards", 5), ("dtype", "O"), ("about", 3), ("tokens", "x")],
         *[("shards/0", 1), ("shards/0/tokens", "x"), ("shards/0/tokens", 1)],
         *[("shards/0/tokens", -1), ("shards/0/sha256", None)],
     ],
 )
-def test_a_manifest_that_says_something_else_is_one_line(
-    key: str, value: object, cache: Path
-) -> None:
+def test_a_damaged_manifest_is_one_line(damage: bytes | tuple[str, object], cache: Path) -> None:
     file = make(cache)[0].shards.files[0].parent / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    *above, last = [int(step) if step.isdigit() else step for step in key.split("/")]
-    node = manifest
-    for step in above:
-        node = node[step]
-    node[last] = value
-    file.write_text(json.dumps(manifest))
+    if isinstance(damage, bytes):
+        file.write_bytes(damage)
+    else:
+        manifest = json.loads(file.read_bytes())
+        *above, last = [int(step) if step.isdigit() else step for step in damage[0].split("/")]
+        node = manifest
+        for step in above:
+            node = node[step]
+        node[last] = damage[1]
+        file.write_text(json.dumps(manifest))
     with pytest.raises(ParibusError, match=r"manifest.json cannot be read; delete the folder"):
         make(cache)
 
@@ -403,51 +376,20 @@ def test_a_damaged_stamp_is_made_again(stamp: str, cache: Path) -> None:
     assert file.read_bytes() == good
 
 
-def test_a_stamp_does_not_vouch_for_a_shard_of_another_size(cache: Path) -> None:
-    made, _ = make(cache)
-    file = made.shards.files[2]
-    file.write_bytes(file.read_bytes()[:-2])
-    stamp = file.parent / "stamp.json"
-    stats = [[f.stat().st_size, f.stat().st_mtime_ns] for f in made.shards.files]
-    stamp.write_text(json.dumps(stats))
-    with pytest.raises(ParibusError, match=r"00002\.bin is not the shard"):
-        make(cache)
-
-
-def test_an_index_entry_that_says_something_else_is_ignored(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "SMALL_BYTES", 0)
-    write_text(tmp_path)
-    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
-    first = load_dataset(DATA, tmp_path)
-    for file in (cache / "index").iterdir():
-        kept = json.loads(file.read_bytes())
-        for key in kept["value"]:
-            kept["value"][key] = "12"
-        file.write_text(json.dumps(kept))
-    same(first, load_dataset(DATA, tmp_path))
-
-
-def test_the_cache_of_another_tokenizer_is_refused(cache: Path) -> None:
-    folder = make(cache)[0].shards.files[0].parent
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    about = manifest["about"] | {"tokenizer": "of another"}
-    with pytest.raises(ParibusError, match=r"of another text or tokenizer \(tokenizer\)"):
-        open_shards(folder, about)
-
-
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("damage", ["[[", '{"digest": "wrong", "unknown": 1}', "another value"])
 def test_a_damaged_index_is_only_slow(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    damage: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "SMALL_BYTES", 0)
     write_text(tmp_path)
     monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
-    found = list((cache / "index").iterdir())
-    assert found
-    for file in found:
-        file.write_bytes(b'{"digest": "wrong", "unknown": 1}' if "0" in file.name[:1] else b"[[")
+    files = list((cache / "index").iterdir())
+    assert files
+    for file in files:
+        kept = json.loads(file.read_bytes())
+        kept["value"] = dict.fromkeys(kept["value"], "12")
+        file.write_text(json.dumps(kept) if damage == "another value" else damage)
     same(first, load_dataset(DATA, tmp_path))
 
 

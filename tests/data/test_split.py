@@ -275,15 +275,6 @@ def test_nothing_but_repetitions_is_lost(
     assert abs(len(texts[2]) - total * test) <= longest + 1
 
 
-def test_pydoc_is_clean_afterwards() -> None:
-    """Of validation, a fifth stands in training; afterwards nothing, for some of the training."""
-    clean = load_dataset(Data(corpus="pydoc", deduplicate="exact"), Path())
-    assert not in_training(clean.train, [clean.validation[:]]).any()
-    rates = clean.deduplicated
-    assert rates["train_bytes_cut"] < 0.2 * rates["train_bytes"]
-    assert rates["bytes_dropped"] < 0.3 * rates["bytes"]
-
-
 def test_deduplicated_shards_are_the_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,6 @@ from paribus.engine.execution.start import read_data
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.study import load_study, parse_study
-from paribus.study.custom_code import own_digests
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
 
@@ -68,9 +67,3 @@ def test_half_a_pair_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match="half of a pair and no text"):
         train_tokenizer(Data(corpus="jsonl", path="a.jsonl"), tmp_path, 300, tmp_path / "t.json")
     assert not (tmp_path / "t.json").exists()
-
-
-def test_the_source_of_an_own_corpus_is_recorded(tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text("def mine(data, folder):\n    return ['a']\n")
-    setting = load_study("quickstart", {"data.corpus": "ideas.py:mine"}).setting("baseline")
-    assert own_digests(setting, tmp_path)["data.corpus"].keys() == {"ideas.py"}
