@@ -61,7 +61,6 @@ ENDPOINTS = [
 
 
 def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate) -> None:
-    """Effects planted in three of eight replicates are found in three, by test and by verdict."""
     nulls = null_study(small_study(seeds=SEEDS, endpoints=ENDPOINTS), 8)
     rng = np.random.default_rng(0)
     noise = {key: rng.normal(2.5, 0.02) for key in nulls.trials}
@@ -99,7 +98,6 @@ def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate
 def test_every_rule_is_counted_by_its_own_claims(
     small_study: Study_, fabricate: Fabricate, decision: dict
 ) -> None:
-    """A loss planted in one of three replicates is claimed there alone, by any rule."""
     study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
     nulls = null_study(study, 3)
     assert nulls.decision == study.decision
@@ -127,7 +125,6 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
 def test_replicates_go_through_the_looks_of_the_study(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
-    """A difference planted in one of three stops there at the first look; nothing else does."""
     study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
     nulls = null_study(study, 3)
     assert nulls.plan is None and len(nulls.seeds) == 18
@@ -176,7 +173,6 @@ def step_down(p_values: list[float]) -> np.ndarray:
 
 
 def test_the_family_is_adjusted_by_holm() -> None:
-    """And fewer null studies have a significant contrast than without it."""
     rng = np.random.default_rng(12)
     unadjusted = adjusted_too = 0
     for _ in range(60):
@@ -220,7 +216,6 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
 def test_a_replicate_of_a_tuned_study_is_tuned_on_seeds_of_its_own(
     small_study: Study_, tmp_path: Path
 ) -> None:
-    """Two equal arms whose tuning is led astray: to rates that are not alike on other seeds."""
     about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
     study = small_study(**about, inference={"choice": "fixed"})
     nulls = tuned_null_studies(study, 4)

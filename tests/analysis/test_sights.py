@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from paribus.analysis import sights
-from paribus.cli.printed import _shown, design
 from paribus.errors import ParibusError
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
@@ -33,25 +31,6 @@ def asking(small_study: Callable[..., Study]) -> Callable[..., Study]:
 def test_an_effect_is_seen_up_to_some_spread(asking: Callable[..., Study]) -> None:
     (sight,) = sights(asking("validation_loss"))
     assert sight.why_not == "" and sight.sd
-
-
-def test_a_reason_is_told_once(asking: Callable[..., Study]) -> None:
-    console = Console(width=300, record=True, quiet=True)
-    study = asking("validation_loss", "brier_score", n=3)
-    with console.capture() as captured:
-        console.quiet = False
-        for part in design(study, {}, warnings=True):
-            console.print(part)
-    (line,) = [one for one in captured.get().splitlines() if "cannot be seen" in one]
-    assert "validation_loss: an effect of 0.02; brier_score: an effect of 0.02 cannot" in line
-
-
-def test_endpoints_are_shown_a_line_each(asking: Callable[..., Study]) -> None:
-    dumped = asking("validation_loss", "brier_score").model_dump()["endpoints"]
-    assert _shown(dumped).splitlines() == [
-        f"metric = {name}, primary = True, margin = 0.05, smallest_effect = 0.02"
-        for name in ("validation_loss", "brier_score")
-    ]
 
 
 def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:

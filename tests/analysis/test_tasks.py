@@ -179,7 +179,6 @@ def test_tasks_of_fewer_than_five_pairs_have_no_adjusted_p(
 
 
 def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
-    """What RMSNorm's tasks would have been compared as stays in the family, as p = 1."""
     results.trials["rmsnorm", 3]["batch_digest"] = "other batches"
     analysis = analyse(results)
     assert analysis.broken("rmsnorm")
