@@ -24,7 +24,7 @@ from paribus.report.card import card
 from paribus.report.figures import draw
 from paribus.report.page import render
 from paribus.report.paper import write_paper
-from paribus.report.words import headline
+from paribus.report.words import headlines
 from paribus.results import Results, load_results
 from paribus.statistics import Interval
 from paribus.study import Study
@@ -86,7 +86,7 @@ def test_an_interval_without_ends_is_unbounded_everywhere(
     texts = [
         verdict.sentence,
         effect_in_words(contrast),
-        headline(analysis, [verdict]),
+        " ".join(headlines(analysis, [verdict])),
         tables.primary(analysis)[0].rows[1][3],
         tables.estimates(analysis).rows[0][5],
         printed(analysis),
@@ -189,7 +189,7 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(
     assert f"p = {p:.3f}, Holm p = {holm:.3f}" in effect_in_words(contrast)
     verdicts = decide(analysis)
     assert (verdicts[0].word, verdicts[0].p, verdicts[0].adjusted_p) == ("UNRESOLVED", p, holm)
-    words = headline(analysis, verdicts).replace("\N{NO-BREAK SPACE}", " ")
+    words = " ".join(headlines(analysis, verdicts)).replace("\N{NO-BREAK SPACE}", " ")
     assert f"], Holm p = {holm:.3f})" in words
     assert "p by Holm's method" in card(analysis, verdicts).reading
     assert tables.primary(analysis)[0].rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
@@ -211,7 +211,7 @@ def test_what_is_lost_to_divergence_is_not_called_underpowered(
     assert (four.word, four.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert "quality cannot be compared (1 comparable seed" in four.sentence
     assert four.pairs_needed is None and four.pairs_why_not == MORE_HARM
-    words = headline(analysis, [four])
+    words = " ".join(headlines(analysis, [four]))
     assert "1 comparable seed pair; inference needs two" in words
     assert "diverged in 4 of 5 seeds against 0 of 5" in words
     _, one = of(1)
@@ -241,7 +241,7 @@ def test_a_baseline_with_events_is_stable_by_a_threshold(
         assert (verdict.word, verdict.row) == ("WORSE", row)
         assert verdict.evidence.state.baseline_stable == (lost == 1)
         assert told in verdict.sentence
-        for text in (verdict.sentence, headline(analysis, [verdict])):
+        for text in (verdict.sentence, " ".join(headlines(analysis, [verdict]))):
             assert f"diverged in 0 of 8 seeds against {lost} of 8" in text
 
 

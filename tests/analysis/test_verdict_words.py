@@ -15,7 +15,7 @@ from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
 from paribus.decision.reach import MORE_HARM
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.card import card
-from paribus.report.words import headline
+from paribus.report.words import headlines
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
@@ -41,7 +41,7 @@ def verdicts_of(
 
     analysis = analyse(fabricate(study, loss, **options))
     verdicts = decide(analysis)
-    return verdicts, headline(analysis, verdicts).replace("\N{NO-BREAK SPACE}", " ")
+    return verdicts, " ".join(headlines(analysis, verdicts)).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_divergence_in_every_seed_is_a_verdict_with_its_counts(
@@ -70,7 +70,7 @@ def test_some_divergence_is_counted_in_every_sentence(
     assert verdict.p is verdict.adjusted_p is None
     ((row,),) = card(analysis, verdicts).blocks.values()
     assert row.p == "n = 3"
-    for text in (verdict.sentence, headline(analysis, verdicts), row.note):
+    for text in (verdict.sentence, " ".join(headlines(analysis, verdicts)), row.note):
         assert "diverged in 2 of 5 seeds against 0 of 5" in text
 
 
@@ -120,8 +120,8 @@ def test_of_a_study_that_lacks_a_trial_this_alone_is_told(
     verdicts = decide(analysis)
     ((row,),) = card(analysis, verdicts).blocks.values()
     assert (row.word, row.note) == ("INVALID", "")
-    assert "a trial is missing: " in headline(analysis, verdicts)
-    assert "diverged" not in headline(analysis, verdicts)
+    assert "a trial is missing: " in " ".join(headlines(analysis, verdicts))
+    assert "diverged" not in " ".join(headlines(analysis, verdicts))
 
 
 def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(

@@ -12,7 +12,7 @@ from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
-from paribus.report.words import headline
+from paribus.report.words import headlines
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.study import Study
 
@@ -123,7 +123,7 @@ def test_an_arm_that_is_no_worse_is_adopted_for_its_benefit(
     analysis, verdict = judged(small_study, fabricate, **given)
     assert verdict.row == row
     assert (verdict.outcome == "ADOPT") == (row == "6")
-    text = headline(analysis, [verdict])
+    text = " ".join(headlines(analysis, [verdict]))
     assert text.endswith(".")
     if row in ("5", "6"):
         assert "a ratio of" in verdict.sentence

@@ -25,7 +25,7 @@ from paribus.report.page import render
 from paribus.report.paper.bound import Bound
 from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
-from paribus.report.words import headline
+from paribus.report.words import headlines
 from paribus.results import Results
 from paribus.study import Study
 
@@ -157,7 +157,7 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     (verdict,) = decide(analysis)
     open_ = "of layernorm: the best is the largest value tried (learning_rate 0.01)"
     assert "with each arm at its best of the learning rates tried" in verdict.answer
-    assert open_ not in verdict.answer and open_ not in headline(analysis, [verdict])
+    assert open_ not in verdict.answer and open_ not in " ".join(headlines(analysis, [verdict]))
     assert any(open_ in line for line in verdict.caveats)
     assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
     assert any("2 tuning seeds cannot show it" in line for line in verdict.caveats)

@@ -12,7 +12,7 @@ from paribus.analysis import Analysis, analyse
 from paribus.decision import WORDS, Verdict, Word, decide
 from paribus.report.card import card
 from paribus.report.tables import decision as decision_table
-from paribus.report.words import headline, headlines, p_in_words
+from paribus.report.words import headlines, p_in_words
 from paribus.results import Results
 from paribus.study import Study
 
@@ -37,7 +37,7 @@ def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdi
     says = analysis.contrast("ln", "validation_loss").decided
     assert says is not None
     change = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
-    text = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
+    text = " ".join(headlines(analysis, [verdict])).replace("\N{NO-BREAK SPACE}", " ")
     assert text == f"LayerNorm is WORSE ({change}, p < 0.001)."
     # The answer has the numbers of the headline, at which rate, and what the rule does.
     for part in ("ln is worse than baseline", "learning rate 3e-4", "not tuned", change):
@@ -83,7 +83,9 @@ def test_every_word_is_in_the_headline(judged: tuple[Analysis, Verdict], word: W
     analysis, verdict = judged
     evidence = replace(verdict.evidence, invalid="a run is missing" if word == "INVALID" else "")
     cost = "cost not measured" if word == "BETTER" else ""
-    text = headline(analysis, [replace(verdict, word=word, cost=cost, evidence=evidence)])
+    text = " ".join(
+        headlines(analysis, [replace(verdict, word=word, cost=cost, evidence=evidence)])
+    )
     badge = f"{word} ({cost})" if cost else word
     assert text.startswith(f"LayerNorm is {badge} (")
     assert not [other for other in WORDS if other != word and other in text]
@@ -95,7 +97,7 @@ def test_every_word_is_in_the_headline(judged: tuple[Analysis, Verdict], word: W
 def test_what_was_not_tested_has_no_p(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
     described = replace(verdict, word="DESCRIPTIVE", p=None, adjusted_p=None)
-    text = headline(analysis, [described])
+    text = " ".join(headlines(analysis, [described]))
     assert text.startswith("LayerNorm is DESCRIPTIVE (+0.") and text.endswith("]).")
 
 
@@ -114,9 +116,11 @@ def test_what_would_resolve_it_is_said(small_study: Maker, fabricate: Fabricate)
 def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
     undecided = replace(verdict, word="UNRESOLVED", row="6", outcome="INCONCLUSIVE")
-    text = headline(analysis, [verdict] * 4 + [undecided] * 5)
+    text = " ".join(headlines(analysis, [verdict] * 4 + [undecided] * 5))
     assert text == "of 9 contrasts, 5 UNRESOLVED and 4 WORSE."
-    assert headline(analysis, [verdict] * 4 + [undecided] * 4).count("LayerNorm is ") == 8
+    assert (
+        " ".join(headlines(analysis, [verdict] * 4 + [undecided] * 4)).count("LayerNorm is ") == 8
+    )
 
 
 def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
@@ -143,7 +147,7 @@ def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
 
 
 def test_one_arm_compares_nothing(judged: tuple[Analysis, Verdict]) -> None:
-    assert headline(judged[0], []) == "One arm alone: nothing is compared."
+    assert " ".join(headlines(judged[0], [])) == "One arm alone: nothing is compared."
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ def test_several_endpoints_have_a_sentence_each(small_study: Maker, fabricate: F
     loss, brier = headlines(analysis, verdicts)
     assert loss.startswith("On validation loss: LayerNorm is WORSE (+0.3")
     assert brier.startswith("On Brier score: LayerNorm is SAME (0 ")
-    assert headline(analysis, verdicts) == f"{loss} {brier}"
+    assert " ".join(headlines(analysis, verdicts)) == f"{loss} {brier}"
     # One family: Holm over both endpoints, and over their equivalence to it.
     assert analysis.contrast("ln", "validation_loss").holm_p == pytest.approx(
         2 * analysis.contrast("ln", "validation_loss").p

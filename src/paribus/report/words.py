@@ -41,12 +41,6 @@ def state_of(contrast: Contrast, alpha: float) -> str:
     return "significant" if contrast.significant(alpha) else "unresolved"
 
 
-def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """Return the verdict on the whole study, and of which text it is, where a part is sealed."""
-    of_text = [analysis.text] if verdicts and analysis.text else []
-    return " ".join([*headlines(analysis, verdicts), *of_text])
-
-
 def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
     """Return a sentence for each primary endpoint: the word on each arm; of many, their counts."""
     if not verdicts:
