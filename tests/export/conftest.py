@@ -1,4 +1,4 @@
-"""A trained study of every embedding norm, and folders exported from it."""
+"""A trained study of a few arms, and folders exported from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 import paribus
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.model import GPT, build_model, load_parameters, parts
+from paribus.engine.model import GPT, build_model, load_parameters
 from paribus.results import Results, load_results
 from paribus.study import parse_study
 
@@ -30,18 +30,13 @@ def text(n_lines: int = 120) -> str:
     return "".join(f"{LINES[i % 3]} {i}\n" for i in range(n_lines))
 
 
-ARMS: dict[str, Any] = {"baseline": {}} | {
-    norm.replace("_", "-"): {"set": {"model.embedding.norm": norm}}
-    for norm in parts("norms")
-    if norm != "none"
+LAYERNORM = {"model.embedding.norm": "layernorm"}
+ARMS: dict[str, Any] = {
+    "baseline": {},
+    "no-bias": {"set": {"model.bias": False, "model.mlp.ratio": 2, "model.norm.eps": 1e-3}},
+    "layernorm": {"set": LAYERNORM},
+    "token-layernorm": {"set": LAYERNORM | {"model.embedding.norm_at": "tokens"}},
 }
-ARMS |= {
-    f"token-{name}": {"set": arm["set"] | {"model.embedding.norm_at": "tokens"}}
-    for name, arm in ARMS.items()
-    if arm
-}
-ARMS["no-bias"] = {"set": {"model.bias": False, "model.mlp.ratio": 2, "model.norm.eps": 1e-3}}
-ARMS["eps"] = {"set": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01}}
 
 
 STUDY: dict[str, Any] = {

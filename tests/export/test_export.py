@@ -141,7 +141,6 @@ def test_unfinished_trials_and_other_sources_are_refused(
 def test_one_document_has_no_special_tokens(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
-    """As Shakespeare: no end of document, and so neither padding nor a first token."""
     study = small_study()
     results = write_results(tmp_path / "made", study, lambda arm, seed: 2.0)
     out = tmp_path / "out"

@@ -53,36 +53,6 @@ def test_logits_are_ours(
     torch.testing.assert_close(got, ours, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("arm", ["baseline", "layernorm", "token-rmsnorm", "fixed-scale"])
-@torch.no_grad()
-def test_generation_with_a_cache_is_ours(
-    arm: str, trained: Trained, exported: Callable[[str], Path], tokens: torch.Tensor
-) -> None:
-    """Rows of two lengths, padded on the left, so that positions are not those of the columns."""
-    theirs, ours = load(exported(arm), arm), trained.model(arm)
-    end = theirs.config.pad_token_id
-    starts = [tokens[0, :9], tokens[1, :5]]
-    starts = [start.masked_fill(start == end, 0) for start in starts]
-    padded = torch.full((2, 9), end)
-    padded[0], padded[1, 4:] = starts[0], starts[1]
-    for use_cache in (True, False):
-        made = theirs.generate(
-            padded,
-            attention_mask=(padded != end).long(),
-            max_new_tokens=30,
-            do_sample=False,
-            use_cache=use_cache,
-        )
-        for row, start in zip(made, starts, strict=True):
-            text = start.tolist()
-            for token in row[9:].tolist():
-                expected = int(ours(torch.tensor([text]))[0, -1].argmax())
-                assert token == expected
-                text.append(token)
-                if token == end:
-                    break
-
-
 def test_a_baseline_is_a_plain_gpt2(exported: Callable[[str], Path]) -> None:
     for arm in PLAIN:
         assert not list(exported(arm).glob("*.py"))
@@ -127,7 +97,6 @@ assert "paribus" not in sys.modules
 def test_a_stranger_loads_it(
     trained: Trained, exported: Callable[[str], Path], offline: Path, tmp_path: Path
 ) -> None:
-    """In a program of its own, without our package, without a network."""
     arms = ["baseline", "layernorm"]
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, *(str(exported(arm)) for arm in arms)],

@@ -72,7 +72,6 @@ def test_attention_is_float32_between_bfloat16_products(compiled: bool) -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_bfloat16_leaves_float32_alone(dropout: float) -> None:
-    """Whether autocast was on before changes no bit of what float32 gives afterwards."""
     layer, x = attention(dropout)
     before = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):

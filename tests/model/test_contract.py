@@ -12,11 +12,8 @@ import torch
 from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import (
-    KeyValueCache,
     build_model,
     describe_parts,
-    initial_parameters,
-    load_parameters,
     unused_positions,
 )
 from paribus.errors import ParibusError
@@ -26,7 +23,7 @@ PARTS = '''
 import torch
 import torch.nn.functional as F
 from torch import nn
-from paribus.engine.model import Attention, KeyValueCache, study_positions
+from paribus.engine.model import Attention, KeyValueCache
 
 class Part(nn.Identity):
     def __init__(self, model):
@@ -185,13 +182,6 @@ class Unasked(Part):
     cached = True
     def forward(self, x):
         return x
-
-class Turned(Attention):
-    """An attention of one's own has what ours has: positions, a cache, the number of its block."""
-    cached = True
-    def __init__(self, model):
-        super().__init__(model, study_positions(model, "attention"))
-        assert model.layer in (0, 1)
 '''
 
 
@@ -278,24 +268,3 @@ def test_positions_that_no_part_takes_are_told(
     assert len(told) == bool(words)
     assert not told or re.search(words, told[0])
     assert "rotary" not in str(describe_parts(setting.model))
-
-
-def test_an_attention_of_one_s_own_has_what_ours_has(
-    study_of: Callable[..., Study], small_dataset: Dataset
-) -> None:
-    study = study_of("attention", "Turned", model__positions__kind="rotary")
-    assert dry_run(study, "a", small_dataset, torch.device("cpu"), 2) == []
-    setting = study.setting("a")
-    model = build_model(setting, 29, study.folder).eval()
-    assert model.can_cache
-    drawn = initial_parameters(model, setting, seed=3)
-    load_parameters(model, {name: 10 * one.value for name, one in drawn.items()})
-    model.double()  # so that a few large weights do not make much of rounding
-    tokens = torch.randint(0, 29, (2, 16), generator=torch.Generator().manual_seed(1))
-    cache = KeyValueCache(n_layer=2, room=16)
-    with torch.no_grad():
-        pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
-        torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
-    plain = study_of("attention", "Turned")  # learned positions are not turned too
-    built = build_model(plain.setting("a"), 29, plain.folder)
-    assert built.blocks[0].attention.turn is None

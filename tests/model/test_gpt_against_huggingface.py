@@ -82,7 +82,6 @@ def test_logits_and_gradients_equal_gpt2(shape: tuple[int, ...]) -> None:
 
 
 def test_bfloat16_stays_as_close_to_float32_as_gpt2_under_autocast() -> None:
-    """Errors of loss and gradient that bfloat16 makes, ours beside theirs."""
     shape = SHAPES[1]
     ours, theirs, names = twins(shape)
     tokens, targets = tokens_and_targets(shape)

@@ -124,7 +124,6 @@ class Reads(nn.Module):
 def test_how_many_values_a_module_gave_is_recorded_of_what_it_was_asked_to_draw(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
-    """By this the controls know values from a file, equal in all seeds, from a constant."""
     (tmp_path / "reads.py").write_text(READS)
     np.save(tmp_path / "values.npy", np.random.default_rng(1).normal(size=16))
     study = own(small_study, tmp_path, block_norm="reads.py:Reads")
@@ -180,37 +179,6 @@ def test_a_parameter_that_starts_at_random_needs_an_initializer(
     quiet = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm").setting("own")
     models = [build_model(quiet, 50, study.folder, constructor_seed=s) for s in (0, 1)]
     require_initializers(models[0], models[1], quiet)
-
-
-def test_own_digests_follow_the_source(
-    small_study: Callable[..., Study],
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    study = own(small_study, tmp_path, mlp="ideas.py:ScaledNorm")
-    setting = study.setting("own")
-    before = own_digests(setting, study.folder)
-    assert before["mlp"].keys() == {"ideas.py"}
-    (tmp_path / "ideas.py").write_text(OWN + "# edited\n")
-    assert own_digests(setting, study.folder) != before  # of the whole file
-    (tmp_path / "ideas.py").write_text(OWN)
-    assert own_digests(setting, study.folder) == before
-    (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
-    assert own_digests(setting, study.folder) != before
-    elsewhere = tmp_path_factory.mktemp("installed")
-    installed = elsewhere / "bricks" / "mlps"
-    installed.mkdir(parents=True)
-    for folder in (installed, installed.parent):
-        (folder / "__init__.py").touch()
-    (installed / "scaled.py").write_text(OWN)
-    monkeypatch.syspath_prepend(elsewhere)
-    packaged = small_study({"model.modules.mlp": "bricks.mlps.scaled:ScaledNorm"})
-    digests = own_digests(packaged.setting("baseline"), tmp_path)
-    assert "bricks/mlps/scaled.py" in digests["mlp"]
-    missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).setting("baseline")
-    with pytest.raises(ParibusError, match="no module named"):
-        own_digests(missing, tmp_path)
 
 
 def test_an_init_of_the_wrong_shape_is_named(

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from paribus.cli import main
 from paribus.engine.data import Dataset
 from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.engine.training import is_decayed
-from paribus.engine.training.parameters import parameter_rows, parameter_warnings
+from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 
@@ -118,7 +117,6 @@ def test_a_declaration_of_nothing_is_refused(
 
 
 def test_decay_follows_declarations(study_of: Callable[..., Study]) -> None:
-    """Norms are not decayed, matrices in them included; nor is what a part leaves out."""
     study = study_of("Whitening", "attention")
     uses = parameter_uses(build_model(study.setting("own"), 50, study.folder))
     assert not uses["blocks.0.attention.mixing.weight"].decays
@@ -152,27 +150,3 @@ def test_the_table_says_which_optimizer_updates_what(study_of: Callable[..., Stu
     assert by["blocks.*.attention.qkv.bias"] == ("adamw", 0.0)
     assert by["embedding.tokens.weight"] == ("adamw", 0.1)
     assert by["blocks.*.mlp.up.weight"] == ("muon, 0.5 x rate", 0.1)
-
-
-def test_check_prints_the_table_and_the_warning(
-    study_of: Callable[[str], Study], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study = study_of("Silent")
-    (tmp_path / "study.toml").write_text(
-        """
-        name = "small"
-        seeds = [1]
-        data = {corpus = "text", path = "text.txt", seq_len = 16}
-        model = {n_layer = 2, n_head = 2, d_model = 16}
-        training = {iterations = 30}
-        [arms.baseline]
-        [arms.own]
-        set."model.modules.mlp" = "ideas.py:Silent"
-        """
-    )
-    assert main(["check", str(tmp_path / "study.toml"), "--parameters"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "parameters of own, where not those of baseline" in said
-    assert "blocks.*.attention.out" in said
-    (line,) = parameter_warnings(study)
-    assert said.count(f"warning: {line}") == 1

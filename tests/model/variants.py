@@ -23,6 +23,12 @@ VARIANTS: dict[str, dict[str, Any]] = (
     }
     | {f"embedding {name}": {"model.embedding.norm": name} for name in parts("norms")}
     | {
+        f"tokens {name}": {"model.embedding.norm": name, "model.embedding.norm_at": "tokens"}
+        for name in parts("norms")
+        if name != "none"
+    }
+    | {
+        "eps": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01},
         "unmatched": {"model.mlp.kind": "swiglu", "model.mlp.match_parameters": False},
         "grouped": {"model.attention.n_kv_head": 1},
         "score cap": {"model.attention.softcap": 0.5},
