@@ -16,7 +16,7 @@ from paribus.report.figures import draw
 from paribus.report.figures.figure_rows import rows_of
 from paribus.report.page import render
 from paribus.report.paper.contents import Material, sections
-from paribus.report.section_tables import along_table, note
+from paribus.report.section_tables import along_table
 from paribus.results import Results
 from paribus.study import Study
 
@@ -99,26 +99,6 @@ def test_studies_without_a_curve_have_no_such_section(
     analysis = paribus.analyse(results)
     assert along_table(analysis) is None
     assert 'id="along"' not in render(results, analysis, paribus.decide(analysis))
-
-
-def test_a_pair_without_a_speed_up_is_counted(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
-    """Of seed 2 the arm learns nothing: four of five pairs have a ratio, and the table says so."""
-    study = small_study(WITH_CURVE, arms=ARMS, seeds=[1, 2, 3, 4, 5])
-
-    def stuck(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
-        return heldout(arm, seed, 0 * steps if (arm, seed) == ("fast", 2) else steps)
-
-    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=stuck))
-    table = along_table(analysis)
-    assert table is not None and table.rows[0][3].endswith("(4 of 5 pairs)")
-    assert "ends no lower than it began has no speed-up" in table.caption
-
-
-def test_only_of_a_rate_that_falls_it_is_said(small_study: Callable[..., Study]) -> None:
-    assert "learning rate" not in note(small_study())
-    assert "learning rate earlier" in note(small_study({"training.schedule.kind": "cosine"}))
 
 
 @pytest.mark.parametrize("most_lines", [100, 2])

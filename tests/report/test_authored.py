@@ -104,7 +104,6 @@ def test_a_change_is_the_analysis_s(paper: Callable[..., Wrote], one: Results) -
 
 
 def test_any_two_arms_are_compared(paper: Callable[..., Wrote], one: Results) -> None:
-    """As the paired t of SciPy has it; of the registered contrast it says the same."""
     rows = one.scores.to_pylist()
     ours, theirs = (
         [row["validation_loss"] for row in rows if row["arm"] == arm]

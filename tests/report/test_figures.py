@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import vl_convert
 
 from paribus.analysis import analyse
 from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
-from paribus.report.figures.figure_rows import Curves, finding, last_means
-from paribus.report.figures.over_training import all_trends
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
-from paribus.report.words import MOST_LINES
 from paribus.results import Results
 from paribus.study import Study
 
@@ -48,15 +43,6 @@ def figures(five: Results) -> dict[str, Figure]:
 
 def drawn(results: Results) -> dict[str, Figure]:
     return {figure.name: figure for figure in draw(results, analyse(results))}
-
-
-def test_steps_of_other_sizes_are_told(five: Results, figures: dict[str, Figure]) -> None:
-    """As of batches that grow: at one step such arms have read less."""
-    assert "tokens a step" not in figures["train_loss"].caption
-    trials = {key: one | {"iterations": 10, "tokens": 640} for key, one in five.trials.items()}
-    trials["layernorm", 1] |= {"iterations": 16}
-    grows = replace(five, trials=trials)
-    assert "read 40 to 64 tokens a step" in all_trends(Curves(grows))[0].caption
 
 
 def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figure]) -> None:
@@ -99,20 +85,6 @@ def test_each_seed_is_a_line_and_its_values_are_the_records(
     assert {(row["arm"], row["seed"]) for row in rows} == set(five.study.trials)
 
 
-def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> None:
-    seeds = list(range(MOST_LINES // 2 + 1))
-    study = small_study(seeds=seeds, arms={"baseline": {}, "ln": {"set": {"model.d_model": 32}}})
-
-    def curve(arm: str, seed: int) -> np.ndarray:
-        return np.linspace(3, 2, 8) + seed
-
-    figure = drawn(fabricate(study, loss, curve=curve))["train_loss"]
-    rows = figure.rows
-    opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)
-    assert (opening["low"], opening["high"]) == (3, 3 + max(seeds))
-    assert opening["mean"] == pytest.approx(3 + np.mean(seeds), 1e-4)
-
-
 def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figure]) -> None:
     figure = figures["forest"]
     printed = figure.printed(380)
@@ -153,29 +125,3 @@ def test_forty_arms_have_colours(small_study: Maker) -> None:
     }
     found = colours(small_study(arms=arms))
     assert len(set(found.values())) == len(arms)
-
-
-def test_a_title_says_what_the_rows_end_with() -> None:
-    """By hand: means over seeds of the last rows, of which each arm has its own."""
-    rows = [
-        {"arm": arm, "seed": seed, "step": step, "value": value + step}
-        for arm, value in (("a", 1.0), ("b", 2.0))
-        for seed, value in ((1, value), (2, value + 0.5))
-        for step in ((1, 2) if arm == "a" else (1, 3))
-    ]
-    means = last_means(rows)
-    assert means == {"": {"a": 3.25, "b": 5.25}}
-    assert finding("Loss", means) == ("Loss: 3.25 (a), 5.25 (b)", "3.25 (a), 5.25 (b).")
-    many = {"": {f"arm {i}": 0.1 * i for i in range(1, 6)}}
-    title, said = finding("Loss", many)
-    assert title == "Loss: 0.1 (arm 1) to 0.5 (arm 5)" and "0.3 (arm 3)" in said
-    assert finding("Loss", {"": {"a": 0.25, "b": 0.25}}, share=True)[0] == "Loss: 25% in every arm"
-
-
-def test_of_several_parts_a_title_names_the_one_that_differs_most() -> None:
-    means = {"0": {"a": 1.0, "b": 1.1}, "7": {"a": -2.0, "b": 2.0}, "8": {"b": 9.0}}
-    title, said = finding("Norm", means, "block ")
-    assert title == "Norm: arms differ most at block 7, -2 (a), 2 (b)"
-    assert said == "block 0: 1 (a), 1.1 (b); block 7: -2 (a), 2 (b); block 8: 9 (b)."
-    assert finding("Norm", {"0": {"a": 0.0, "b": 0.0}})[0] == "Norm: the same in every arm"
-    assert finding("Norm", {}) == ("Norm", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from paribus.decision import decide
 from paribus.report.figures import Figure, draw
 from paribus.report.figures.figure_rows import over_seeds
 from paribus.report.page import render
-from paribus.report.tables import MOST_SAID, left_out, summed_up_in_words, trial_tables, trials
+from paribus.report.tables import summed_up_in_words, trial_tables, trials
 from paribus.results import Results, write_tables
 
 from ..conftest import studies_in
@@ -141,19 +140,9 @@ def test_a_small_study_shows_each_trial(
     assert trial_tables(results, analysis) == [trials(results, analysis)]
 
 
-def test_many_seeds_left_out_for_one_reason_are_one_line(analysis: Analysis) -> None:
-    (one,) = {replace(out, metric="") for out in analysis.left_out}
-    few = [replace(one, seed=seed) for seed in range(MOST_SAID)]
-    assert len(left_out(replace(analysis, left_out=tuple(few)))) == MOST_SAID
-    many = [*few, replace(one, seed=MOST_SAID)]
-    (line,) = left_out(replace(analysis, left_out=tuple(many)))
-    assert line.startswith(f"{MOST_SAID + 1} seeds of layernorm against baseline (0, 1, 2")
-
-
 def test_tables_written_in_turn_are_the_tidy_tables(
     large: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes into one row group."""
     monkeypatch.setattr("paribus.results.formats.GROUP_ROWS", 50)
     write_tables(large)
     for name in ("probes", "evaluation", "blocks", "items"):

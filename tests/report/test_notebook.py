@@ -92,10 +92,6 @@ def test_figures_go_by_name(results: Results) -> None:
         paribus.figures.forrest(results)
 
 
-def test_tables_are_read_without_a_copy(results: Results) -> None:
-    assert hasattr(results.scores, "__arrow_c_stream__")
-
-
 def test_it_needs_no_torch(results: Results) -> None:
     code = (
         "import sys, paribus; r = paribus.load_results(sys.argv[1]); r._repr_html_(); r.plot();"

@@ -13,11 +13,8 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts
 from paribus.report.card import chips
-from paribus.report.figures import ARM_COLOURS, colours, draw
 from paribus.report.page import render, write_report
-from paribus.report.paper import write_paper
 from paribus.results import Results, load_results
-from paribus.results.store import root_digest
 from paribus.study import Study
 
 from ..conftest import studies_in
@@ -129,45 +126,6 @@ def test_equal_records_give_an_equal_page(five: Results, page: str) -> None:
     assert path.read_text() == page
 
 
-def test_every_arm_has_a_colour_and_the_baseline_is_grey(small_study: Maker) -> None:
-    arms = {"baseline": {}} | {
-        f"arm-{i}": {"set": {"training.optimizer.learning_rate": 0.001 + i / 1000}}
-        for i in range(len(ARM_COLOURS))
-    }
-    found = colours(small_study(arms=arms))
-    assert len(set(found.values())) == len(arms)
-
-
-def test_curves_have_one_legend_that_names_the_arms(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    """Colour and dash share it: a legend that one of them drops is lost for both."""
-    made = fabricate(small_study(), loss)
-    figure = next(one for one in draw(made, analyse(made)) if one.name == "train_loss")
-    chart = figure.definition
-    channels = [
-        layer["encoding"][name]
-        for layer in chart["layer"]
-        for name in ("color", "strokeDash")
-        if name in layer["encoding"]
-    ]
-    assert len(channels) == 4
-    assert all(channel.get("legend", "shown") is not None for channel in channels)
-    assert all(channel["title"] is None for channel in channels)
-
-
-def test_page_and_paper_quote_the_root_digest(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
-    results = fabricate(small_study(), lambda arm, seed: 3.0)
-    root, analysis = root_digest(results.path), analyse(results)
-    verdicts = decide(analysis)
-    assert root in render(results, analysis, verdicts, [])
-    write_paper(results, analysis, verdicts, [])
-    text = (results.path / "paper" / "document.json").read_text(encoding="utf-8")
-    assert root in text.replace("\u200b", "")  # where a long word may break
-
-
 @pytest.fixture
 def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What was asked of vl-convert; the cache is a new folder."""
@@ -195,23 +153,6 @@ def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> N
         kept.write_text(damaged)
         assert scripts.javascript() == first
     assert len(bundled) == 4 and kept.read_text() == first
-
-
-def test_scripts_of_another_version_are_left_alone(
-    bundled: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripts.javascript()
-    monkeypatch.setattr(scripts, "version", lambda package: "99")
-    scripts.javascript()
-    assert len(bundled) == 2
-
-
-def test_a_cache_that_cannot_be_written_stops_no_report(
-    bundled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
-    assert scripts.javascript() == scripts.javascript() and len(bundled) == 2
 
 
 def test_each_primary_endpoint_has_its_forest_beside_its_words(

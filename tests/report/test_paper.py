@@ -198,7 +198,6 @@ def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) 
 
 
 def test_a_digest_can_be_copied(material: Material) -> None:
-    """No character stands in it that only breaks a line; nor is the line broken."""
     results = material.results
     written(results)
     data = (results.path / "paper" / "document.json").read_text("utf-8")
@@ -301,7 +300,6 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
-    """Of two dozen panels of tasks the first row and the last were cut off."""
     chart = alt.Chart(alt.NamedData("tall")).mark_bar().properties(height=1600)
     chart = chart.encode(alt.X("arm:N"), alt.Y("value:Q"))
     rows = [{"arm": "a", "value": 1.0}]
