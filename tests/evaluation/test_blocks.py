@@ -52,7 +52,6 @@ def test_a_document_is_an_item_whatever_the_windows(by_document: Maker, seq_len:
 @pytest.mark.parametrize("cut", [0, 3, 4, 30])
 @pytest.mark.parametrize("chop", [0, 1, 5])
 def test_the_split_may_cut_documents(by_document: Maker, cut: int, chop: int) -> None:
-    """The rest of the one that is cut is an item; a document without a predicted token is none."""
     tokens = text(LENGTHS)
     part = tokens[cut : len(tokens) - chop]
     found = by_document(part, 8).blocks
@@ -70,7 +69,6 @@ def test_few_documents_are_read_by_windows(by_document: Maker) -> None:
 def test_of_many_documents_neighbours_are_joined(
     by_document: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many to a block as in another, but for one; the sums are those of the single ones."""
     lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
     single = by_document(text(lengths), 8).blocks
     monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)

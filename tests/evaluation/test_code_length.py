@@ -87,7 +87,6 @@ def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer: str, path: str, fol
 def test_a_unigram_model_takes_the_bits_of_its_counts(
     tokenizer: str, seq_len: int, folder: Path
 ) -> None:
-    """Whatever the windows are."""
     data = dataset(folder, "all", tokenizer)
     rng = np.random.default_rng(1)
     p = rng.dirichlet(np.ones(data.vocab_size))
@@ -164,7 +163,6 @@ def test_a_model_is_left_in_its_mode_and_read_without_dropout(folder: Path) -> N
 
 
 def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
-    """Whether the arm's training text has several documents does not matter."""
     many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
     assert many.has_ends and not one.has_ends
     found: list[CodeLength] = [code_length(Fixed(np.zeros(257)), d, 8) for d in (many, one)]
@@ -180,7 +178,6 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
 def test_bits_and_bytes_stand_in_the_blocks_of_losses(
     tokenizer: str, path: str, folder: Path
 ) -> None:
-    """By document where there are enough of them, else by window; what they sum up to is told."""
     data = dataset(folder, path, tokenizer, validation_fraction=0.6)
     p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
     found = code_length(Fixed(np.log(p)), data, 8)
@@ -193,12 +190,3 @@ def test_bits_and_bytes_stand_in_the_blocks_of_losses(
     apart = bits - losses.columns["loss_sum_nats"] / math.log(2)
     first = -np.log2(p)[int(data.validation[0])] if path == "all" else math.log2(data.vocab_size)
     assert apart == pytest.approx([first, *[0.0] * (len(bits) - 1)], abs=1e-3)
-
-
-def test_the_rule_for_a_single_held_out_document_is_one(folder: Path) -> None:
-    """Of an arm whose training text has ends too: its first token costs log2 V as of the others."""
-    many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
-    assert many.has_ends and not one.has_ends
-    logits = np.random.default_rng(4).normal(size=257)
-    found = [code_length(Fixed(logits), data, 8) for data in (many, one)]
-    assert found[0].about == found[1].about

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -127,7 +126,6 @@ def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Pr
 def test_a_text_of_one_class(
     measure: Measure, predicted: Maker, token_class: int, seq_len: int
 ) -> None:
-    """Absent parts have no row; what is there is finite, declared and in order."""
     arrays = {
         "token_classes": np.full(4, token_class),
         "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),
@@ -141,27 +139,10 @@ def test_a_text_of_one_class(
 
 @each
 def test_a_model_that_is_not_finite(measure: Measure, predicted: Maker) -> None:
-    """Says so in its values, or counts no hit; it does not raise."""
     for broken in (math.nan, math.inf, -math.inf):
         for row in measure.measured([predicted(np.full((4, 4), broken), TOKENS, 4, **KNOWS)], 4):
             accuracy = measure.name in ("validation_accuracy", "reliability_accuracy")
             assert row.value == 0 if accuracy else math.isnan(row.value)
-
-
-@each
-def test_model_and_generators_are_left_as_they_were(measure: Measure, bigram: Callable) -> None:
-    model = bigram(SUCCESSOR).train()
-
-    def state() -> tuple:
-        generators = torch.get_rng_state().numpy().tobytes(), random.getstate()
-        legacy = np.random.get_state()[1].tobytes(), np.random.get_state()[2:]
-        return model.training, model.table.detach().numpy().tobytes(), generators, legacy
-
-    before = state()
-    rows = measure.measured(predict(model, np.array(TOKENS), 4, **KNOWS), 4)
-    again = measure.measured(predict(model, np.array(TOKENS), 4, **KNOWS), 4)
-    assert rows == again
-    assert state() == before
 
 
 def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:

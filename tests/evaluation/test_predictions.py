@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.engine.evaluation import TEMPERATURES, all_measures, predict, predictions
 from paribus.errors import ParibusError
@@ -178,7 +176,6 @@ def test_one_token_is_refused(predicted: Maker) -> None:
 
 
 def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every third batch, and nothing else changes: the loss is that of the whole text."""
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
     table, tokens = random_case(11, 16 * 90 + 5)
     whole = predicted(table, tokens, 16)
@@ -202,7 +199,6 @@ def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.Monk
 def test_an_accelerator_sweeps_the_same_tokens(
     bigram: Callable, monkeypatch: pytest.MonkeyPatch, n: int, limit: int | None
 ) -> None:
-    """In its larger batches, whatever their size: the same columns, to the bit."""
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16 * 8)
     monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
     monkeypatch.setattr(predictions, "BATCH_LOGITS", limit or 2**28)
@@ -231,7 +227,6 @@ def test_the_first_of_equally_probable_tokens_is_the_guess(predicted: Maker) -> 
 
 
 def test_chunks_are_the_text(bigram: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever their length: the same columns, one after the other, and places that go on."""
     table, tokens = random_case(9, 16 * 41 + 6)
     knows = {"token_classes": np.arange(9) % 4, "characters": np.arange(9)}
     (whole,) = predict(bigram(table), tokens, 16, **knows)
@@ -256,19 +251,6 @@ class Weighed(nn.Module):
         return self.rows(torch.nn.functional.one_hot(tokens_BT, self.rows.in_features).float())
 
 
-class Casts(TorchDispatchMode):
-    """Counts how often a tensor of a shape is rounded to bfloat16."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape, self.n = shape, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rounds = (kwargs or {}).get("dtype") == torch.bfloat16
-        self.n += rounds and tuple(args[0].shape) == self.shape
-        return func(*args, **(kwargs or {}))
-
-
 def test_in_bfloat16_products_are_rounded_and_sums_of_probabilities_are_not(
     bigram: Callable,
 ) -> None:
@@ -279,15 +261,6 @@ def test_in_bfloat16_products_are_rounded_and_sums_of_probabilities_are_not(
     (lower,) = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
     for column in COLUMNS:
         assert getattr(lower, column).tobytes() == getattr(exact, column).tobytes()
-
-
-def test_in_bfloat16_weights_are_rounded_once_for_many_batches() -> None:
-    table, tokens = random_case(9, 9000)
-    assert len(tokens) > 8 * predictions.CPU_BATCH_TOKENS
-    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
-    with Casts((9, 9)) as casts:
-        list(predict(Weighed(table), tokens, 8, **knows, precision="bfloat16"))
-    assert casts.n == 3  # for the text, and for its first window before and after it
 
 
 def test_what_a_measure_does_between_chunks_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,10 +275,3 @@ def test_what_a_measure_does_between_chunks_is_in_float32(monkeypatch: pytest.Mo
 def test_no_column_can_be_written(predicted: Maker) -> None:
     seen = predicted(*random_case(9, 50), 8)
     assert not any(getattr(seen, column).flags.writeable for column in COLUMNS)
-
-
-def test_the_powers_of_the_sweep() -> None:
-    """What its one exponential rests on."""
-    powers = predictions.POWERS
-    assert all(powers[one] + powers[other] == k for k, (one, other) in predictions.PRODUCTS.items())
-    assert 1.0 in TEMPERATURES and (min(TEMPERATURES), max(TEMPERATURES)) == (0.5, 2.0)

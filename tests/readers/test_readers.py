@@ -256,7 +256,6 @@ def test_tensorboard(tmp_path: Path) -> None:
 def test_plain_scalars_are_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records of one number are read in bulk, without TensorBoard; others among them in turn."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -359,9 +358,3 @@ def test_damaged_files_are_refused_or_read(name: str, tmp_path: Path, data: st.D
         assert reading.runs or reading.refused or reading.skipped
         for _, reason in reading.refused:
             assert "\n" not in reason
-
-
-def test_a_csv_row_that_is_cut_is_not_read(tmp_path: Path) -> None:
-    name, content = EXCERPTS["nanochat-miniseries"]
-    (run,) = runs(tmp_path, name, content[:-10])
-    assert run.facts["arm"] == "d10"

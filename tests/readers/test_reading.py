@@ -66,7 +66,6 @@ def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
 
 @pytest.mark.parametrize(("name", "refused"), [("b/2.csv.gz", 1), ("b/weights.tar.gz", 0)])
 def test_compressed_logs_of_a_folder_are_refused(name: str, refused: int, logs: Path) -> None:
-    """For runs are missing without them; other archives are no logs."""
     (logs / name).write_bytes(gzip.compress(b"x,y\n1,2\n"))
     found = read(logs).refused
     assert len(found) == refused and all("unpack it first" in why for _, why in found)
@@ -136,7 +135,6 @@ def test_equal_results_of_other_samples_are_two_runs(tmp_path: Path) -> None:
 
 
 def test_trials_of_one_log_are_no_copies(tmp_path: Path) -> None:
-    """Values of few digits may well be equal."""
     trial = b"".join(
         b"step:%d/100 val_loss:%.2f\n" % (step, 5 - step / 50) for step in (0, 50, 100)
     )
@@ -163,7 +161,6 @@ def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["run", "lr=1e-3#2"])
 @pytest.mark.parametrize("last", [1, 2])
 def test_checkpoints_of_few_evaluations_count_once(last: int, folder: str, tmp_path: Path) -> None:
-    """Two runs of a checkpoint for each evaluation, and the state that is left at the end."""
     for run, by in (("a", 0.0), ("b", 0.01)):
         for name, n in (("checkpoint-1", 1), ("checkpoint-2", last), ("", last)):
             home = tmp_path / folder / run / name

@@ -11,7 +11,6 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.readers import Columns, Run, read, runs_of, tables
-from paribus.readers.port import Curve
 
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
@@ -146,7 +145,6 @@ FULL = "arm,loss\na,3.2512\nb,3.2534\na,3.2578\n"
 
 @pytest.mark.parametrize("at", range(1, len("a,3.2578\n") + 1))
 def test_a_last_line_that_is_cut_is_no_value(at: int, tmp_path: Path) -> None:
-    """Wherever it is cut: what lacks columns, or is shorter than all others, is left out."""
     (tmp_path / "runs.csv").write_text(FULL[:-at] or FULL)
     reading = read(tmp_path / "runs.csv", columns=Columns(("loss",), "arm"))
     values = [run.scores["loss"] for run in reading.runs]
@@ -214,19 +212,6 @@ def test_millions_of_rows_are_no_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tables, "MOST_SEEDS", 5)
     with pytest.raises(ParibusError, match="more than 5 runs"):
         table(tmp_path, "loss\n" + "1.5\n" * 6, scores=("loss",))
-
-
-def test_a_curve_takes_16_bytes_a_point(tmp_path: Path) -> None:
-    rows = "".join(f"{step},{1 / step},{step % 7}\n" for step in range(1, 50_001))
-    (run,) = table(tmp_path, "step,loss,x\n" + rows, scores=("loss",), step="step")
-    curve = run.curves["loss"]
-    assert isinstance(curve, Curve) and curve.steps.nbytes + curve.values.nbytes == 16 * 50_000
-    assert (curve[0], curve[-1], curve[1:3]) == (
-        (1, 1),
-        (50_000, 1 / 50_000),
-        [(2, 0.5), (3, 1 / 3)],
-    )
-    assert run.scores["loss"] == 1 / 50_000 and "x" not in run.facts
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,6 @@ def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:
 
 
 def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
-    """It was never read, or once and for a purpose on the record; other text is no test part."""
     study = small_study()
     records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
     assert all(c.name != "sealed test part" for c in check_controls(study, records, CHECKS))
@@ -268,8 +267,6 @@ def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
 
 
 def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Maker) -> None:
-    """Of an arm with other text; other tokens or another order of one text are as they are."""
-
     def found(set_: dict[str, Any], *leaked: float | None) -> str:
         arms = {"baseline": {}, "layernorm": {"set": set_}}
         data = {"corpus": "text", "path": "a.txt", "validation_path": "held.txt", "seq_len": 16}
@@ -330,7 +327,6 @@ def test_values_that_a_module_was_asked_to_draw_and_gave_again_are_told(
 def test_text_with_near_duplicates_in_training_is_not_proven_to_be_held_out(
     small_study: Maker, fabricate: Callable[..., Results], leaked: int, state: str
 ) -> None:
-    """As data.json counts them: a book wrapped anew has no run of 50 tokens word for word."""
     results = fabricate(small_study(), lambda arm, seed: 2.0)
     counts = {"validation_units": 128, "leaked_near": leaked, "leaked_exact": 0}
     passages = {"document": {"validation_units": 0, "leaked_near": 0}, "passage": counts}
@@ -366,7 +362,6 @@ def test_arms_whose_texts_repeat_held_out_text_unequally_are_told(small_study: M
 
 
 def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker) -> None:
-    """And not against the formula that the iterations came from."""
     arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
     study = small_study(arms=arms, training={"budget": "bytes", "iterations": 30})
 
@@ -392,7 +387,6 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
 def test_flops_of_own_code_are_not_proven_and_seconds_stand_beside(
     small_study: Maker, tmp_path: Path
 ) -> None:
-    """What is no matrix product is not counted: the contrast is analysed, and says so."""
     (tmp_path / "own.py").write_text("from torch import nn\n\nclass Mlp(nn.Module): ...\n")
     study = small_study(
         training={"budget": "flops", "iterations": 8, "batch_size": 4},

@@ -91,7 +91,6 @@ def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
 
 
 def test_when_the_test_part_was_read_is_sealed(damaged: Path) -> None:
-    """Taking the record away, or its seal, or editing it, does not make the text fresh again."""
     folder, file, seals = ResultsFolder(damaged), damaged / "test_part.json", "manifest.json"
     opened = {"purpose": "a verdict", "digest": "e" * 64, "opened": "2026-11-22T05:00:00"}
     folder.write_opened(opened)
@@ -169,23 +168,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
     assert "cannot write" in error and "Read-only file system" in error
 
 
-def test_a_folder_that_goes_away_is_one_line(
-    damaged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Deleted between what is read at once and what is read when it is asked for."""
-    from paribus.analysis import analyse
-
-    def gone(results: object) -> object:
-        shutil.rmtree(damaged)
-        return analyse(results)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("paribus.analysis.analyse", gone)
-    code, _, error = verb("report", "--no-page", damaged)
-    assert (code, error.count("\n")) == (2, 1), error
-
-
 def test_what_is_checked_is_what_is_written(made: Path) -> None:
-    """A name in the tables of checks that no file has would check nothing."""
     there = {path.name for path in made.rglob("*") if path.is_file()}
     of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
     of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
@@ -222,6 +205,5 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     ],
 )
 def test_what_is_inside_is_looked_at_too(name: str, value: dict[str, object]) -> None:
-    """A seal is no promise of sense: found by damaging sealed records and sealing them again."""
     with pytest.raises(ParibusError, match="is not what was written there"):
         require(Path(name), value, known_records())

@@ -87,7 +87,6 @@ def test_the_verdict_of_a_finished_stage_stays_whatever_becomes_of_the_next(firs
 
 
 def test_an_extension_that_was_interrupted_takes_no_verdict_away(first):
-    """Killed between the two files that it writes."""
     before = decide(analyse(load_results(first.path)))
     path = first.path / "study.json"
     study = path.read_bytes()
@@ -145,7 +144,6 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
 
 
 def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small_study, fabricate):
-    """With fewer than five seeds nothing is tested: the second stage brings no second chance."""
     few = small_study(FIXED, seeds=SEEDS[:4])
     pilot = fabricate(few, loss)
     assert {v.outcome for v in decide(analyse(pilot))} == {"DESCRIPTIVE ONLY"}
@@ -168,7 +166,6 @@ def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
 
 
 def test_an_extension_that_was_interrupted_is_completed(first, small_study):
-    """Killed when registration.json was written and study.json was not."""
     study_file = first.path / "study.json"
     before = study_file.read_bytes()
     whole = extend(first.path, 4)
@@ -217,6 +214,5 @@ def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(smal
 
 
 def test_a_study_that_asks_nothing_makes_no_claim_about_new_questions(small_study, fabricate):
-    """Macro accuracy is an endpoint by default, and of no questions it is measured nowhere."""
     results = fabricate(small_study(seeds=SEEDS, tasks={"names": []}), loss, "asks-nothing")
     assert extend(results.path, 5).stages == (5, 5)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from paribus.engine.controls import CHECKS
-from paribus.engine.execution.trial.stacks import plan_stacks
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
+from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_table
-from paribus.results.tidy import of_each
 from paribus.results.trial_records import distinct, read_answers
 from paribus.results.views import has_read
 from paribus.study import Study
@@ -44,44 +38,6 @@ def test_what_trials_have_in_common_is_in_memory_once(made: Results) -> None:
     assert first["seed"] == 1 and [one["seed"] for one in made.trials.values()][-1] == 3
 
 
-def test_a_setting_is_computed_once_and_a_changed_copy_has_its_own(small_study: Maker) -> None:
-    study = small_study()
-    assert study.setting("layernorm") is study.setting("layernorm")
-    shorter = study.training.model_copy(update={"iterations": 5})
-    other = study.model_copy(update={"training": shorter})
-    assert other.setting("layernorm").iterations == 5
-    assert study.setting("layernorm").iterations == 8
-
-
-def test_trials_are_compared_with_one_other_each(
-    made: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Comparisons grow with the trials, and not with their square."""
-    across: dict[str, Any] = dict(CHECKS.across)
-    calls = dict.fromkeys(across, 0)
-
-    def counted(name: str, compared: Callable[..., list[str]]) -> Callable[..., list[str]]:
-        def count(*pair: object) -> list[str]:
-            calls[name] += 1
-            return compared(*pair)
-
-        return count
-
-    for name, compared in CHECKS.across.items():
-        across[name] = counted(name, compared)
-    monkeypatch.setattr("paribus.engine.records.CHECKS", replace(CHECKS, across=across))
-    assert len(made.controls) >= len(CHECKS.pairs)
-    assert set(calls.values()) == {len(made.finished)}
-
-
-def test_stacks_of_many_seeds_come_in_their_order(small_study: Maker) -> None:
-    seeds = list(range(3000, 0, -1))
-    study = small_study(seeds=seeds)
-    recorded = [(("baseline", seed),) for seed in seeds[:1000]]
-    stacks = plan_stacks(study, 1, recorded)
-    assert [stack[0] for stack in stacks] == [(a, s) for s in seeds for a in study.arms]
-
-
 def test_probes_are_tidy_column_by_column(made: Results) -> None:
     trial = made.finished[0]
     wide = trial.read_columns("probes.parquet")
@@ -100,7 +56,6 @@ def test_probes_are_tidy_column_by_column(made: Results) -> None:
 def test_last_values_are_the_same_from_whole_probes_and_from_their_own_columns(
     made: Results,
 ) -> None:
-    """A report reads probes whole, once; an analysis alone the few columns that it needs."""
     trial = made.finished[0]
     names = [*made.trial_probes[trial.arm, trial.seed].columns.at, "no such column"]
     alone = load_results(made.path)
@@ -109,42 +64,6 @@ def test_last_values_are_the_same_from_whole_probes_and_from_their_own_columns(
     assert len(whole) == len(names) - 1
     np.testing.assert_equal(whole, own)
     np.testing.assert_equal(made.scores.to_pydict(), alone.scores.to_pydict())
-
-
-def test_whether_all_were_timed_is_asked_once(
-    made: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not of all trials for each of them."""
-    asked = []
-    whether = read.timed_in_turn
-
-    def counted(*of: Any) -> bool:
-        asked.append(of)
-        return whether(*of)
-
-    monkeypatch.setattr(read, "timed_in_turn", counted)
-    assert len(made.scores) == len(made.finished) and [made._of_curve(t) for t in made.trials]
-    assert len(asked) == 1
-
-
-def test_trials_are_read_by_threads_and_told_in_their_order(made: Results) -> None:
-    turns = [threading.Event() for _ in made.finished]
-
-    def slowly(folder: TrialFolder) -> str:
-        i = made.finished.index(folder)
-        if i == 0:
-            assert turns[1].wait(20)  # another is read meanwhile
-        turns[i].set()
-        if i >= 2:
-            raise ParibusError(f"{folder.label} is damaged")
-        return folder.label
-
-    first = made.finished[:2]
-    assert list(of_each(slowly, first).values()) == [folder.label for folder in first]
-    for turn in turns:
-        turn.clear()
-    with pytest.raises(ParibusError, match=made.finished[2].label):
-        of_each(slowly, made.finished)
 
 
 def test_probes_without_labels_are_refused(made: Results) -> None:

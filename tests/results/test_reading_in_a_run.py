@@ -24,7 +24,6 @@ def made(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -
 def test_a_trial_that_is_finished_while_one_reads_is_in_or_out(
     made: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run under way finishes a trial in the middle of the first reading: it is read again."""
     trial = made.finished[-1]
     away = trial.path.parent.parent / "away"
     trial.path.rename(away)
@@ -49,7 +48,6 @@ def test_a_trial_that_is_finished_while_one_reads_is_in_or_out(
 
 
 def test_answers_are_of_what_was_read(made: Results) -> None:
-    """Whatever a run has finished since: the digest that pages quote is that of the reading."""
     before = made.root
     made.require_current()
     (made.path / "trials" / "baseline" / "seed-1" / "manifest.json").write_text("{}")

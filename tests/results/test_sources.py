@@ -73,7 +73,6 @@ def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: Result
 
 @pytest.mark.parametrize("name", ["ideas.py", "parts/helper.py", "text.txt"])
 def test_a_kept_file_that_was_changed_is_named(settled: ResultsFolder, name: str) -> None:
-    """Whatever it is: a text is no code, and would give other batches."""
     path = settled.path
     require_trust(load_study(path / "study.json", trust=True))
     assert not [line for line in verify(path).findings if "sources" in line]

@@ -164,18 +164,7 @@ def test_an_interrupted_first_write_is_no_obstacle(
     ResultsFolder(tmp_path / "r").create(small_study())
 
 
-def test_one_run_at_a_time(tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "results")
-    with (
-        folder.lock(),
-        pytest.raises(ParibusError, match="another run"),
-        ResultsFolder(tmp_path / "results").lock(),
-    ):
-        pass
-
-
 def test_the_lock_leaves_errors_of_its_body_alone(tmp_path: Path) -> None:
-    """Only taking the lock is guarded: what fails inside says itself what it is."""
     folder = ResultsFolder(tmp_path / "r")
     with pytest.raises(OSError, match="the tracker is gone"), folder.lock():
         raise OSError("the tracker is gone")
@@ -183,18 +172,6 @@ def test_the_lock_leaves_errors_of_its_body_alone(tmp_path: Path) -> None:
         Path(tmp_path / "nowhere").read_bytes()
     with folder.lock():
         pass  # given back each time
-
-
-def test_a_folder_deleted_under_a_run_hides_nothing(tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "r")
-
-    def fails() -> None:
-        with folder.lock():
-            shutil.rmtree(folder.path)
-            raise ValueError("what went wrong")
-
-    with pytest.raises(ValueError, match="what went wrong"):
-        fails()
 
 
 def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
@@ -207,7 +184,6 @@ def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
 def test_a_table_of_other_columns_is_one_line(
     small_study: Callable[..., Study], fabricate: Callable[..., Results]
 ) -> None:
-    """Sealed again, so that only joining the trials can tell."""
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     trial = results.finished[0]
     table = trial.read_columns("tasks.parquet")

@@ -119,7 +119,6 @@ def test_models_that_share_their_requests_answer_as_alone(
     suite: WrittenSuite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To the bit, and the texts are made into tokens once; other questions are not mixed up."""
     models = [make_model(dataset.vocab_size).train() for _ in range(2)]
     for model, factor in zip(models, (1.0, 3.0), strict=True):
         with torch.no_grad():
