@@ -129,7 +129,6 @@ def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
 
 
 def test_no_piece_ends_between_what_llama_3_has_in_one() -> None:
-    """Its pre-tokenizer takes an underscore, as other punctuation, with the end of the line."""
     assert list(cut(["abc_\ndef ghi"], 4)) == ["abc_\ndef", " ghi"]
 
 

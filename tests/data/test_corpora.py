@@ -195,7 +195,6 @@ def test_bad_keys_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path: Path) -> None:
-    """A local folder in the form of a repository of the hub; the library reads both alike."""
     pytest.importorskip("datasets")
     (tmp_path / "set" / "data").mkdir(parents=True)
     for split, texts in (("train", DOCUMENTS), ("validation", ["held out"])):
@@ -244,7 +243,6 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_named_data_set_in_a_folder_has_its_files(name: str, folder: str, tmp_path: Path) -> None:
-    """They decide whether the text is read again: another text of the same name is another one."""
     file = tmp_path / folder / "data" / "train.parquet"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"rows")
@@ -335,7 +333,6 @@ def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_own_corpus_of_half_characters_is_one_line(tmp_path: Path) -> None:
-    """It has no UTF-8, and so neither bytes nor a digest."""
     (tmp_path / "ideas.py").write_text("def halves(data, folder):\n    yield 'ab\\ud800c' * 99\n")
     with pytest.raises(ParibusError, match=r"half of a surrogate pair \(\\ud800\)"):
         load_dataset(Data(corpus="ideas.py:halves", seq_len=16), tmp_path)

@@ -40,7 +40,6 @@ def test_decoding_undoes_encoding_in_any_script(text: str) -> None:
 @pytest.mark.parametrize("known", ["abc", "ab\u0141", "".join(map(chr, range(255))), "\u0141"])
 @pytest.mark.parametrize("unknown", ["z\u0100", "\xff", "\u0161", "\U0001f600"])
 def test_an_unknown_character_is_named(known: str, unknown: str) -> None:
-    """The first one, also where it shares its last byte with a known one, or has the id 255."""
     text = known + unknown.replace("z", "" if "z" in known else "z") + "\u0400" + known
     first = next(character for character in text if character not in known)
     with pytest.raises(ParibusError) as caught:

@@ -68,7 +68,6 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
-    """What begins with the first validation token is of validation, its copy in training known."""
     data = write(tmp_path, sentence(0), sentence(0))
     dataset = load_dataset(data, tmp_path)
     assert dataset.train[-1] == dataset.tokenizer.end_of_document
@@ -81,7 +80,6 @@ def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
 def test_a_long_text_is_sampled_and_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks hold what the whole text does: here a sentence again and again, and its ends."""
     data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
     dataset = load_dataset(data, tmp_path)
     whole = describe_data(dataset)
@@ -127,7 +125,6 @@ def test_shakespeare_has_no_duplicates() -> None:
 
 
 def test_the_sources_of_a_mixture_are_documents_of_their_own(tmp_path: Path) -> None:
-    """Also where each is one text, without an end of a document between them."""
     for i in range(3):
         (tmp_path / f"{i}.txt").write_text(sentence(i, 400))
     mixed = Data(

@@ -73,7 +73,6 @@ def test_hashes_are_the_polynomial(length: int) -> None:
 
 
 def test_a_text_that_repeats_most_of_what_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And has the rest of it late, or not at all."""
     rng = np.random.default_rng(1)
     held_out = rng.integers(60_000, size=1000).astype(np.uint16)
     train = np.concatenate([np.tile(held_out[:900], 8), held_out[880:960]])

@@ -50,7 +50,6 @@ def data(**keys: object) -> Data:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, MIXTURE_PARTS - 1), max_size=5, unique=True), st.data())
 def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: st.DataObject):
-    """To within one window, after every single one of them."""
     parts = np.diff([0, *sorted(cuts), MIXTURE_PARTS])
     shares = {str(i): part / MIXTURE_PARTS for i, part in enumerate(parts)}
     mixture = Mixture({name: Windows(100, 4) for name in shares}, shares, dict.fromkeys(shares, 0))
@@ -110,7 +109,6 @@ def test_every_window_of_each_source_comes_once_in_its_epoch(folder: Path) -> No
 
 
 def test_other_shares_leave_held_out_text_and_tokenizer(folder: Path) -> None:
-    """And of a source that is not mixed in, nothing is trained on."""
     one, other = (
         load_dataset(data(tokenizer="byte", mixture=mixture), folder)
         for mixture in ({"corpus": 1.0}, {"upper": 0.25, "digits": 0.75})
@@ -212,7 +210,6 @@ def test_held_out_text_is_trained_on_under_no_other_name(part: str, how: str, fo
 
 
 def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder: Path) -> None:
-    """So is one of the whole corpus of which it is a part."""
     (folder / "whole").write_text((folder / "t0").read_text())
     part = load_dataset(data(validation_fraction=0.25), folder)
     (folder / "part").write_text(part.tokenizer.decode(part.validation[:]))

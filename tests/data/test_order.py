@@ -39,7 +39,6 @@ def test_epochs_are_not_one_another() -> None:
 
 
 def test_places_are_taken_evenly() -> None:
-    """Where the first of 10 windows goes, over 2,000 seeds."""
     found = np.array([permuted(np.array([0]), 10, seed, 0)[0] for seed in range(2000)])
     chi_square = ((np.bincount(found, minlength=10) - 200) ** 2 / 200).sum()
     assert chi_square < 27.9  # the 0.1% point of 9 degrees of freedom

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from paribus.digests import digest
 from paribus.engine.data import batch, load_dataset, source, tokens
 from paribus.engine.data import cache as cache_module
-from paribus.engine.data.cache import open_shards, sharded, write_shards
+from paribus.engine.data.cache import sharded
 from paribus.engine.data.dataset import Dataset
 from paribus.engine.data.pieces import pieces
 from paribus.engine.data.reading_progress import listening
@@ -180,7 +180,6 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_text_that_changed_is_another_text(
     keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of as many bytes, in the same second or with the time of before, as tools that copy set."""
     if keeps_time:
         monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     write_text(tmp_path)
@@ -261,7 +260,6 @@ def test_a_half_written_cache_is_nobodys(
 
 
 def test_shards_without_their_manifest_are_made_again(cache: Path) -> None:
-    """Whoever removed it or copied a part: it was "Directory not empty; choose another folder"."""
     ids = np.arange(2500, dtype=np.uint16)
     made = sharded({"text": "a"}, lambda: [ids], ids.dtype)
     folder = made.shards.files[0].parent
@@ -290,7 +288,6 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
 def test_a_text_that_changes_before_it_is_cut_is_refused(
     keys: dict[str, object], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was deduplicated or sealed was kept under the digest of what had been there before."""
     write_text(tmp_path)
     whole = source.Source.scan
 
@@ -419,37 +416,6 @@ def test_whoever_listens_hears_how_far_it_is(
     n = len(heard)
     load_dataset(DATA, tmp_path)
     assert len(heard) == n
-
-
-def test_fifty_billion_tokens_are_opened_at_once(tmp_path: Path) -> None:
-    """Sparse files, so nearly no disk: what is opened is what a text of that length would be."""
-    size, n_shards = 2**24, 2980
-    about = {"name": "sparse", "shard_tokens": size}
-    (tmp_path / "s").mkdir()
-    write_shards(tmp_path / "s", about, iter([]), np.dtype("<u2"))
-    shard = {"tokens": size, "sha256": "not looked at"}
-    manifest = {"about": about, "dtype": "<u2", "tokens": size * n_shards}
-    manifest["shards"] = [shard] * n_shards
-    stamp = []
-    for number in range(n_shards):
-        file = tmp_path / "s" / f"{number:05}.bin"
-        with file.open("wb") as opened:
-            opened.truncate(2 * size)
-        stamp.append([2 * size, file.stat().st_mtime_ns, file.stat().st_ctime_ns])
-    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
-    (tmp_path / "s" / "stamp.json").write_text(json.dumps(stamp))
-
-    began = time.process_time()
-    text = open_shards(tmp_path / "s", about)
-    opened_in = time.process_time() - began
-    assert len(text) == size * n_shards > 49_990_000_000
-    drawn = []
-    for t in range(20):
-        began = time.process_time()
-        batch(text, 1, t, 16, 128)
-        drawn.append(time.process_time() - began)
-    assert opened_in < 1
-    assert np.median(drawn) < 0.005  # below 0.001 on an idle machine; see benchmarks
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -40,7 +40,6 @@ def data(**keys: object) -> Data:
 @pytest.mark.parametrize("validation", [0.1, 0.25])
 @pytest.mark.parametrize("test", [0.0, 0.1, 0.5])
 def test_three_parts_follow_one_another(validation: float, test: float, folder: Path) -> None:
-    """No token is in two of them, and so no training window shares one with the others."""
     found = load_dataset(data(validation_fraction=validation, test_fraction=test), folder)
     parts = [found.train, found.validation]
     if test:
@@ -114,7 +113,6 @@ def test_the_sealed_part_is_read_once_and_on_the_record(
 def test_every_tokenizer_is_evaluated_on_the_same_bytes(
     text: str, test: float, folder: Path
 ) -> None:
-    """Where the parts meet is a place in the text, not among the tokens."""
     (folder / "utf8").write_text("Où ça? 東京 était là. " * 60, encoding="utf-8")
     made = train_tokenizer(data(path=text), folder, 300, folder / "bpe.json")
     assert made.vocab_size > 257
@@ -299,7 +297,6 @@ def test_a_text_of_which_nothing_is_left() -> None:
 
 
 def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
-    """It was sealed with no byte in it, and no verdict could ever be reached on it."""
     (folder / "tiny").write_text("abc")
     for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},
                  {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip

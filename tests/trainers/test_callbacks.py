@@ -78,7 +78,6 @@ def told(tmp_path: Path, program: str, seed: int, lr: float) -> Reported:
 def test_data_and_initial_values_of_real_trainers(
     tmp_path: Path, library: str, program: str, name: str, n_batches: int, steps: list[int]
 ) -> None:
-    """Of one seed they are the same at any rate, of another seed others; results are read."""
     pytest.importorskip(library)
     first, hot, other = (told(tmp_path, program, *of) for of in ((1, 0.01), (1, 0.5), (2, 0.01)))
     assert max(first.prefixes) == n_batches
@@ -92,7 +91,6 @@ def test_data_and_initial_values_of_real_trainers(
 
 
 def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path: Path) -> None:
-    """Also as a module; processes whose seeds differ by their rank keep different ones."""
     program = "import random, sys\nfor n in (7, 8): random.seed(n); print(random.random())\n"
     (tmp_path / "fixed.py").write_text(program + "print(sys.argv[1:], __name__)\n")
     trial = tmp_path / "trial.py"

@@ -313,7 +313,6 @@ def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:
 
 
 def test_gigabytes_of_output_leave_a_bounded_log(tmp_path: Path) -> None:
-    """8 MiB through a log of 1 MiB: its head, its end, and how much is left out between."""
     log, line = CappedLog(tmp_path / "log", 1 << 20), b"%07d " + b"x" * 55 + b"\n"
     n = (8 << 20) // 64
     for first in range(0, n, 1024):
@@ -359,27 +358,6 @@ def test_what_a_program_leaves_behind_ends_with_it(
     end = run_shell(tmp_path, "trap '' TERM; (sleep 600 & echo $! > pid); exit 0")
     assert end.code == 0 and end.lingered
     assert not alive(int((tmp_path / "pid").read_text()))
-
-
-ORPHANS = """
-import ctypes, pathlib, sys, time
-from paribus.programs.process import run_program
-ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, as of a worker
-began = time.monotonic()
-script = "(trap '' TERM; while :; do sleep 0.05; done) & exit 0"
-home = pathlib.Path(sys.argv[1])
-end = run_program(["/bin/sh", "-c", script], folder=home, env={"PATH": "/usr/bin:/bin"},
-                  log=home / "log", log_bytes=1000, hear=lambda line: None)
-print(end.lingered, time.monotonic() - began < 5)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="prctl")
-def test_what_lingers_is_not_waited_for_long(tmp_path: Path) -> None:
-    """Also where orphans are children of the worker, which has to wait for them."""
-    command = [sys.executable, "-c", ORPHANS, str(tmp_path)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert said.stdout.split() == ["True", "True"]
 
 
 def test_a_program_is_asked_to_end_and_then_made_to(
@@ -575,17 +553,6 @@ def test_a_pattern_that_matches_numbers_of_two_names_is_told(
     assert any("val_bpb_ema" in one.text for one in said.cautions)
 
 
-def test_values_without_steps_are_counted(folder: Path) -> None:
-    (folder / "train.py").write_text(PROGRAM + "if lr > 0.02:\n    print('val_bpb: 0.5')\n")
-    analysis = paribus.analyse(paribus.run(changed(folder), "r"))
-    (control,) = [one for one in analysis.controls if one.name == "steps"]
-    assert control.state == "not proven" and "2 values" in control.detail
-    (folder / "train.py").write_text(PROGRAM)
-    analysis = paribus.analyse(paribus.run(changed(folder), "again"))
-    (said,) = paribus.decide(analysis)
-    assert not any("same step" in one.text for one in said.cautions)
-
-
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -724,7 +691,6 @@ set.data = "other"
 
 
 def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path: Path) -> None:
-    """With a copy of the one file, which needs no package."""
     (tmp_path / "trial.py").write_text(Path(paribus.__file__).with_name("trial.py").read_text())
     (tmp_path / "train.py").write_text(TOLD.format(here=str(tmp_path)))
     text = TOLD_STUDY.replace('"{data}"]', '"{data}", "{why}"]')
@@ -937,25 +903,6 @@ def test_any_backend_runs_it_without_torch(folder: Path) -> None:
     assert "where mine" in (folder / "r/trials/hot/seed-1/output.log").read_text()
 
 
-def test_a_campaign_tries_commands_on_the_workers_that_are_named(folder: Path) -> None:
-    count = 'import os; os.system("printf x >> starts"); return Piped'
-    (folder / "cluster.py").write_text(BACKEND.replace("return Piped", count, 1))
-    (folder / "train.py").write_text(PROGRAM + "print('where', os.environ.get('WHERE'))\n")
-    changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5, 6]"))
-    assert verb("campaign", "new", "night", "--baseline", "study.toml")[0] == 0
-    where = ["--workers", "2", "--backend", "cluster.py:Mine"]
-    code, _, err = verb("campaign", "try", "night", "better", "--set", "set.lr=0.05", *where)
-    assert code == 0, err
-    logs = sorted(Path("night").glob("ideas/better/*/trials/better/*/output.log"))
-    assert len(logs) > 6 and all("where mine" in log.read_text() for log in logs)
-    assert Path("starts").read_text() == "x" * 2 * 2  # the screen and its confirmation
-    # What a command does not take is no longer passed over in silence.
-    code, _, err = verb(
-        "campaign", "try", "night", "other", "--set", "set.lr=0.07", "--device", "cpu"
-    )
-    assert code == 2 and err.count("\n") == 1 and "--device" in err
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_command_takes_its_program_with_it(folder: Path) -> None:
@@ -994,7 +941,6 @@ def wait_for(found: Callable[[], object], seconds: float = 30) -> object:
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> None:
-    """Each time it loses no more than the trial that it was in."""
     changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5]"))
     (folder / "train.py").write_text(PROGRAM + "import time; time.sleep(0.3)\n")
     words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results"]
@@ -1030,8 +976,6 @@ def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> No
 
 
 def test_initial_values_are_those_before_the_first_step(tmp_path: Path) -> None:
-    """Noted late they prove nothing; noted twice, both count."""
-
     def initial(*lines: dict[str, Any]) -> dict[str, str]:
         (tmp_path / "trial.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
         return read_reported(tmp_path).initial

@@ -205,7 +205,6 @@ def test_welchs_example_has_arms_of_two_sizes() -> None:
 
 
 def test_pairs_share_what_is_named(tmp_path: Path) -> None:
-    """The maize by its pots, in any order and told in words, beside seeds that say nothing."""
     order = np.random.default_rng(1).permutation(30)
     rows = [("self", f"pot-{at}", value) for at, value in enumerate(SELF)]
     rows += [("cross", f"pot-{at}", value) for at, value in enumerate(CROSS)]
@@ -462,7 +461,6 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
 def test_old_results_are_known_by_their_scores(
     how: str, is_old: bool, registered: Registered
 ) -> None:
-    """The file has other bytes, another date and another name."""
     data, fresh = (drawn(5, {"base": 0.0, "new": -0.03}, seed=seed) for seed in (0, 1))
     for table in (data, fresh):
         table["loss"] = [round(loss, 4) for loss in table["loss"]]
@@ -630,23 +628,8 @@ def test_folders_of_seeds_and_checkpoints_are_no_arms(tmp_path: Path) -> None:
     assert (verdicts[0].arm, verdicts[0].n, verdicts[0].word) == ("new", 5, "BETTER")
 
 
-def test_the_card_leads_with_what_is_odd(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(tmp_path / "runs.csv", drawn(6, {"base": 0.0, "new": -0.03}))
-    words = ["judge", str(file), "--arm", "variant", "--score", "loss", "--baseline", "base"]
-    assert main([*words, "--pair", "seed"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "nothing was registered" in out and "assumed to share" in out
-    file.write_text(file.read_text().rstrip("\n"))
-    assert main(words) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "has no end" in out and "assumed" not in out
-
-
 @pytest.mark.parametrize("how", ["folder", "label"])
 def test_a_table_for_each_run(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Curves in files of their own: the folder is the arm, and the path has the seed."""
     for arm, by in {"base": 0.0, "new": -0.03}.items():
         for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
             file = tmp_path / arm / f"seed_{seed}" / "metrics.csv"
@@ -671,24 +654,8 @@ def test_a_table_for_each_run(how: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert "--seed" in said.out + said.err
 
 
-@pytest.mark.parametrize(("by", "shown"), [(0.2, "-0.2 ["), (0.0, "0 (")])
-def test_a_change_below_the_digits_is_shown(
-    by: float, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    lines = ["arm,seed,step,loss"]
-    for arm, seed in product(("base", "new"), range(6)):
-        start = 3.5 + seed / 1000 - (by / 10 if arm == "new" else 0)
-        lines += [f"{arm},{seed},{step},{start - step / 10}" for step in (0, 10, 20)]
-    file = tmp_path / "runs.csv"
-    file.write_text("\n".join(lines) + "\n")
-    options = ["--score", "loss", "--baseline", "base", "--step", "step", "--target", "2.5"]
-    assert main(["judge", str(file), *options]) == 0
-    assert shown in capsys.readouterr().out.partition("beside")[2]
-
-
 @pytest.mark.parametrize("how", ["file", "labels", "folder"])
 def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
-    """Also where nothing but their bytes says so, and never over two arms."""
     for arm, shift in (("base", 0.0), ("new", -0.03)):
         (tmp_path / arm).mkdir()
         for seed in range(5):
@@ -721,7 +688,6 @@ def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
 
 
 def test_a_table_that_is_there_twice_is_asked_about() -> None:
-    """Of so few digits one equal pair is no surprise, and ten are; so is it of whole numbers."""
     base, new = [2.0055, 1.9753, 1.9808, 2.0320, 2.0041], [1.9504, 1.9833, 1.9617, 1.9724, 1.9752]
     assert judge(table(base=base, new=new), margin=0.01)[0].p == pytest.approx(0.036, abs=1e-3)
     assert judge(table(base=[*base, base[0]], new=new), margin=0.01)[0].p is not None
@@ -731,18 +697,7 @@ def test_a_table_that_is_there_twice_is_asked_about() -> None:
     assert some.p is None and "3 of 6 runs of base have loss 2.0" in some.sentence
 
 
-@pytest.mark.parametrize(("value", "asked"), [(2.0, True), (1.0, False)])
-def test_one_whole_score_of_all_runs_is_asked_about_beside_others(
-    value: float, *, asked: bool
-) -> None:
-    """But at the end of a share, where all questions are answered, runs may well be equal."""
-    new = [2.1021, 2.0827, 2.1179, 2.0740, 2.0760, 2.0744]
-    said = judge(table(base=[value] * 6, new=new))[0]
-    assert (said.p is None) == asked and ("ignore its seed" in said.sentence) == asked
-
-
 def test_shares_of_questions_may_be_equal() -> None:
-    """Of 30 questions two runs often have as many right, however many digits are printed."""
     rng = np.random.default_rng(3)
     data = table(base=rng.binomial(30, 0.5, 6) / 30, new=rng.binomial(30, 0.9, 6) / 30)
     assert len(set(data["loss"])) < 12
@@ -755,16 +710,6 @@ def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
     write(tmp_path / "runs.csv", table(base=[3.21, 3.22, 3.2, 3.19, 3.2], new=[3.1, 3.12]))
     with pytest.raises(ParibusError, match="3 of 10 runs are not there"):
         paribus.run(load_study(path), tmp_path / "results")
-
-
-def test_what_is_kept_agrees_with_itself(tmp_path: Path) -> None:
-    data = drawn(6, {"base": 0.0, "new": -0.03}) | {}
-    data["loss"][7] = math.nan
-    file = write(tmp_path / "runs.csv", data)
-    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
-    assert main(["judge", str(file), *options, "--results", str(tmp_path / "kept")]) == 0
-    assert verify(tmp_path / "kept").findings == ()
-    assert main(["report", str(tmp_path / "kept"), "--no-paper"]) == 0
 
 
 def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
@@ -948,7 +893,6 @@ def history(home: Path, values: dict[int, float], end: int, name: str = "eval_lo
 
 
 def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) -> None:
-    """All ended at step 500; one arm was evaluated last at step 400."""
     rng = np.random.default_rng(5)
     for arm, every in (("base", 200), ("new", 250)):
         for run in "abcde":
@@ -961,7 +905,6 @@ def test_scores_of_other_steps_of_runs_of_one_length_are_told(tmp_path: Path) ->
 
 @pytest.mark.parametrize("cell", ["", "None", "nan"])
 def test_an_empty_last_cell_may_have_been_nan(cell: str, tmp_path: Path) -> None:
-    """Which pandas writes as nothing; a NaN that is there is a result."""
     rng = np.random.default_rng(7)
     lines = ["variant,seed,step,loss"]
     for arm, seed, step in product(("base", "new"), range(5), (100, 200, 300)):
@@ -1048,7 +991,6 @@ def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
 def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
-    """Still running, or evaluated elsewhere, it is refused; once it is NaN it is a result."""
     rng = np.random.default_rng(4)
     rows = [
         (arm, seed, step, by - step / 1000 + float(rng.normal(0, 0.01)))
@@ -1220,21 +1162,6 @@ def test_bad_commands_are_one_line_and_leave_nothing(
     assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
 
 
-def test_labelled_patterns_name_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arm, shift in (("old", 0.0), ("new", -0.03)):
-        (tmp_path / arm).mkdir()
-        for seed in range(5):
-            value = 3.2 + shift + 0.001 * seed
-            (tmp_path / arm / f"{seed}.csv").write_text(f"step,loss\n1,{value}\n")
-    paths = [f"{arm}={tmp_path}/{arm}/*.csv" for arm in ("old", "new")]
-    options = ["--score", "loss", "--baseline", "old", "--margin", "0.01"]
-    assert main(["judge", *paths, *options]) == 0
-    assert "BETTER  new" in capsys.readouterr().out
-    folders = [f"{tmp_path}/{arm}/*.csv" for arm in ("old", "new")]
-    assert main(["judge", *folders, "--arm-from", "folder", *options]) == 0
-    assert "BETTER  new" in capsys.readouterr().out
-
-
 def false_claims(studies: int, *, pair: bool) -> tuple[int, int]:
     """How many studies of nothing claim an effect of any of three arms, and of the first."""
     rng = np.random.default_rng(20_261_125)
@@ -1268,7 +1195,6 @@ def test_two_thousand_studies_of_nothing_err_at_the_nominal_rate(pair: bool) -> 
 
 
 def test_claims_about_new_questions_have_the_error_of_both() -> None:
-    """Items are paired by their names, whatever order a run has them in."""
     rng = np.random.default_rng(11)
     hard = rng.normal(0, 1, 60)
     rows = columns(
@@ -1295,7 +1221,6 @@ def test_claims_about_new_questions_have_the_error_of_both() -> None:
 
 
 def test_no_number_of_runs_is_given_that_would_show_harm() -> None:
-    """One of five diverged in the arm alone: more runs at this rate show that it does."""
     lost = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, math.nan]))[0]
     assert lost.word == "UNRESOLVED" and lost.pairs_needed is None and not lost.needs
     assert lost.pairs_why_not == MORE_HARM

@@ -69,7 +69,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_claims_of_a_trainer_that_asks_no_questions_are_about_none(folder: Path) -> None:
-    """Whatever is stated: also of a folder from before, which has "new questions" by default."""
     for stated in ("", 'target = "new questions"', 'target = "this item set"'):
         (folder / "other.toml").write_text(STUDY.replace('target = "new items"', stated))
         study = paribus.load_study(folder / "other.toml")
@@ -215,7 +214,6 @@ def test_a_strangers_folder_runs_nothing(folder: Path) -> None:
 def test_what_could_not_be_judged_is_refused_when_it_is_given(
     folder: Path, old: str, new: str, words: str
 ) -> None:
-    """Sealed trials cannot be mended."""
     text = (folder / "toy.py").read_text()
     assert old in text
     (folder / "toy.py").write_text(text.replace(old, new))

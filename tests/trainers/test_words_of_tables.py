@@ -29,7 +29,6 @@ def codes(verdict: Verdict) -> set[str]:
 
 
 def test_an_unstable_baseline_whose_survivors_are_better_is_unresolved() -> None:
-    """The base diverged in 5 of 10 runs, and on every seed that survived both arms are alike."""
     verdict = judge_table("surv")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert "0 of 10 runs against 5 of 10" in verdict.answer and "p = 0.033" in verdict.answer
@@ -171,7 +170,6 @@ def test_an_outlier_makes_equal_scores_no_copies(name: str, margin: float) -> No
 
 
 def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
-    """Arms have their own decimals, one has an outlier; a copy has six decimals."""
     rng, blocked = np.random.default_rng(2), 0
     for _ in range(300):
         base, new = 3 + 0.015 * rng.standard_normal((2, 10))

@@ -149,7 +149,6 @@ def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Train
 def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
     trainer_of: Callable[..., Trainer], small_study: Maker, small_dataset: Dataset
 ) -> None:
-    """The first steps are small: as a whole step they would be several times as fast."""
     trainer = trainer_of([1])
     trainer.go_to_largest_batch()
     trainer.step()

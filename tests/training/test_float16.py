@@ -13,7 +13,7 @@ import torch
 from paribus.engine.data import Dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Setting
-from paribus.engine.training import COLUMNS, MEASURED, Trainer
+from paribus.engine.training import COLUMNS, Trainer
 from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -236,14 +236,6 @@ def test_products_are_float16_and_nothing_of_ours_computes_them(
         )
         exact, _ = stack.logits(tokens, mixed=False)
         assert exact.dtype == torch.float32
-
-
-def test_other_precisions_keep_what_they_keep(setting_of: Make, small_dataset: Dataset) -> None:
-    setting = setting_of()
-    training = setting.training.model_copy(update={"precision": "bfloat16"})
-    stack = trained(Trainer(setting.model_copy(update={"training": training}), [1], small_dataset))
-    assert list(stack.columns) == list(COLUMNS)
-    assert stack.state(0).arrays.keys() == {*stack.replicas.shapes, MEASURED}
 
 
 @pytest.mark.gpu

@@ -241,7 +241,6 @@ def test_side_by_side_attention_is_one_call_and_keeps_its_gradient() -> None:
 def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
     lower: torch.dtype | None, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the kernel takes it computes, alone and mapped; of other forms, it is PyTorch's own."""
     calls = []
     kernel = causal_attention.causal_attention
     monkeypatch.setattr(
@@ -284,48 +283,9 @@ def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
         torch.testing.assert_close(compiled(x), expected)
 
 
-OWN = """
-import torch.nn.functional as F
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
-class Again(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.qkv = nn.Linear(model.d_model, 3 * model.d_model)
-    def attention(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return y.transpose(1, 2).flatten(2)
-    def forward(self, x):
-        return checkpoint(self.attention, x, use_reentrant=False)
-
-class Once(Again):
-    def forward(self, x):
-        return self.attention(x)
-"""
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_an_own_module_may_compute_its_attention_again(
-    small_study: Callable[..., Study], small_dataset: Dataset, precision: str
-) -> None:
-    losses = []
-    for name in ("Again", "Once"):
-        more = {"model.modules.attention": f"own.py:{name}", "training.precision": precision}
-        study = small_study(more)
-        (study.folder / "own.py").write_text(OWN)
-        stack = Trainer(study.setting("baseline"), [1], small_dataset, folder=study.folder)
-        for _ in range(3):
-            stack.step()
-        losses.append(stack.history(0).arrays["measured"][:, 0])
-    np.testing.assert_allclose(*losses, rtol=1e-5 if precision == "float32" else 5e-3)
-
-
 def test_bfloat16_is_the_same_alone_and_side_by_side(
     small_study: Callable[..., Study], small_dataset: Dataset
 ) -> None:
-    """A bias in float32 would lift what is mapped over replicas to float32."""
     setting = small_study({"training.precision": "bfloat16"}).setting("layernorm")
     paths = ("blocks.0.attention.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down", "")
     dtypes = []
@@ -337,7 +297,6 @@ def test_bfloat16_is_the_same_alone_and_side_by_side(
 
 
 def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Trainer]) -> None:
-    """Its memory is wanted for the next one, at once and not when Python collects cycles."""
     stack = stack_of()
     # As on a GPU, a recorded step holds kernels and tensors, and not the function.
     stack._graphs = Graphs(lambda function, inputs: (lambda: None, function(inputs)))
@@ -350,17 +309,6 @@ def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Trainer]) 
         assert gone() is None
     finally:
         gc.enable()
-
-
-def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Trainer]) -> None:
-    stack = stack_of()
-    losses = []
-    for _ in range(20):
-        stack.step()
-        losses.append(stack.last_losses)
-    np.testing.assert_array_equal(stack.state(1).measured[:, 0], np.array(losses, np.float32)[:, 1])
-    stack.step()
-    assert len(stack.state(0).measured) == 21
 
 
 @pytest.mark.gpu

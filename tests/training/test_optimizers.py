@@ -204,7 +204,6 @@ def test_adafactor_is_pytorch_s(R: int) -> None:
 
 @alone_and_stacked
 def test_schedule_free_is_its_authors_package(R: int) -> None:
-    """Trained weights and those that are evaluated, over a warmup of three steps."""
     schedulefree = pytest.importorskip("schedulefree")
     options = {"betas": (0.9, 0.99), "r": 0.5}
     weights = Rows.of(numbers(R, 0))
@@ -292,8 +291,6 @@ def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any
 
 
 def test_soap_begins_its_basis_after_steps_that_were_skipped() -> None:
-    """As in float16, where the first ones may overflow: their slots are put back."""
-
     def trained(skipped: int) -> tuple[Rows, StackedOptimizer]:
         weights = Rows.of({n: x for n, x in numbers(1, 0).items() if n in ("a", "b")})
         stacked = StackedOptimizer([group("soap", ["a", "b"], RATES[1])], weights)
@@ -315,7 +312,6 @@ def test_soap_begins_its_basis_after_steps_that_were_skipped() -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_replica_without_a_rate_stays_and_rows_do_not_meet(name: str) -> None:
-    """What is not finite in the slots of one replica changes no bit of its neighbours."""
     names = ["a", "b", "c"] if OPTIMIZERS[name].matrices else list(SHAPES)
     rates = [0.0, 0.02, 0.01]
 

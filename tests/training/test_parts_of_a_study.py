@@ -364,7 +364,6 @@ def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
 
 
 def test_the_gradient_is_that_of_the_objective(trainer_of: Callable[..., Trainer]) -> None:
-    """Gradient norm of the first step by PyTorch alone."""
     trainer = trainer_of([1], {"training.loss.label_smoothing": 0.3, "training.loss.z_loss": 0.1})
     inputs = trainer._feed.at(0)
     windows = inputs.windows[0].long()

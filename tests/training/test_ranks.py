@@ -138,7 +138,6 @@ def test_four_ranks_train_what_one_process_trains(alone: dict[str, Any], dataset
 def test_probes_of_weights_are_those_of_one_process(
     two: list[dict[str, Any]], alone: dict[str, Any]
 ) -> None:
-    """Those of activations see the rows of rank 0, a part of the batch."""
     ours, theirs = two[0]["state"].measured, alone["state"].measured
     for c, name in enumerate(alone["columns"]):
         if name.startswith(OF_WEIGHTS):
@@ -182,7 +181,6 @@ def test_variants_on_two_ranks(changes: dict[str, Any], dataset: Dataset) -> Non
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_recomputed_blocks_change_no_bit(precision: str, dataset: Dataset) -> None:
-    """With dropout and probes, by compiled kernels where there are some."""
     changed = study({"training.precision": precision, "training.iterations": 8})
     states = []
     for checkpointing in (False, True):

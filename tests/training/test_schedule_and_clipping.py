@@ -99,7 +99,6 @@ def test_schedules_are_those_of_transformers(kind: str) -> None:
     "kind", declared("paribus.engine.training.schedules", declaration.Schedule)
 )
 def test_every_schedule_is_a_fraction_at_every_step(kind: str) -> None:
-    """Also where the warmup is the whole run, in a run of one step, and after the last step."""
     for warmup, steps in ((0, 1), (1, 1), (4, 4), (0, 7), (3, 7)):
         found = find_schedule(Schedule(kind=kind, warmup=warmup), steps)
         values = [found.value(1.0, t) for t in range(steps + 1)]
@@ -129,7 +128,6 @@ def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_is_scheduled_is_what_pytorch_is_given() -> None:
-    """A group's rate, weight decay and momentum change each step; PyTorch is given them by hand."""
     text = """
 iterations = 6
 [optimizer]

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from paribus.engine.data import Dataset
-from paribus.engine.model import KeyValueCache, Shared, build_model, training_flops
+from paribus.engine.model import KeyValueCache, Shared
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study
+from paribus.study import Study
 
 from .measured import train
 
@@ -82,7 +82,6 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 @each_arm
 def test_pieces_are_read_as_the_whole(arm: str, trainer_of: Callable[..., Trainer]) -> None:
-    """With what parts share; after some steps, as at first many weights are zero."""
     trainer = trainer_of(ARMS[arm], [1])
     train(trainer, 3)
     replicas: Any = trainer.replicas
@@ -110,7 +109,6 @@ def test_it_goes_on_to_the_same_bits(arm: str, trainer_of: Callable[..., Trainer
 def test_parts_of_a_batch_are_the_batch(
     arm: str, R: int, trainer_of: Callable[..., Trainer]
 ) -> None:
-    """But for the balance of load, which is of each part."""
     overrides = ARMS[arm] | ({"training.loss.auxiliary.balance": 0.0} if arm == "experts" else {})
     seeds = list(range(R))
     whole = train(trainer_of(overrides, seeds), 4)
@@ -119,8 +117,6 @@ def test_parts_of_a_batch_are_the_batch(
 
 
 def test_one_expert_is_the_mlp(trainer_of: Callable[..., Trainer]) -> None:
-    """With its weights: the same logits and steps, and a balance of 1 in every block; its biases
-    begin at 0, as the MLP's do."""
     one = trainer_of({"model.modules.mlp": "ideas.py:OneExpert"}, [1])
     plain = trainer_of({}, [1])
     weights = plain.parameters(0)
@@ -148,7 +144,6 @@ def test_a_weight_of_0_and_one_head_are_the_plain_model(trainer_of: Callable[...
 
 
 def test_the_objective_is_both_heads(trainer_of: Callable[..., Trainer]) -> None:
-    """Computed from the model itself, apart from the trainer."""
     trainer = trainer_of(ARMS["two heads"], [1])
     replicas: Any = trainer.replicas
     windows = trainer._feed.at(0).windows[0].long()
@@ -184,18 +179,6 @@ def test_layer_dropout_skips_whole_sequences_by_key(trainer_of: Callable[..., Tr
     assert not np.array_equal(first, train(trainer_of({}, [1]), 5))
 
 
-def test_operations_of_other_heads_are_counted(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
-    study = small_study(ARMS["two heads"])
-    shutil.copy(EXAMPLES / "ideas.py", study.folder)
-    V, D = small_dataset.vocab_size, 16
-    plain = training_flops(small_study({}).setting("baseline"), V)
-    two = training_flops(study.setting("baseline"), V, study.folder)
-    assert two.by == "counter" and two.per_token and plain.per_token
-    assert two.per_token - plain.per_token == 6 * (V * D + D * D)
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -210,10 +193,3 @@ def test_what_cannot_be_is_one_line(
 ) -> None:
     with pytest.raises(ParibusError, match=words):
         train(trainer_of(overrides, [1]), 1)
-
-
-def test_the_example_is_a_study() -> None:
-    study = load_study(EXAMPLES / "study.toml")
-    assert len(study.arms) == 5
-    for arm in study.arms:
-        build_model(study.setting(arm), 50, study.folder, device="meta")

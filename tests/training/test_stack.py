@@ -57,7 +57,6 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 def test_a_sweep_is_a_stack(small_study: Callable[..., Study], small_dataset: Dataset) -> None:
-    """Learning rate, weight decay and init of every replica's own, a scale that follows from it."""
     variants: list[dict[str, object]] = [
         {},
         {"training.optimizer.learning_rate": 3e-3},
@@ -98,7 +97,6 @@ def test_own_modules_share_a_stack_unless_they_start_differently(
 
 
 def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Trainer]) -> None:
-    """Rates are drawn ahead, and not beyond the last step."""
     options = {"training__iterations": 8, "training__schedule__warmup": 8}
     stack = stack_of([1], training__schedule__kind="cosine", **options)
     rates = train(stack, 8)[0, :, list(COLUMNS).index("learning_rate")]
