@@ -237,15 +237,6 @@ def test_turned_off_nothing_is_written_or_warned_of(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_damaged_ledger_stops_no_run(
-    make: Make, ledger: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ledger.write_text("not ours\n")
-    said = json.loads((run(make("a")) / "ledger.json").read_text())
-    assert said["recorded"] is False and "line 1 is not valid JSON" in said["why"]
-    assert ledger.read_text() == "not ours\n"
-
-
 def test_looks_and_stages_are_of_one_study(make: Make, ledger: Path) -> None:
     looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
     results = run(make("a", text=looks))

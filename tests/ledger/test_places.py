@@ -96,7 +96,6 @@ def test_a_deduplicated_corpus_has_places_of_its_own(folder: Path) -> None:
 
 
 def test_a_place_that_nobody_recorded_is_not_claimed(folder: Path) -> None:
-    """Where no arm trains on the corpus, the digest alone tells the text."""
     alone = {"sources": {"more": {"path": "other.txt"}}, "mixture": {"more": 1.0}}
     found, whole = (parts(folder, test_fraction=0.1, **keys) for keys in (alone, {}))
     assert found["test"].start is None and whole["test"].start is not None

@@ -46,7 +46,6 @@ def test_places_overlap_where_they_share_a_byte(
 
 @given(total=st.integers(100, 10**7), share=st.integers(1, 98), more=st.integers(1, 50))
 def test_a_larger_share_of_the_same_end_overlaps(total: int, share: int, more: int) -> None:
-    """11% in place of 10%; what is trained on does not."""
     begin, earlier = (
         total * (100 - share) // 100,
         total * (100 - min(share + more, 99)) // 100,
@@ -60,7 +59,6 @@ def test_a_larger_share_of_the_same_end_overlaps(total: int, share: int, more: i
 def test_a_deduplicated_corpus_is_never_missed(
     one: tuple[int, int | None], other: tuple[int, int | None], form: str
 ) -> None:
-    """Its bytes lie no later than in the whole: only what ends before them is surely apart."""
     found = overlap(part(*one), part(*other, form=form))
     assert found == (one[1] is None or one[1] > other[0])
     assert overlap(part(*one, form="near"), part(*other, form="exact"))

@@ -321,27 +321,6 @@ def test_wrong_numbers_are_refused(
 
 
 @compiled
-def test_a_library_is_kept_whatever_the_umask_and_for_the_arguments_of_its_compiler(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiler, made = tmp_path / "cxx", compiling.library()
-    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {made} "$out"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    kept = []
-    for arguments in ("", " -O1"):
-        monkeypatch.setenv("CXX", f"{compiler}{arguments}")
-        compiling.library.cache_clear()
-        before = os.umask(0o002)  # of a user whose group is theirs alone
-        try:
-            kept.append(compiling.library())
-        finally:
-            os.umask(before)
-    assert [one.parent for one in kept if one] == [compiling._folder()] * 2
-    assert kept[0] != kept[1]
-
-
-@compiled
 def test_a_damaged_library_is_made_again(
     afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

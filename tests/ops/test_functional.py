@@ -114,7 +114,6 @@ def test_products_of_every_size(N: int, K: int, M: int) -> None:
 @pytest.mark.parametrize("N", [1, 11, 525])
 @pytest.mark.parametrize(("K", "M"), [(128, 96), (34, 46)])
 def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
-    """Asked directly, for a processor without its instructions multiplies it another way."""
     x, dy, weight, bias = drawn((N, K), (N, M), (M, K), (M,))
     x, dy = x.bfloat16(), dy.bfloat16()
     rounded, wide_x, wide_dy = (one.to(torch.bfloat16).double() for one in (weight, x, dy))
@@ -130,7 +129,6 @@ def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
 
 @pytest.mark.parametrize("K", [34, 64])  # the latter needs no zeros beside it
 def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
-    """From those beside it, how many they are, and the numbers that are not finite among them."""
     x, weight, bias = drawn((75, K), (46, K), (46,))
     x = x.bfloat16()
     whole = linear_maps.times(x, weight, bias, turned=True)
@@ -165,7 +163,6 @@ def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
 
 
 def test_autocast_rounds_where_pytorch_s_does() -> None:
-    """What two layers, a norm before and a residual sum give, and their gradients."""
     given = drawn((4, 16, 64), (64,), (64,), (96, 64), (96,), (64, 96))
 
     def ours(x, gain, bias, up, up_bias, down):
@@ -217,7 +214,6 @@ def test_a_norm_reads_no_gain_of_another_width_or_distance() -> None:
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
 def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta: float) -> None:
-    """With a beta of 0 it is the gradient: of one before that was far larger nothing stays."""
     weights, gradients, square = torch.ones(3, 2, 21).unbind()
     mean = torch.full((2, 21), 1e9)
     wanted = mean.lerp(gradients, 1 - beta)
@@ -242,7 +238,6 @@ def test_a_second_derivative_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_every_compiler_takes_the_sources(compiler: str) -> None:
-    """Which one a machine has is its own; versions that are some years old are among them."""
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no {compiler} here")
     flags = ["-std=c++17", "-march=native", "-fsyntax-only"]

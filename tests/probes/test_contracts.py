@@ -103,7 +103,6 @@ def test_a_replica_in_a_stack_measures_what_it_measures_alone(
 def test_a_text_of_one_class_gives_numbers(
     probe: Probe, arm: str, stack_of: Callable[..., Trainer], small_dataset: Dataset
 ) -> None:
-    """What is there is a number; what the arm or the text lacks is absent, and nothing else is."""
     tokenizer = CharacterTokenizer.of(["abcdefgh"])
     letters = np.random.default_rng(0).integers(0, 8, 2000)
     windows = windows_of(letters, None, Data(seq_len=16), "letters")

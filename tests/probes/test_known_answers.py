@@ -241,7 +241,6 @@ CASES = {
 
 @pytest.mark.parametrize("shape", [(1, 9, 2048), (2, 7, 1), (3, 5, 64)])
 def test_quantiles_are_those_of_pytorch_to_the_bit(shape: tuple[int, ...]) -> None:
-    """Where numbers are absent, infinite or alone too."""
     values = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     values[..., ::7] = torch.nan
     values[:, 1], values[:, 2, 0] = torch.nan, torch.inf
@@ -295,15 +294,3 @@ def test_gradient_norms_of_groups_add_up() -> None:
         np.linalg.norm(np.concatenate([flat(gradients, g, r) for g in GROUPS])) for r in (0, 1)
     ]
     np.testing.assert_allclose(values.nan_to_num().norm(dim=1), total, rtol=1e-5)
-
-
-def test_pieces_are_as_few_views_as_there_can_be() -> None:
-    tensors = parameters()
-    rows = Rows.of(tensors)
-    (whole,) = rows.pieces(NAMES)
-    assert whole.data_ptr() == rows.flat.data_ptr()
-    first, last = rows.pieces([NAMES[0], NAMES[1], NAMES[4]])
-    assert first.shape == (2, 24)
-    torch.testing.assert_close(last, tensors[NAMES[4]].flatten(1))
-    for name, tensor in tensors.items():
-        torch.testing.assert_close(rows[name], tensor)

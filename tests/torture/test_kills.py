@@ -38,7 +38,6 @@ def survive(reference: Undisturbed, at: Path, verb: str, kills: int, counts: Cou
 
 @pytest.mark.slow
 def test_a_few_kills(tmp_path: Path) -> None:
-    """Two replicas side by side, killed twice; a kill of an export."""
     reference = undisturbed(tmp_path / "whole", ("train", "export"))
     for at, (verb, kills) in enumerate((("train", 2), ("export", 1))):
         survive(reference, tmp_path / f"{at}", verb, kills, Counts())
@@ -46,7 +45,6 @@ def test_a_few_kills(tmp_path: Path) -> None:
 
 @pytest.mark.torture
 def test_many_kills(tmp_path: Path) -> None:
-    """Up to six kills in a folder before it may end; the counts so far are printed."""
     verbs = ("run", *(verb for verb in VERBS if verb != "run"))
     reference = undisturbed(tmp_path / "whole", verbs)
     print({verb: round(seconds, 1) for verb, seconds in reference.seconds.items()}, flush=True)

@@ -54,7 +54,6 @@ def test_writes_of_a_stack(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Initial values, checkpoints at every step, records, seals: two trials side by side."""
     short = {"smoothing_steps": 1, "median_steps": 1, "spike_steps": 1}
     study = small_study({"tasks.names": [], "training.iterations": 3}, stability=short)
     trials = (("layernorm", 1), ("layernorm", 2))
@@ -90,7 +89,6 @@ def test_writes_of_a_stack(
 @pytest.mark.torture
 @pytest.mark.skipif(sys.platform != "linux", reason="kills by signal")
 def test_a_write_of_a_run_that_is_torn(tmp_path: Path) -> None:
-    """A checkpoint, by a worker that is killed in the middle of it; in fresh processes."""
     reference = undisturbed(tmp_path / "whole", ["train"])
     folder, log = reference.copy_for("train", tmp_path / "w"), tmp_path / "w.log"
     fault = ("--fault", "torn", "r/checkpoints/*/step-3/*#2", str(log))
