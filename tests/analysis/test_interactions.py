@@ -62,7 +62,7 @@ def analysed(*about: Any, **more: Any) -> Analysis:
     return analyse(made(*about, **more))
 
 
-def test_it_is_the_paired_t_of_effects_with_holm_over_all_of_them(
+def test_an_interaction_is_the_paired_t_of_effects_with_holm_over_all(
     small_study: Maker, fabricate: Fabricate
 ) -> None:
     both = {"again": {"of": ["norm"], "than": ["untied-norm"]}, **DEPENDS}

@@ -60,16 +60,19 @@ ENDPOINTS = [
 ]
 
 
+def planted(
+    nulls: Study, n_seeds: int, *, spread: float, effect: float = 1.0
+) -> Callable[[str, int], float]:
+    """Return losses of equal arms, but for an effect in the first seeds of the arm `again`."""
+    rng = np.random.default_rng(0)
+    noise = {trial: rng.normal(2.5, spread) for trial in nulls.trials}
+    affected = {("again", seed) for seed in nulls.seeds[:n_seeds]}
+    return lambda arm, seed: noise[arm, seed] + effect * ((arm, seed) in affected)
+
+
 def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate) -> None:
     nulls = null_study(small_study(seeds=SEEDS, endpoints=ENDPOINTS), 8)
-    rng = np.random.default_rng(0)
-    noise = {key: rng.normal(2.5, 0.02) for key in nulls.trials}
-    planted = set(nulls.seeds[: 3 * len(SEEDS)])
-
-    def loss(arm: str, seed: int) -> float:
-        return noise[arm, seed] + (arm == "again" and seed in planted)
-
-    results = fabricate(nulls, loss)
+    results = fabricate(nulls, planted(nulls, 3 * len(SEEDS), spread=0.02))
     found = calibrate(results, pairs=5, analyses=16)
     assert (found.replicates, found.analyses, found.contrasts) == (8, 16, 2)
     rates = {rate.name: rate for rate in found.rates}
@@ -101,14 +104,8 @@ def test_every_rule_is_counted_by_its_own_claims(
     study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
     nulls = null_study(study, 3)
     assert nulls.decision == study.decision
-    rng = np.random.default_rng(3)
-    noise = {key: rng.normal(2.5, 0.001) for key in nulls.trials}
-    planted = set(nulls.seeds[: len(SEEDS)])
-
-    def loss(arm: str, seed: int) -> float:
-        return noise[arm, seed] + (arm == "again" and seed in planted)
-
-    found = calibrate(fabricate(nulls, loss), pairs=5, analyses=3)
+    results = fabricate(nulls, planted(nulls, len(SEEDS), spread=0.001))
+    found = calibrate(results, pairs=5, analyses=3)
     assert found.rule == decision["rule"]
     rates = {rate.name: rate.rate for rate in found.rates}
     assert rates["any verdict of an effect (quality or events)"] == 1 / 3
@@ -128,14 +125,7 @@ def test_replicates_go_through_the_looks_of_the_study(
     study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
     nulls = null_study(study, 3)
     assert nulls.plan is None and len(nulls.seeds) == 18
-    rng = np.random.default_rng(1)
-    noise = {key: rng.normal(2.5, 0.05) for key in nulls.trials}
-    planted = set(nulls.seeds[:6])
-
-    def loss(arm: str, seed: int) -> float:
-        return noise[arm, seed] + (arm == "again" and seed in planted) * 50.0
-
-    results = fabricate(nulls, loss)
+    results = fabricate(nulls, planted(nulls, 6, spread=0.05, effect=50.0))
     found = calibrate(results, pairs=6, analyses=3, plan=study.plan)
     rates = {rate.name: rate.rate for rate in found.rates}
     assert rates["any primary contrast significant (Holm)"] == 1 / 3

@@ -32,7 +32,7 @@ def test_runs_by_hand(runs_of: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_what_a_search_of_strings_finds(seed: int, runs_of: Callable[[int], None]) -> None:
+def test_containment_matches_a_search_of_strings(seed: int, runs_of: Callable[[int], None]) -> None:
     runs_of(6)
     rng = np.random.default_rng(seed)
     train, validation = ("".join(rng.choice(list("abc"), size=n)) for n in (300, 200))

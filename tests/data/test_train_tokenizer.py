@@ -19,7 +19,7 @@ from paribus.study import load_study, parse_study
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
 
 
-def test_it_has_the_size_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": TEXT}) + "\n" for _ in range(3)))
     data = Data(corpus="jsonl", path="a.jsonl", column="body", seq_len=16, tokenizer="t.json")
     made = train_tokenizer(data, tmp_path, 300, tmp_path / "t.json")

@@ -94,7 +94,7 @@ def rich(predicted: Maker) -> Predictions:
 
 
 @each
-def test_what_is_declared(measure: Measure, rich: Predictions) -> None:
+def test_every_measure_declares_its_source_and_parts(measure: Measure, rich: Predictions) -> None:
     assert measure.source
     assert measure.sum.__doc__
     names = measure.part_names(20)

@@ -154,17 +154,6 @@ def test_an_own_module_that_is_not_there_is_named(
         drawn(study, "own", 1)
 
 
-def test_an_own_module_may_import_files_beside_it(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
-    (tmp_path / "beside_it.py").write_text(OWN)
-    (tmp_path / "thin.py").write_text("from beside_it import ScaledNorm\n")
-    study = own(small_study, tmp_path, block_norm="thin.py:ScaledNorm")
-    assert drawn(study, "own", 1)
-    sources = own_digests(study.setting("own"), study.folder)
-    assert sources["block_norm"].keys() == {"thin.py", "beside_it.py"}
-
-
 def test_a_parameter_that_starts_at_random_needs_an_initializer(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def test_what_comes_later_or_beside_changes_no_bit() -> None:
 
 
 @compiled
-def test_mapped_over_replicas_it_is_bit_equal_to_each_alone() -> None:
+def test_mapped_replicas_are_bit_equal_to_each_alone() -> None:
     parts = [split((2, 2, 24, 8), seed, torch.float32)[0].detach() for seed in range(3)]
 
     def loss(qkv: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def test_mapped_over_replicas_it_is_bit_equal_to_each_alone() -> None:
 
 @compiled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
+def test_attention_of_one_projection_gives_the_same_bits(dtype: torch.dtype) -> None:
     B, H, T, K = 2, 3, 41, 16
     qkv = torch.randn(B, T, 3 * H, K, generator=torch.Generator().manual_seed(5)).to(dtype)
     qkv.requires_grad_()
@@ -145,7 +145,7 @@ def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
 
 
 @compiled
-def test_it_is_asked_only_for_what_it_can_do() -> None:
+def test_unsupported_inputs_are_declined() -> None:
     q = torch.zeros(1, 1, 4, 8)
     assert supports(q, q, q)
     late = torch.zeros(1, 1, 9, 8)

@@ -56,7 +56,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         {"norm": {"kind": "rmsnorm"}, "mlp": {"kind": "gelu_tanh"}},
     ],
 )
-def test_the_same_bits(keys: dict[str, object], lower: bool, asked: list[int]) -> None:
+def test_a_fused_block_gives_the_bits_of_its_parts(
+    keys: dict[str, object], lower: bool, asked: list[int]
+) -> None:
     model = model_of(**keys)
     at_once = answers(model, lower=lower)
     assert len(asked) == 2

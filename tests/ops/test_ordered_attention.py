@@ -34,7 +34,7 @@ def required() -> bool:
     return torch.are_deterministic_algorithms_enabled() and outright
 
 
-def test_it_is_required_in_attention_s_backward_pass_and_nowhere_else(
+def test_determinism_is_required_in_the_backward_pass_of_attention_alone(
     wished: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[str, bool]] = []
@@ -69,7 +69,7 @@ def test_it_is_required_in_attention_s_backward_pass_and_nowhere_else(
     assert not required()
 
 
-def test_it_is_what_attention_is(wished: None) -> None:
+def test_ordered_attention_equals_attention(wished: None) -> None:
     one, other = tensors(2, 3, 4, 5), tensors(2, 3, 4, 5)
     plain = F.scaled_dot_product_attention(other[0], other[1], other[2], is_causal=True)
     for attend in (ordered_attention, in_order):

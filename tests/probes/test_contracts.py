@@ -47,7 +47,9 @@ def measured(stack: Trainer, steps: int) -> np.ndarray:
 
 
 @each_probe
-def test_it_declares_what_it_is(probe: Probe, small_study: Callable[..., Study]) -> None:
+def test_every_probe_declares_its_unit_and_source(
+    probe: Probe, small_study: Callable[..., Study]
+) -> None:
     setting = small_study().setting("layernorm")
     assert probe.name
     assert probe.unit
@@ -61,7 +63,7 @@ def test_it_declares_what_it_is(probe: Probe, small_study: Callable[..., Study])
 
 @each_probe
 @pytest.mark.parametrize("R", [1, 3])
-def test_training_is_bit_identical_with_it_and_without(
+def test_training_is_bit_identical_with_and_without_a_probe(
     probe: Probe, R: int, stack_of: Callable[..., Trainer]
 ) -> None:
     seeds = list(range(1, R + 1))

@@ -45,7 +45,7 @@ def drawn(results: Results) -> dict[str, Figure]:
     return {figure.name: figure for figure in draw(results, analyse(results))}
 
 
-def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figure]) -> None:
+def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure]) -> None:
     # Fabricated trials have answered no questions.
     measured = {endpoint.metric for endpoint in five.study.endpoints} - {"macro_accuracy"}
     owed = {f"pairs-{metric}" for metric in measured}

@@ -57,7 +57,7 @@ def test_the_page_says_what_the_records_say(five: Results, page: str) -> None:
         assert words in page
 
 
-def test_nothing_is_fetched(page: str) -> None:
+def test_the_page_fetches_nothing(page: str) -> None:
     markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"https?:", markup)
     assert not re.search(r"<(link|img|iframe)|<script [^>]*src|@import|url\(", markup)

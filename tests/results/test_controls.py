@@ -62,7 +62,7 @@ def states(study: Study, change: Callable[[StackedEvidence], None] | None = None
     return {c.name: c.state for c in check_controls(study, records, CHECKS) if c.arm == "layernorm"}
 
 
-def test_all_held(small_study: Maker) -> None:
+def test_controls_hold_for_equal_records(small_study: Maker) -> None:
     found = states(small_study())
     assert set(found.values()) == {"held"}
     assert len(found) == 9

@@ -116,7 +116,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
     assert code == 2 and "different study" in err
 
 
-def test_it_needs_no_torch(folder: Path) -> None:
+def test_a_trainer_of_ones_own_needs_no_torch(folder: Path) -> None:
     import subprocess
 
     code = (

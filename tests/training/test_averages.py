@@ -73,7 +73,7 @@ def expected(name: str, seen: list[np.ndarray]) -> np.ndarray:
 
 
 @each_average
-def test_it_is_evaluated_and_training_does_not_see_it(
+def test_averages_equal_those_of_pytorch_and_leave_training_alone(
     name: str, trainer_of: Callable[..., Trainer]
 ) -> None:
     trainer, plain = trainer_of(name), trainer_of("none")
@@ -89,7 +89,7 @@ def test_it_is_evaluated_and_training_does_not_see_it(
 
 
 @each_average
-def test_it_is_gone_on_with_and_alike_in_any_stack(
+def test_an_average_resumes_and_does_not_depend_on_the_stack(
     name: str, trainer_of: Callable[..., Trainer]
 ) -> None:
     straight, begun, goes_on = (trainer_of(name) for _ in range(3))
@@ -118,7 +118,7 @@ def test_a_schedule_free_optimizer_is_averaged_as_it_is_evaluated(
 
 
 @each_average
-def test_it_declares_what_it_is(name: str) -> None:
+def test_every_average_declares_its_source_and_options(name: str) -> None:
     one = AVERAGES[name]
     assert one.source and one.take.__doc__ and one.give.__doc__ and one.options.__doc__
     assert one.copies(one.options()) >= 1

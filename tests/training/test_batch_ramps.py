@@ -67,7 +67,7 @@ def test_sizes_by_hand() -> None:
     until=st.floats(0.01, 1),
     iterations=st.integers(1, 60),
 )
-def test_the_whole_is_exact(
+def test_batch_sizes_add_up_to_the_token_budget(
     first: int, more: int, unit: int, until: float, iterations: int
 ) -> None:
     ramp = {"from": first * unit, "to": (first + more) * unit, "until": until}
@@ -83,7 +83,7 @@ def test_the_whole_is_exact(
 
 
 @pytest.mark.parametrize("order", ["sampled", "epoch", "mixture"])
-def test_it_reads_the_windows_of_constant_batches_in_their_order(order: str) -> None:
+def test_ramped_batches_read_the_same_windows_in_the_same_order(order: str) -> None:
     text = np.arange(900, dtype=np.int64)
     places: Any = Windows(len(text), 16, "epoch" if order == "mixture" else order)  # type: ignore
     if order == "mixture":
@@ -128,7 +128,9 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
     return make
 
 
-def test_it_trains_alone_in_a_stack_and_in_parts(trainer_of: Callable[..., Trainer]) -> None:
+def test_a_ramp_agrees_alone_in_a_stack_and_in_micro_batches(
+    trainer_of: Callable[..., Trainer],
+) -> None:
     together = trainer_of([1, 2])
     steps = together.setting.iterations
     found, alone = train(together, steps), train(trainer_of([2]), steps)
@@ -174,7 +176,7 @@ def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
     assert turn(plain, "baseline") == one
 
 
-def test_it_goes_on_to_the_same_bits(trainer_of: Callable[..., Trainer]) -> None:
+def test_a_ramped_run_resumes_bit_identically(trainer_of: Callable[..., Trainer]) -> None:
     straight, begun = trainer_of([1, 2]), trainer_of([1, 2])
     steps = straight.setting.iterations
     train(straight, steps)
@@ -216,7 +218,9 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker)
         ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
     ],
 )
-def test_what_cannot_be(overrides: dict[str, Any], words: str, small_study: Maker) -> None:
+def test_invalid_ramps_are_refused(
+    overrides: dict[str, Any], words: str, small_study: Maker
+) -> None:
     with pytest.raises(ParibusError, match=words) as error:
         small_study(overrides)
     assert "\n" not in str(error.value)
@@ -227,7 +231,7 @@ def test_over_several_devices_batches_do_not_grow() -> None:
         rows_of(setting_of(RAMP, 8), 2)
 
 
-def test_what_is_stated_comes_back(small_study: Maker) -> None:
+def test_a_ramp_survives_serialization(small_study: Maker) -> None:
     study = small_study(arms=OF_FOUR)
     assert study.setting("baseline").training.batch_size == 4
     assert study.setting("ramp").training.batch_size == Ramp(first=1, to=4, until=0.5)

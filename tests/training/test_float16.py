@@ -45,6 +45,11 @@ def setting_of(small_study: Callable[..., Study]) -> Make:
     return make
 
 
+def with_precision(setting: Setting, precision: str) -> Setting:
+    training = setting.training.model_copy(update={"precision": precision})
+    return setting.model_copy(update={"training": training})
+
+
 def trained(stack: Trainer, steps: int = STEPS) -> Trainer:
     for _ in range(steps):
         stack.step()
@@ -137,7 +142,7 @@ def test_a_stack_agrees_with_its_replicas_alone(setting_of: Make, small_dataset:
 
 
 @pytest.mark.parametrize("at", [2, 7], ids=["among skipped", "among others"])
-def test_training_goes_on_to_the_same_bits(
+def test_training_resumes_bit_identically(
     setting_of: Make, small_dataset: Dataset, at: int
 ) -> None:
     whole = trained(Trainer(setting_of(), [1, 2], small_dataset))
@@ -166,7 +171,7 @@ def with_scale(stack: Trainer, scales: Sequence[float]) -> None:
     stack.restore(states)
 
 
-def test_who_overflows_at_the_smallest_scale_has_diverged(
+def test_overflow_at_the_smallest_scale_is_divergence(
     setting_of: Make, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = trained(Trainer(setting_of(initial=2.0**8), [1, 2, 3], small_dataset), 2)
@@ -209,9 +214,7 @@ def test_probes_read_float16_as_they_read_float32(setting_of: Make, small_datase
     probes = [probe.at(1) for probe in shipped_probes().values()]
     found = []
     for precision in ("float32", "float16"):
-        setting = setting_of(initial=2.0**12)
-        training = setting.training.model_copy(update={"precision": precision})
-        setting = setting.model_copy(update={"training": training})
+        setting = with_precision(setting_of(initial=2.0**12), precision)
         stack = trained(Trainer(setting, [1], small_dataset, probes=probes), 3)
         names = [*stack.columns, *(column.name for column in stack.probe_columns)]
         found.append(dict(zip(names, measured(stack)[0].T, strict=True)))
@@ -223,17 +226,17 @@ def test_probes_read_float16_as_they_read_float32(setting_of: Make, small_datase
         np.testing.assert_array_equal(np.isnan(mixed[name]), np.isnan(values), err_msg=name)
 
 
-def test_products_are_float16_and_nothing_of_ours_computes_them(
-    setting_of: Make, small_dataset: Dataset
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_products_are_in_the_lower_precision_alone_and_side_by_side(
+    precision: str, setting_of: Make, small_dataset: Dataset
 ) -> None:
     paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
     for seeds in ([1], [1, 2]):
-        stack = Trainer(setting_of(), seeds, small_dataset)
+        stack = Trainer(with_precision(setting_of(), precision), seeds, small_dataset)
         tokens = stack._feed.at(0).windows[..., :-1].long()
         _, outputs = stack.logits(tokens, paths)
-        assert {path: one.dtype for path, one in outputs.items()} == dict.fromkeys(
-            paths, torch.float16
-        )
+        assert {one.dtype for one in outputs.values()} == {getattr(torch, precision)}
+        assert outputs.keys() == set(paths)
         exact, _ = stack.logits(tokens, mixed=False)
         assert exact.dtype == torch.float32
 

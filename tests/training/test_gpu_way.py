@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -76,7 +75,7 @@ class NoCopiesFromTheHost(TorchFunctionMode):
         return result
 
 
-def test_a_step_never_asks_for_a_number_on_the_device(
+def test_a_step_never_waits_for_the_device(
     stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
@@ -217,25 +216,6 @@ def test_too_little_memory_is_not_taken_for_that(recorder: Record) -> None:
     monkeypatch.undo()
 
 
-def test_side_by_side_attention_is_one_call_and_keeps_its_gradient() -> None:
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(3, 8, 8, generator=generator, requires_grad=True)
-    x = torch.randn(3, 2, 2, 16, 8, generator=generator)
-
-    def loss(weight: torch.Tensor, x_BHTK: torch.Tensor) -> torch.Tensor:
-        q = x_BHTK @ weight
-        return F.scaled_dot_product_attention(q, x_BHTK, q, is_causal=True).square().mean()
-
-    with SideBySide(None), warnings.catch_warnings():
-        warnings.simplefilter("error")  # PyTorch's own rule warns that it loops
-        together = torch.func.vmap(loss)(weights, x)
-    (found,) = torch.autograd.grad(together.sum(), weights)
-    alone = torch.stack([loss(weights[r], x[r]) for r in range(3)])
-    (expected,) = torch.autograd.grad(alone.sum(), weights)
-    torch.testing.assert_close(together, alone)
-    torch.testing.assert_close(found, expected)
-
-
 @pytest.mark.parametrize("lower", [None, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 2, 16, 8), (2, 16, 8), (2, 2, 2, 16, 8)])
 def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
@@ -281,19 +261,6 @@ def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
     compiled = torch.compile(attention, backend="eager", fullgraph=True)
     with WithKernels():
         torch.testing.assert_close(compiled(x), expected)
-
-
-def test_bfloat16_is_the_same_alone_and_side_by_side(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
-    setting = small_study({"training.precision": "bfloat16"}).setting("layernorm")
-    paths = ("blocks.0.attention.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down", "")
-    dtypes = []
-    for seeds in ([1], [1, 2]):
-        stack = Trainer(setting, seeds, small_dataset)
-        done = stack._advance(stack._feed.at(0), Kind(paths, seen=False))
-        dtypes.append({path: output.dtype for path, output in done.outputs.items()})
-    assert dtypes[0] == dtypes[1] == dict.fromkeys(paths, torch.bfloat16)
 
 
 def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Trainer]) -> None:

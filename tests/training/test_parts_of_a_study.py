@@ -94,14 +94,16 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
 
 
 @each_optimizer
-def test_it_declares_what_it_is(name: str) -> None:
+def test_every_optimizer_declares_its_source_and_options(name: str) -> None:
     one = OPTIMIZERS[name]
     assert one.source and one.step.__doc__ and one.options.__doc__
     assert one.options()  # every option has a default
 
 
 @each_optimizer
-def test_it_learns_alone_and_in_a_stack(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_every_optimizer_learns_alone_and_in_a_stack(
+    name: str, trainer_of: Callable[..., Trainer]
+) -> None:
     rate = {"sgd": 0.3, "adafactor": 0.3, "schedule_free": 1e-2}.get(name, 3e-3)
     overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
     together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
@@ -112,7 +114,9 @@ def test_it_learns_alone_and_in_a_stack(name: str, trainer_of: Callable[..., Tra
 
 
 @each_optimizer
-def test_it_goes_on_from_its_slots_by_name(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_an_optimizer_resumes_from_its_slots_by_name(
+    name: str, trainer_of: Callable[..., Trainer]
+) -> None:
     overrides = {f"{OPTIMIZER}.name": name}
     straight, before, after = (trainer_of([1, 2], overrides) for _ in range(3))
     train(straight, 6), train(before, 3)
@@ -128,7 +132,7 @@ def test_it_goes_on_from_its_slots_by_name(name: str, trainer_of: Callable[..., 
 
 
 @each_optimizer
-def test_its_steps_ask_for_no_number_on_the_device(
+def test_steps_of_every_optimizer_never_wait_for_the_device(
     name: str, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values; what is done between steps may ask for them."""
@@ -138,19 +142,6 @@ def test_its_steps_ask_for_no_number_on_the_device(
     trainer = trainer_of([1, 2], overrides, device="meta", probes=PROBES)
     for _ in range(3):
         trainer.step()
-
-
-@each_optimizer
-def test_its_slots_are_probed(name: str, trainer_of: Callable[..., Trainer]) -> None:
-    overrides = {f"{OPTIMIZER}.name": name, "training.iterations": 2}
-    trainer = trainer_of([1], overrides, probes=PROBES)
-    values = train(trainer, 2)[0, 1, len(COLUMNS) :]  # the first step of SOAP moves nothing
-    seen = {
-        column.part.split(" ")[0]
-        for column, value in zip(trainer.probe_columns, values, strict=True)
-        if column.probe == "optimizer_slots" and value > 0
-    }
-    assert seen == set(trainer.replicas.slots)
 
 
 def test_muon_has_the_matrices_between_embedding_and_head(
@@ -293,7 +284,7 @@ def test_an_own_optimizer_trains(trainer_of: Callable[..., Trainer]) -> None:
 
 
 @pytest.mark.parametrize("R", [1, 3])
-def test_parts_of_a_batch_are_the_batch(R: int, trainer_of: Callable[..., Trainer]) -> None:
+def test_micro_batches_match_the_whole_batch(R: int, trainer_of: Callable[..., Trainer]) -> None:
     """With dropout, every probe, and in parts of one, two and all windows.
 
     Sums of float32 in another order: 1e-5 relative after 6 steps.

@@ -81,7 +81,9 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 @each_arm
-def test_pieces_are_read_as_the_whole(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_reading_with_a_cache_matches_reading_at_once(
+    arm: str, trainer_of: Callable[..., Trainer]
+) -> None:
     trainer = trainer_of(ARMS[arm], [1])
     train(trainer, 3)
     replicas: Any = trainer.replicas
@@ -95,7 +97,7 @@ def test_pieces_are_read_as_the_whole(arm: str, trainer_of: Callable[..., Traine
 
 
 @each_arm
-def test_it_goes_on_to_the_same_bits(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_training_resumes_bit_identically(arm: str, trainer_of: Callable[..., Trainer]) -> None:
     straight, begun, goes_on = (trainer_of(ARMS[arm], [1, 2]) for _ in range(3))
     train(straight, 6), train(begun, 3)
     goes_on.restore([begun.state(r) for r in range(2)])
@@ -106,7 +108,7 @@ def test_it_goes_on_to_the_same_bits(arm: str, trainer_of: Callable[..., Trainer
 
 @each_arm
 @pytest.mark.parametrize("R", [1, 2])
-def test_parts_of_a_batch_are_the_batch(
+def test_micro_batches_match_the_whole_batch(
     arm: str, R: int, trainer_of: Callable[..., Trainer]
 ) -> None:
     overrides = ARMS[arm] | ({"training.loss.auxiliary.balance": 0.0} if arm == "experts" else {})
@@ -188,7 +190,7 @@ def test_layer_dropout_skips_whole_sequences_by_key(trainer_of: Callable[..., Tr
         ({"training.loss.auxiliary.balance": 0.1}, "no part of the model adds it"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_invalid_sharing_is_refused(
     overrides: dict[str, object], words: str, trainer_of: Callable[..., Trainer]
 ) -> None:
     with pytest.raises(ParibusError, match=words):

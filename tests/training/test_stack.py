@@ -167,7 +167,9 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
 
 
 @pytest.mark.parametrize("done", [3, AHEAD, AHEAD + 1])
-def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Trainer], done: int) -> None:
+def test_a_restored_stack_resumes_bit_identically(
+    stack_of: Callable[..., Trainer], done: int
+) -> None:
     seeds, dropout = [1, 2], 0.1
     straight = stack_of(seeds, training__dropout=dropout)
     expected = train(straight, 20)

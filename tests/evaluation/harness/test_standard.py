@@ -113,23 +113,6 @@ def test_an_uninformed_model_takes_the_choice_of_fewest_tokens(
     assert results.uninformed["piqa"] >= 0.5
 
 
-def test_a_choice_costs_what_its_tokens_cost_after_the_context(
-    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path
-) -> None:
-    model = make_model(bpe.vocab_size, **{"data.seq_len": SEQ_LEN})
-    results = evaluate_standard(model, bpe, SEQ_LEN, tasks=["piqa"], n_items=1, data_folder=hub)
-    for (context, choice), given in zip(
-        WORDS["piqa"], results.items["loglikelihood"][0].as_py(), strict=True
-    ):
-        ids = torch.from_numpy(bpe.encode(context + choice))
-        n = len(bpe.encode(context))
-        assert ids[:n].tolist() == bpe.encode(context).tolist()
-        with torch.no_grad():
-            log_probs = model.eval()(ids[None, :-1])[0].log_softmax(dim=-1)
-        expected = log_probs[n - 1 :].gather(1, ids[n:, None]).sum()
-        assert given == pytest.approx(float(expected), abs=1e-3)
-
-
 def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(
     shortest: nn.Module, bpe: BpeTokenizer, hub: Path
 ) -> None:
