@@ -1,4 +1,4 @@
-"""float16 with loss scaling: it is autocast and torch.amp.GradScaler, as anybody would write it."""
+"""Lower precision is autocast as anybody would write it; float16 has torch.amp's loss scaling."""
 
 from __future__ import annotations
 
@@ -132,13 +132,28 @@ def test_a_skipped_step_leaves_every_bit(
     assert state(stack, 1) == state(calm, 1)
 
 
-def test_a_stack_agrees_with_its_replicas_alone(setting_of: Make, small_dataset: Dataset) -> None:
-    setting = setting_of()
-    stacked = measured(trained(Trainer(setting, [1, 2], small_dataset)))
+def test_a_stack_of_one_is_plain_autocast_in_bfloat16(
+    setting_of: Make, small_dataset: Dataset
+) -> None:
+    setting = with_precision(setting_of(), "bfloat16")
+    rows, _ = train_plainly(setting, 1, small_dataset, 8)
+    stack = trained(Trainer(setting, [1], small_dataset), 8)
+    np.testing.assert_allclose(measured(stack)[0, :, LOSS], rows[:, 0], rtol=0, atol=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("precision", "steps", "nats"), [("bfloat16", 8, 2e-3), ("float16", STEPS, 1e-3)]
+)
+def test_a_stack_agrees_with_its_replicas_alone(
+    precision: str, steps: int, nats: float, setting_of: Make, small_dataset: Dataset
+) -> None:
+    setting = with_precision(setting_of(), precision)
+    stacked = measured(trained(Trainer(setting, [1, 2], small_dataset), steps))
     for replica, seed in enumerate([1, 2]):
-        alone = measured(trained(Trainer(setting, [seed], small_dataset)))[0]
-        np.testing.assert_array_equal(stacked[replica][:, SCALE:], alone[:, SCALE:])
-        np.testing.assert_allclose(stacked[replica][:, LOSS], alone[:, LOSS], rtol=0, atol=1e-3)
+        alone = measured(trained(Trainer(setting, [seed], small_dataset), steps))[0]
+        if precision == "float16":
+            np.testing.assert_array_equal(stacked[replica][:, SCALE:], alone[:, SCALE:])
+        np.testing.assert_allclose(stacked[replica][:, LOSS], alone[:, LOSS], rtol=0, atol=nats)
 
 
 @pytest.mark.parametrize("at", [2, 7], ids=["among skipped", "among others"])
@@ -210,20 +225,44 @@ def test_a_loss_that_is_not_finite_is_divergence_at_once(
     assert stack.state(0).arrays["loss_scale/scale"] == 2.0**8
 
 
-def test_probes_read_float16_as_they_read_float32(setting_of: Make, small_dataset: Dataset) -> None:
+@pytest.mark.parametrize(
+    ("precision", "steps", "nats", "share", "scaling"),
+    [
+        ("bfloat16", 8, 0.005, 0.02, set()),
+        ("float16", 3, 2e-3, 0.01, {"loss_scale", "skipped_steps"}),
+    ],
+)
+def test_every_measurement_is_close_to_float32(
+    precision: str,
+    steps: int,
+    nats: float,
+    share: float,
+    scaling: set[str],
+    setting_of: Make,
+    small_dataset: Dataset,
+) -> None:
     probes = [probe.at(1) for probe in shipped_probes().values()]
     found = []
-    for precision in ("float32", "float16"):
-        setting = with_precision(setting_of(initial=2.0**12), precision)
-        stack = trained(Trainer(setting, [1], small_dataset, probes=probes), 3)
+    for of in ("float32", precision):
+        setting = with_precision(setting_of(initial=2.0**12), of)
+        stack = trained(Trainer(setting, [1], small_dataset, probes=probes), steps)
         names = [*stack.columns, *(column.name for column in stack.probe_columns)]
         found.append(dict(zip(names, measured(stack)[0].T, strict=True)))
+        kept = {name: array.dtype for name, array in stack.state(0).arrays.items()}
+        assert {dtype for name, dtype in kept.items() if "skipped" not in name} == {np.dtype("f4")}
     exact, mixed = found
-    assert mixed.keys() - exact.keys() == {"loss_scale", "skipped_steps"}
-    assert np.abs(mixed["train_loss"] - exact["train_loss"]).max() < 2e-3
-    assert np.abs(mixed["grad_norm"] / exact["grad_norm"] - 1).max() < 0.01
+    assert mixed.keys() - exact.keys() == scaling
+    assert np.abs(mixed["train_loss"] - exact["train_loss"]).max() < nats
+    assert np.abs(mixed["grad_norm"] / exact["grad_norm"] - 1).max() < share
+    # Every probe reads it as it reads float32: nothing is missing, nothing overflows.
     for name, values in exact.items():
         np.testing.assert_array_equal(np.isnan(mixed[name]), np.isnan(values), err_msg=name)
+        assert np.isfinite(mixed[name][~np.isnan(values)]).all(), name
+
+
+def test_a_precision_that_is_open_is_not_trained(setting_of: Make, small_dataset: Dataset) -> None:
+    with pytest.raises(ValueError, match="settled before training"):
+        Trainer(with_precision(setting_of(), "auto"), [1], small_dataset)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
