@@ -18,6 +18,8 @@ from paribus.engine.training.averages import Average
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from .measured import require_resumes
+
 KIND = "training.average.kind"
 OPTIONS = "training.average.options"
 AVERAGES = declared("paribus.engine.training.averages", Average)
@@ -92,12 +94,7 @@ def test_averages_equal_those_of_pytorch_and_leave_training_alone(
 def test_an_average_resumes_and_does_not_depend_on_the_stack(
     name: str, trainer_of: Callable[..., Trainer]
 ) -> None:
-    straight, begun, goes_on = (trainer_of(name) for _ in range(3))
-    trained(straight)
-    for _ in range(7):
-        begun.step()
-    goes_on.restore([begun.state(r) for r in range(2)])
-    trained(goes_on)
+    straight, goes_on = require_resumes(lambda: trainer_of(name), STEPS, 7)
     np.testing.assert_array_equal(evaluated(straight), evaluated(goes_on))
     alone = trainer_of(name, [2])
     trained(alone)

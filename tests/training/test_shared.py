@@ -18,7 +18,7 @@ from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study
 
-from .measured import train
+from .measured import require_resumes, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples/architecture"
 ARMS: dict[str, dict[str, object]] = {
@@ -98,12 +98,7 @@ def test_reading_with_a_cache_matches_reading_at_once(
 
 @each_arm
 def test_training_resumes_bit_identically(arm: str, trainer_of: Callable[..., Trainer]) -> None:
-    straight, begun, goes_on = (trainer_of(ARMS[arm], [1, 2]) for _ in range(3))
-    train(straight, 6), train(begun, 3)
-    goes_on.restore([begun.state(r) for r in range(2)])
-    train(goes_on, 3)
-    for name, values in straight.state(1).arrays.items():
-        np.testing.assert_array_equal(values, goes_on.state(1).arrays[name])
+    require_resumes(lambda: trainer_of(ARMS[arm], [1, 2]), 6, 3)
 
 
 @each_arm
