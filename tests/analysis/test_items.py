@@ -33,6 +33,27 @@ NEW = {"inference": {"target": "new items"}}
 ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
 
 
+Make = Callable[..., Results]
+
+
+@pytest.fixture
+def make(small_study: Study_, fabricate: Fabricate) -> Make:
+    """`make(endpoint, **tables)`: records of two arms and six seeds."""
+
+    def made(
+        *endpoints: dict[str, object],
+        loss: Callable[[str, int], float] = lambda arm, seed: 2.0,
+        folder: str = "made",
+        **tables: object,
+    ) -> Results:
+        about: dict[str, object] = {"seeds": SEEDS, "arms": TWO_ARMS} | tables
+        if endpoints:
+            about["endpoints"] = [*endpoints]
+        return fabricate(small_study(**about), loss, folder=folder)
+
+    return made
+
+
 def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> None:
     hits, sizes = np.array(correct), np.array(predicted)
     columns = {"loss_sum_nats": 2.0 * sizes, "correct": hits, "predicted": sizes}
@@ -46,12 +67,8 @@ def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> Non
     trial.finish()
 
 
-def test_a_short_last_window_weighs_by_its_tokens(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    made = fabricate(
-        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
-    )
+def test_a_short_last_window_weighs_by_its_tokens(make: Make) -> None:
+    made = make(ACCURACY, **NEW)
     for trial in made.finished:
         ours = trial.arm == "arm"
         correct = [8 - ours, 8 - ours * (trial.seed % 2), 8, 8, 12 * ours]
@@ -67,12 +84,8 @@ def test_a_short_last_window_weighs_by_its_tokens(
     assert contrast.items.by_seed.sd == pytest.approx(contrast.paired.sd)
 
 
-def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    made = fabricate(
-        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
-    )
+def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(make: Make) -> None:
+    made = make(ACCURACY, **NEW)
     for trial in made.finished:
         if trial.arm == "arm":
             windows(trial, [2 + trial.seed % 3] * 160, [8] * 160)
@@ -106,11 +119,8 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
     return analyse(load_results(made.path))
 
 
-def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    made = fabricate(small_study(seeds=SEEDS, arms=TWO_ARMS), lambda *_: 2.0)
-    (found,) = asked(made, lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
+def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make: Make) -> None:
+    (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
     assert found.paired is not None
     assert found.paired.resolution == 1 / 40
     assert found.paired.decided.p_value > 1e-3  # a t of sqrt(6)
@@ -144,11 +154,8 @@ def with_documents(made: Results, effect: float = 0.0) -> dict[str, np.ndarray]:
     return {arm: np.stack(rows) for arm, rows in sums.items()} | {"sizes": sizes}
 
 
-def test_loss_about_new_text_is_decided_by_seeds_and_documents(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    about = {"seeds": SEEDS, "arms": TWO_ARMS, "endpoints": [LOSS]}
-    made = fabricate(small_study(**about, **NEW), lambda *_: 2.0)
+def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Make) -> None:
+    made = make(LOSS, **NEW)
     sums = with_documents(made)
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_loss")
@@ -181,12 +188,9 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
 
 
-def test_by_default_claims_from_held_out_text_are_about_this_text(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[LOSS])
-    assert study.inference.target == "new questions"
-    made = fabricate(study, lambda *_: 2.0)
+def test_by_default_claims_from_held_out_text_are_about_this_text(make: Make) -> None:
+    made = make(LOSS)
+    assert made.study.inference.target == "new questions"
     with_documents(made)
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "validation_loss")
@@ -202,16 +206,15 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(
     [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
 )
 def test_what_other_text_may_not_show_is_said(
-    small_study: Study_, fabricate: Fabricate, effect: float, margin: float, word: str, warned: bool
+    make: Make, effect: float, margin: float, word: str, warned: bool
 ) -> None:
-    about = {"seeds": SEEDS, "arms": TWO_ARMS, "endpoints": [LOSS | {"margin": margin}]}
-    made = fabricate(small_study(**about), lambda *_: 2.0)
+    made = make(LOSS | {"margin": margin})
     with_documents(made, effect)
     analysis = analyse(load_results(made.path))
     (verdict,) = decide(analysis)
     assert (verdict.word, verdict.target) == (word, "this text")
     assert ("other_text" in [caution.code for caution in verdict.cautions]) == warned
-    registered = fabricate(small_study(**about, **NEW), lambda *_: 2.0, folder="registered")
+    registered = make(LOSS | {"margin": margin}, folder="registered", **NEW)
     with_documents(registered, effect)
     found = analyse(load_results(registered.path))
     of_new = found.contrast("arm", "validation_loss")
@@ -224,22 +227,16 @@ def test_what_other_text_may_not_show_is_said(
     assert decide(found)[0].text_error is None
 
 
-def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(make: Make) -> None:
     endpoint = LOSS | {"metric": "validation_perplexity"}
-    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[endpoint], **NEW)
-    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    made = make(endpoint, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     (verdict,) = decide(analyse(load_results(made.path)))
     assert "perplexity is no ratio of sums over items: the paired t on seed" in verdict.sentence
 
 
 @pytest.mark.parametrize("n", [1, 39])
-def test_a_few_windows_are_no_sample_of_other_text(
-    small_study: Study_, fabricate: Fabricate, n: int
-) -> None:
-    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
-    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+def test_a_few_windows_are_no_sample_of_other_text(make: Make, n: int) -> None:
+    made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     for trial in made.finished:
         windows(trial, n * [70 + trial.seed], n * [100])
     (verdict,) = decide(analyse(load_results(made.path)))
@@ -247,10 +244,9 @@ def test_a_few_windows_are_no_sample_of_other_text(
 
 
 def test_windows_of_one_text_are_judged_by_contiguous_blocks(
-    small_study: Study_, fabricate: Fabricate
+    make: Make, small_study: Study_
 ) -> None:
-    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
-    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     rng = np.random.default_rng(5)
     stretches = np.repeat(rng.integers(-9, 10, size=10), 40)
     for trial in made.finished:
@@ -301,14 +297,12 @@ def test_error_of_a_loss_over_new_documents(trials: int) -> None:
 
 
 @pytest.mark.parametrize("metric", [m.metric for m in all_measures() if m.metric.items])
-def test_blocks_weigh_as_a_ratio_estimator_has_it(
-    small_study: Study_, fabricate: Fabricate, metric: Metric
-) -> None:
+def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Make, metric: Metric) -> None:
     """The mean over blocks is the ratio of the sums, and their spread gives its standard error.
 
     Against the textbook's s.e. of a ratio (Cochran 1977, equation 6.13), written out in numbers.
     """
-    made = fabricate(small_study(seeds=SEEDS[:2], arms=TWO_ARMS), lambda *_: 2.0)
+    made = make(seeds=SEEDS[:2])
     rng = np.random.default_rng(4)
     sizes = rng.integers(5, 200, size=40)
     y = rng.uniform(0.2, 0.6, size=40) * sizes
@@ -328,12 +322,8 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(
     assert scores[0].std(ddof=1) / np.sqrt(40) == pytest.approx(scale * error)
 
 
-def test_documents_are_shared_by_arms_that_read_other_windows(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    made = fabricate(
-        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
-    )
+def test_documents_are_shared_by_arms_that_read_other_windows(make: Make) -> None:
+    made = make(ACCURACY, **NEW)
     for trial in made.finished:
         sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)
         windows(trial, (sizes // 2).tolist(), sizes.tolist())
