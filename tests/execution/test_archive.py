@@ -108,8 +108,6 @@ def test_without_weights_nothing_is_run(archived: Path, tmp_path: Path) -> None:
     with pytest.raises(ParibusError):
         results.finished[0].read_weights()
     with pytest.raises(ParibusError):
-        paribus.verify(archived, trials=True)
-    with pytest.raises(ParibusError):
         paribus.run(results.study, results.path)
     assert main(["export", str(archived), str(tmp_path / "x"), "--trial", "baseline/seed-1"]) == 2
     assert main(["evaluate", str(archived)]) == 2

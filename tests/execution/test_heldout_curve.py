@@ -17,11 +17,10 @@ from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters, training_flops_per_token
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder
+from paribus.results import ResultsFolder
 from paribus.results.tidy import turns
 from paribus.study import Study, load_study, parse_study, tuning_study
 from paribus.verification.scores import score_findings
-from paribus.verification.with_engine import arm_findings
 
 from .conftest import OWN, SEEDS, Trained
 
@@ -208,21 +207,11 @@ def test_a_changed_point_is_told(copy: Path) -> None:
     trial = ResultsFolder(copy).trial("baseline", 1)
     table = trial.read_columns("curve.parquet").to_pydict()
     table["loss_sum_nats"][-1] *= 1.01
-
-    def write(stop: int, size: int = 0) -> Results:
-        columns = {name: np.array(values[:stop]) + 0 for name, values in table.items()}
-        columns["predicted"] += size
-        trial.write_columns("curve.parquet", columns, UNITS)
-        trial.finish()
-        return paribus.load_results(copy)
-
-    write(4)
+    columns = {name: np.array(values) for name, values in table.items()}
+    trial.write_columns("curve.parquet", columns, UNITS)
+    trial.finish()
     assert "its curve ends at" in " ".join(score_findings(trial))
     assert "curve.parquet was changed after" not in " ".join(paribus.verify(copy).findings)
-    told = " ".join(arm_findings(write(3), trust=False)[0])
-    assert "its held-out curve has other steps than evaluation.every = 3" in told
-    told = " ".join(arm_findings(write(4, -1), trust=False)[0])
-    assert "points of its held-out curve are not of" in told
 
 
 @pytest.mark.parametrize("kept", [slice(None, None, -1), slice(None, None, 2), slice(1, None)])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from paribus.verification.registered import registration_findings
 from torch import nn
 
 import paribus
@@ -19,7 +20,6 @@ from paribus.engine.tasks import write_standard
 from paribus.report.section_tables import tasks_in_words
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
-from paribus.verification.registered import registration_findings
 
 from ..conftest import studies_in
 from ..standins import write_hub

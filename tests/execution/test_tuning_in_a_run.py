@@ -354,7 +354,7 @@ def test_every_seed_may_be_tuned_anew_up_to_each_look(small_study: Maker, tmp_pa
         ours = trial["setting"]["training"]
         there = {RATE: ours["optimizer"]["learning_rate"], WARMUP: ours["schedule"]["warmup"]}
         assert there == plan.chosen_by_seed[str(seed)][arm]
-    assert verify(results.path, trials=True, folder=tmp_path).findings == ()
+    assert verify(results.path).findings == ()
     analysis = analyse(results)
     assert analysis.unregistered == "" and analysis.text
     assert all(c.state != "broken" for c in analysis.controls)

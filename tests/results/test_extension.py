@@ -24,7 +24,7 @@ from paribus.statistics import (
     stage_weights,
 )
 from paribus.study import first_stage
-from paribus.verification.registered import registration_findings
+from paribus.verification.verify import registration_findings
 
 from ..fabricated import registered, write_results
 

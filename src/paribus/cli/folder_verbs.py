@@ -176,31 +176,12 @@ def evaluate(
     show_path(f"answers: {found.path}")
 
 
-def verify(
-    results: Folder,
-    *,
-    trials: Annotated[
-        bool,
-        Parameter(negative=(), help="Evaluate all weights and draw all initial values again."),
-    ] = False,
-    folder: StudyFolder = None,
-    workers: Workers = None,
-    where: Where = HERE,
-    json: Json = False,
-    trust: Trust = False,
-) -> int:
-    """Check that nothing was changed; compute again what can be."""
+def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
+    """Check that nothing was changed; compute scores, analysis and verdict again."""
     from paribus.cli import as_json
     from paribus.verification import verify as verify_folder
 
-    found = verify_folder(
-        results,
-        trials=trials,
-        folder=folder,
-        trust=trust,
-        workers=workers,
-        **where.chosen(),
-    )
+    found = verify_folder(results, trust=trust)
     if json:
         as_json.give("verify", asdict(found))
         return 3 if found.findings else 0

@@ -1,4 +1,4 @@
-"""Checks that a results folder agrees with itself, and with what its weights give again."""
+"""Checks that a results folder agrees with itself."""
 
 from paribus.verification.verify import Verification, verify
 

@@ -1,10 +1,10 @@
-"""`paribus verify`: seals, registration, layout; scores, analysis and verdict computed again.
+"""`paribus verify`: digests, registration, scores, analysis and verdict, computed again.
 
-Everything that can be derived is derived once more from what it was derived from: scores from
-blocks and questions, analysis and verdict from scores, and, where asked, the records of a trial
-from its weights, its seed and the text. What does not agree is a finding, one line each.
+Everything that can be derived from records is derived once more and compared: scores from blocks
+and questions, the tuning's choice from its trials, analysis and verdict from scores. Each
+disagreement is a finding of one line.
 
-All of this is about integrity: a folder that agrees with itself may have been made up. See
+This shows that a folder agrees with itself. A made-up folder can do so too: see
 docs/explanation/security.md.
 """
 
@@ -16,15 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
+from paribus.analysis import analyse, boundaries, next_candidates, tried_in, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, Leniency, agree, compare
 from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
-from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.numbers import plural, some
 from paribus.results import (
     Results,
@@ -36,22 +36,14 @@ from paribus.results import (
 )
 from paribus.results.formats import read_json
 from paribus.results.record_format import records_of
-from paribus.results.registration import FILES
+from paribus.results.registration import FILES, from_study
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
-from paribus.results.trial_folder import (
-    TrialFolder,
-    weights_file,
-)
-from paribus.study import Study, changed_files, of_arms, require_trust
-from paribus.study.trainer import COMMAND, STACKED, require_stacked
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import Study, changed_files, of_arms
+from paribus.study.trainer import COMMAND, STACKED
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
-from paribus.verification.registered import registration_findings
 from paribus.verification.scores import item_findings, score_findings
-
-if TYPE_CHECKING:
-    from paribus.engine.execution.backends import Backend
-    from paribus.engine.execution.workers.processes import Device
 
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
@@ -62,11 +54,7 @@ SENTENCES = frozenset(
         *("statement", "unregistered", "untested", "why", "why_not"),
     }
 )
-# Repeats the trials of results, of tuning or not, and gives what differs.
-Repeat = Callable[[Results, bool], list[str]]
-SHOWN = 5  # names in a finding: keys in which a file differs, trials, arms, steps
-# Beside the sealed records, what a trial's folder may hold.
-BESIDE = frozenset({"manifest.json", "timing.json"})
+SHOWN = 5  # names in a finding: keys, trials, arms, steps
 
 
 @dataclass(frozen=True)
@@ -75,8 +63,8 @@ class Verification:
 
     Attributes:
         root: the digest over registrations and manifests (`paribus.results.store`).
-        checked: what was looked at, in words, with counts.
-        findings: a line for each thing that does not agree; empty where all does.
+        checked: a sentence for each kind of check, with counts.
+        findings: a line for each disagreement; empty if there is none.
     """
 
     root: str
@@ -84,154 +72,105 @@ class Verification:
     findings: tuple[str, ...]
 
 
-def verify(
-    path: str | os.PathLike[str],
-    *,
-    trials: bool = False,
-    folder: str | os.PathLike[str] | None = None,
-    trust: bool = False,
-    workers: int | None = None,
-    device: Device = "auto",
-    backend: str | Backend = "local",
-) -> Verification:
+def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
     """Check the results folder, or the archive, at `path`; nothing is written.
 
     Args:
-        trials: build every trial's model, evaluate its weights again, draw its initial values and
-            batches again from its seed, and count again what data.json says of the text.
-        folder: where a relative `data.path` of the study starts, for `trials`; by default `path`.
-        trust: run the custom code that the folder names, for `trials`.
-        workers, device, backend: as for `run`, for `trials`.
+        trust: run the custom readers that the folder names.
 
-    Raises ParibusError where there is no results folder to check, or custom code is not trusted.
+    Raises ParibusError if there is no results folder to check.
     """
-    from paribus.engine.execution.backends import find_backend
-
-    at = find_backend(backend)
-
-    def repeat(results: Results, is_tuning: bool) -> list[str]:
-        from paribus.verification.with_engine import repeat_findings
-
-        require_stacked(results.study, "repeating trials")
-        about = Path(folder) if folder is not None else None
-        return repeat_findings(results, is_tuning, about, workers, device, at)
-
-    return _verify_all(Path(path), repeat if trials else None, trust=trust)
-
-
-def _verify_all(path: Path, repeat: Repeat | None, *, trust: bool) -> Verification:
-    found, results = _verify(path, repeat, trust=trust)
+    found = _verify(Path(path), trust=trust)
     checked, findings = list(found.checked), list(found.findings)
-    records = ResultsFolder(path).records
+    records = ResultsFolder(Path(path)).records
     rounds = sorted(
-        file for form in ("*", "seed-*/*") for file in (records / FOLDER).glob(f"{form}/study.json")
+        file.parent
+        for form in ("*", "seed-*/*")
+        for file in (records / FOLDER).glob(f"{form}/study.json")
     )
-    read = {one.path: one for one in _rounds_of(results)}
-    for file in rounds:
-        one = read.get(file.parent)
-        of_round, _ = _verify(file.parent, repeat, trust=trust, is_tuning=True, read=one)
-        where = file.parent.relative_to(records).as_posix()
-        findings += [f"{where}: {one}" for one in of_round.findings]
+    for folder in rounds:
+        where = folder.relative_to(records).as_posix()
+        of_round = _verify(folder, trust=trust, is_tuning=True)
+        findings += [f"{where}: {finding}" for finding in of_round.findings]
     if rounds:
         checked.append(f"{len(rounds)} rounds of tuning trials, and what was chosen by them")
     return Verification(found.root, tuple(checked), tuple(findings))
 
 
-def _rounds_of(results: Results | None) -> list[Results]:
-    """Return the rounds of tuning that were read to verify the choice; none where they are
-    damaged."""
+def _verify(path: Path, *, trust: bool, is_tuning: bool = False) -> Verification:
+    """Verify one results folder. A round of tuning is neither timed nor tested."""
+    folder = ResultsFolder(path)
+    study = folder.read_study(trust=trust)
+    root = root_digest(folder.path)
+    trials = [folder.trial(arm, seed) for arm, seed in study.trials]
+    finished = [trial for trial in trials if trial.is_finished]
+    checked = [f"seals of {len(finished)} of {len(trials)} trials"]
+    findings = [*_seals(study, folder, finished), *changed_files(folder.records)]
     try:
-        return results.tuning_rounds if results else []
-    except ParibusError:
-        return []  # found, and said, where each is read alone
-
-
-def _verify(
-    path: Path,
-    repeat: Repeat | None,
-    *,
-    trust: bool,
-    is_tuning: bool = False,
-    read: Results | None = None,
-) -> tuple[Verification, Results | None]:
-    """Verify one results folder; return its results too, where they can be read.
-
-    Args:
-        read: what was read of it before.
-        is_tuning: it is a round of tuning, which is not timed in turn.
-    """
-    results_folder = ResultsFolder(path)
-    study = results_folder.read_study(trust=trust)
-    if repeat:
-        require_trust(study)
-        if results_folder.is_archive:
-            raise ParibusError(
-                f"{path} is an archive, which has no weights to evaluate; verify it without "
-                "--trials, or the results folder of the run"
-            )
-    if is_tuning:  # a round of tuning has no weights
-        repeat = None
-    root = root_digest(results_folder.path)
-    folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
-    finished = [trial for trial in folders if trial.is_finished]
-    checked = [f"seals of {len(finished)} of {len(folders)} trials"]
-    findings = [
-        *_layout(study, results_folder, folders),
-        *_seals(study, results_folder, finished),
-        *changed_files(results_folder.records),
-    ]
-    try:
-        results = read or load_results(path, trust=trust)
-    except ParibusError as error:
-        # What is computed again would be computed from records that are not the sealed ones.
+        results = load_results(path, trust=trust)
+    except ParibusError as error:  # nothing can be computed from records that cannot be read
         findings.append(str(error))
-        return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), None
+        return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
     checked.append("registration")
     findings += _told("registration", lambda: registration_findings(results))
-    ours = study.trainer == STACKED
-    findings += _told("records", lambda: _complete(results, is_timed=ours and not is_tuning))
+    is_timed = study.trainer == STACKED and not is_tuning
+    findings += _told("records", lambda: _complete(results, is_timed=is_timed))
     findings += _told("tuning", lambda: tuning_findings(results))
     if not is_tuning:
         findings += _told("test part", lambda: _tested(results))
-    findings += _told("parameters", lambda: _parameters(results)) if ours else []
-    if results_folder.is_archive:
-        checked.append(_no_weights(results))
+    if folder.is_archive:
+        checked.append(f"weights of {len(finished)} trials: not in an archive")
     findings += _told("files", lambda: _files_of_runs(results, checked))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
     checked += looked_at
     if results.finished:
         findings += _told("analysis", lambda: _derived(results, checked))
-    if repeat and results.finished:
-        findings += repeat(results, is_tuning)
-        checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
-        if not is_tuning:
-            checked.append("token classes, duplicates and leakage, counted again in the text")
-    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), results
+    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+
+
+def registration_findings(results: Results) -> Iterator[str]:
+    """Yield what the registrations say that does not follow from the study, and broken links.
+
+    Each registration that supersedes another one holds the digest of its file.
+    """
+    registered = read_registration(ResultsFolder(results.path))
+    if registered is None:
+        yield "registration.json is missing; nothing shows what was fixed before the runs"
+        return
+    study = results.study
+    for name, value in from_study(study, registered["tasks"], boundaries(study)).items():
+        if not agree(registered.get(name), value):
+            yield (
+                f"registration.json: {name} is not what the study gives"
+                + (f": {registered.get(name)}, and {value} there" if name == "seeds" else "")
+            )
+    for key in results.edited:
+        yield f"study.json: {key} was edited after it was registered"
+    for number in range(registered["number"] - 1, 0, -1):
+        path = results.path / f"registration-{number}.json"
+        if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
+            yield f"{path.name} is missing or was changed after it was superseded"
+            return
+        registered = read_json(path)
 
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
+    """Return the findings of trials, and what was checked."""
+    if results.study.trainer == COMMAND:
+        from paribus.trainers.command.scores import verified
+
+        return verified(results, trust=trust)
     if results.study.trainer != STACKED:
-        if results.study.trainer == COMMAND:
-            from paribus.trainers.command.scores import verified
-
-            return verified(results, trust=trust)
-        findings = [line for one in results.finished for line in item_findings(one)]
+        findings = [line for trial in results.finished for line in item_findings(trial)]
         blocks = records_of(results.study).blocks
-        n = sum(is_regular(one.path / blocks) for one in results.finished)
+        n = sum(is_regular(trial.path / blocks) for trial in results.finished)
         return findings, [f"means over items of {plural(n, 'trial')}"] if n else []
-    if has_engine():
-        from paribus.verification.with_engine import arm_findings
-
-        findings, looked_at = arm_findings(results, trust=trust)
-    else:
-        findings, looked_at = [], f"no parts and initial values of trials: that takes {INSTALL}"
+    findings = []
     whole = [trial for trial in results.finished if trial.has("evaluation.parquet")]
     for trial in whole:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
-    if not whole and results.finished:
-        return findings, [looked_at]
-    return findings, [looked_at, f"scores of {len(whole)} trials from blocks and questions"]
+    return findings, [f"scores of {len(whole)} trials from blocks and questions"] if whole else []
 
 
 def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
@@ -264,22 +203,6 @@ def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
         return list(check())
     except ParibusError as error:
         return [f"{label}: {error}"]
-
-
-def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
-    homes = {trial.path for trial in trials}
-    for found in sorted(results.records.glob("trials/*/*")):
-        if found not in homes:
-            yield f"{found.relative_to(results.records)} is no trial of the study"
-    for trial in trials:
-        if not trial.path.is_dir():
-            continue
-        form = records_of(study)
-        kept = map(weights_file, form.kept_steps(study.setting(trial.arm)))
-        known = BESIDE.union(form.required, form.possible, kept)
-        for found in sorted(trial.path.iterdir()):
-            if found.name[0] != "." and found.name not in known:
-                yield f"trial {trial.label}: {found.name} is no record"
 
 
 def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
@@ -334,24 +257,11 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
         yield f"not repeated: repeated.json does not hold {some(lacking, SHOWN)}, with custom code"
 
 
-def _no_weights(results: Results) -> str:
-    steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
-    earlier = f" (and weights after step {some([*map(str, steps)], SHOWN)})" if steps else ""
-    n_trials = len(results.finished)
-    return f"weights of {n_trials} trials{earlier}: not in an archive, which has their digests"
-
-
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield what tuning.json or the study says otherwise than the tuning trials do."""
-    study, folder = results.study, ResultsFolder(results.path)
-    home, rounds = folder.records / FOLDER, {one.path for one in results.tuning_rounds}
-    around = {path.parent for path in rounds} - {home}
-    for found in sorted([*home.glob("*"), *(one for there in around for one in there.iterdir())]):
-        if found not in rounds | around:
-            yield f"{found.relative_to(folder.records)} is no round of tuning trials"
-    record = folder.read_tuning()
+    study, record = results.study, ResultsFolder(results.path).read_tuning()
     if study.tuning is None:
-        if rounds or record:
+        if record or results.tuning_rounds:
             yield "there are tuning trials, and the study has no [tuning]"
         return
     if study.tunes_anew:
@@ -379,20 +289,6 @@ def _choice_findings(
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     if not agree(study.tuning.chosen, values_of(fresh)):
         yield "study.json has other values for its arms than the tuning trials choose"
-
-
-def _parameters(results: Results) -> Iterator[str]:
-    first: dict[str, tuple[TrialFolder, Any]] = {}
-    for trial in results.finished:
-        initial = trial.read_json("initial.json")
-        drawn = {name: (about["shape"], about["rule"]) for name, about in initial.items()}
-        expected_shapes = {name: tuple(about["shape"]) for name, about in initial.items()}
-        is_read = trial.has_weights and has_engine()
-        if is_read and trial.read_shapes() != expected_shapes:
-            yield f"trial {trial.label}: its weights are not the parameters of initial.json"
-        other, expected = first.setdefault(trial.arm, (trial, drawn))
-        if drawn != expected:
-            yield f"trial {trial.label}: its parameters are not those of trial {other.label}"
 
 
 def derived(results: Results) -> tuple[list[str], Comparison]:
