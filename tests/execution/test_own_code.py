@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.data import load_dataset
-from paribus.engine.execution.checks.repeat import batches_digest
+from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.execution.trial.trial import StackTask, identity, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
@@ -89,7 +88,11 @@ def test_batches_can_be_drawn_again(small_study: Maker, order: str, pack: str) -
     stack = build_stack(study, setting, [5], dataset, torch.device("cpu"))
     for _ in range(setting.iterations):
         stack.step()
-    assert batches_digest(setting, dataset, 5) == stack.state(0).batch_digest
+    running = FIRST_DIGEST
+    for t in range(setting.iterations):
+        drawn = step_batch(dataset.train, 5, t, setting, dataset.windows)
+        running = extend_digest(running, drawn)
+    assert running == stack.state(0).batch_digest
 
 
 # It keeps the last weights of a trial, and starts the next one from them.

@@ -167,20 +167,6 @@ class TrialFolder(Folder):
                 "of tuning; use the results folder of the run, or run the study again"
             )
 
-    def read_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the trained weights by parameter name, from the header of their file."""
-        import safetensors
-
-        path = self.path / weights_file()
-        try:
-            with (
-                regular_path(path, WEIGHTS_BYTES) as checked,
-                safetensors.safe_open(checked, framework="np") as file,
-            ):
-                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, OSError) as error:
-            raise ParibusError(f"{path} does not hold weights ({error})") from None
-
     def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
         import safetensors.numpy
 

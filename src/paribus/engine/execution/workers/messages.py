@@ -254,14 +254,6 @@ class AnswerTasks(ArmTask[Finished]):
 
 
 @dataclass(frozen=True)
-class Repeat(ArmTask[Findings]):
-    """Compute again what a finished trial's weights, seed and text give."""
-
-    arm: str
-    seed: int
-
-
-@dataclass(frozen=True)
 class TrainAgain(ArmTask[Comparison]):
     """Train the first `steps` steps of a finished trial again."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.checks.repeat import repeat, train_again
+from paribus.engine.execution.checks.repeat import train_again
 from paribus.engine.execution.evaluate import answer_tasks
 from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
@@ -225,8 +225,6 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
         case messages.AnswerTasks():
             answer_tasks(study, results, dataset, device, task)
             return messages.Finished()
-        case messages.Repeat(arm, seed):
-            return messages.Findings(repeat(study, results, dataset, device, arm, seed))
         case messages.TrainAgain() if devices_per_trial(study) > 1:
             # The order in which gradients are added depends on the number of devices.
             return messages.Comparison(
