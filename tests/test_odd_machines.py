@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import platform
 import shutil
@@ -14,12 +13,9 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.cli.plain_output import plain_output
 from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import calling, compiling
 from paribus.files import cache_folder
-from paribus.numbers import NONE
-from paribus.report.table_model import MARKS
 from paribus.results import load_results
 from paribus.study import Study
 from paribus.study.importing import load_own
@@ -47,7 +43,6 @@ class Norm(nn.LayerNorm):
         super().__init__(model.d_model)
 """
 # UTF-8 mode, which Python takes by itself where the locale is C, is off: files have ASCII names.
-STRICT = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 # ASCII alone can be printed, and there is neither a home nor a cache.
 POOR = {
     "LC_ALL": "C",
@@ -88,25 +83,6 @@ def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(verb: str,
     if verb == "run":
         assert not paribus.verify(results).findings
         assert "Größe" in (results / "report.html").read_text(encoding="utf-8")
-
-
-def test_a_name_that_files_cannot_have_is_told_with_the_way_out(odd: Path) -> None:
-    code, out, err = paribus_in(odd, STRICT, "run", "stüdy 1.toml")
-    assert (code, out, err.count(b"\n")) == (2, b"", 1)
-    assert b"PYTHONUTF8=1" in err and b"ascii" in err
-
-
-def test_marks_stay_apart_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    ascii_only = io.TextIOWrapper(written, encoding="ascii", errors="strict", write_through=True)
-    monkeypatch.setattr(sys, "stdout", ascii_only)
-    with plain_output():
-        for mark in (*MARKS, NONE, "1 → 2", "▁█", "ä\udce4"):
-            print(mark)
-    assert ascii_only.errors == "strict"
-    *marks, none, arrow, curve, letters = written.getvalue().decode("ascii").splitlines()
-    assert len(set(marks)) == len(MARKS) and sum("?" in mark for mark in marks) == 1
-    assert (none, arrow, curve, letters) == ("-", "1 > 2", "18", r"\xe4\udce4")
 
 
 def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:

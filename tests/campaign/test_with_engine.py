@@ -1,4 +1,4 @@
-"""A campaign of our own trainer: the sealed part is opened at the end alone, and limits stop it."""
+"""A campaign of our own trainer: the sealed part is opened at the end alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import paribus
+from paribus.campaign import open_campaign, try_idea
 from paribus.cli import main
 
 from .. import command_line
@@ -25,6 +27,7 @@ tasks = { names = [] }
 [arms.baseline]
 """
 HOT = ("--set", "training.optimizer.learning_rate=3e-3")
+RATE = {"training.optimizer.learning_rate": 3e-3}
 
 
 def test_a_typing_error_is_refused_and_not_counted(
@@ -46,14 +49,29 @@ def test_a_typing_error_is_refused_and_not_counted(
     assert not Path("night/ideas.jsonl").exists() and not Path("night/ideas/x").exists()
 
 
+def stopped_after(n_finished: int):
+    """Return a runner that is interrupted once so many trials of a stage are finished."""
+
+    def run(study, folder, **options):
+        def watch(progress) -> None:
+            if progress.n_finished >= n_finished:
+                raise KeyboardInterrupt
+
+        return paribus.run(study, folder, watch=watch, **options)
+
+    return run
+
+
 @pytest.mark.slow
 def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("study.toml").write_text(STUDY)
     assert verb("new", "night", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
     # It stops in the screen, then in the confirmation, and comes to the same as in one go.
-    assert verb("try", "night", "hot", *HOT, "--max-trials", 1)[0] == 4
-    assert verb("try", "night", "hot", "--max-trials", 6)[0] == 4
+    campaign = open_campaign(Path("night"))
+    for n_finished in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            try_idea(campaign, "hot", RATE, run=stopped_after(n_finished))
     code, out, _ = verb("try", "night", "hot", "--json")
     assert code == 0
     stopped = json.loads(out)["ideas"][0]

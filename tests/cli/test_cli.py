@@ -236,8 +236,6 @@ def test_analysing_deciding(copy: Path) -> None:
     analysis = json.loads((results / "analysis.json").read_text())
     assert len(analysis["contrasts"][0]["paired"]["pairs"]) == 2
 
-    rows = verb("report", "--no-page", results, "--rows", cwd=copy)
-    assert "what each word says" in rows.stdout and rows.stdout.endswith(summary.stdout)
     verdict = json.loads((results / "verdict.json").read_text())["verdicts"][0]
     assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
     assert (verdict["word"], verdict["n"], verdict["adjusted_p"]) == ("DESCRIPTIVE", 2, None)
@@ -359,18 +357,13 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     assert options.Device == processes.Device
 
 
-def test_studies_lists_what_ships(tmp_path: Path) -> None:
-    listed = verb("studies", cwd=tmp_path)
+def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:
+    listed = verb("check", cwd=tmp_path)
     assert listed.returncode == 0
     assert max(map(len, listed.stdout.splitlines())) <= 80
     rows = [line.split() for line in listed.stdout.splitlines() if "  " in line.strip()]
     names = [row[0] for row in rows if "min" in row or "GPUs" in row[1:]]
     assert names[0] == "quickstart" and set(names) == set(shipped_studies())
-    given = json.loads(verb("studies", "--json", cwd=tmp_path).stdout)
-    assert given["schema_version"] == 1
-    assert list(given["studies"]) == names
-    assert given["studies"]["quickstart"]["network"] is False
-    assert given["studies"]["embedding-norm-1b"]["network"] is True
     assert set(DOWNLOADED) < set(all_corpora())
     # Each file lies in the folder of a group.
     assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
@@ -404,7 +397,7 @@ def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None
     ("arguments", "message"),
     [
         (["run", "quickstrt"], "did you mean 'quickstart'"),
-        (["run"], "run needs a study: a shipped name (`paribus studies` lists them) or the path"),
+        (["run"], "run needs a study: a shipped name (`paribus check` lists them) or the path"),
         (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: --backend,"),
         (["plan", "--prices", "3"], "plan has no option --prices: did you mean --price?"),
         (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
@@ -465,7 +458,7 @@ def test_an_interruption_inside_a_verb_is_one_line(
     # A shell lets what it starts in the background ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert main(["studies"]) == 130
+        assert main(["check"]) == 130
     finally:
         signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
@@ -482,6 +475,6 @@ def test_an_error_of_the_system_says_what_it_is_about(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     with open("/dev/full", "w") as full:
-        verb = [sys.executable, "-m", "paribus", "studies"]
+        verb = [sys.executable, "-m", "paribus", "check"]
         done = subprocess.run(verb, stdout=full, stderr=subprocess.PIPE, text=True)
     assert "cannot write to standard output: No space left" in done.stderr

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import paribus
 from paribus.analysis import analyse
 from paribus.cli.printed import rounds, status
-from paribus.cli.watch import _View
+from paribus.cli.watch import picture
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
@@ -316,7 +316,7 @@ def shown(parts: Iterable[Any]) -> str:
 
 def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Path) -> None:
     folder = ResultsFolder(shutil.copytree(tuned.path, tmp_path / "copy"))
-    whole = shown([_View(folder.path).picture()])
+    whole = shown([picture(folder.path)[0]])
     assert "test part" not in shown(status(load_results(folder.path)))
     assert "tuned: baseline learning_rate 0.01; layernorm learning_rate 0.01" in whole
     # As a run that was killed in its first round leaves it.
@@ -331,10 +331,10 @@ def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Pa
     line = "tuning, round 1: 3 of 4 trials are finished the arms are not tuned yet"
     assert line in shown(rounds(folder))
     assert "the sealed test part is not evaluated yet" in shown(status(load_results(folder.path)))
-    view = _View(folder.path)
-    seen = shown([view.picture()])
+    group, is_done = picture(folder.path)
+    seen = shown([group])
     assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
-    assert not view.is_done
+    assert not is_done
 
 
 @pytest.mark.slow

@@ -1,22 +1,21 @@
-"""Campaigns: ideas that arrive one after the other, each against the same baseline.
+"""Campaigns: many ideas, one after the other, each against the same baseline.
 
-`begin` registers how they are tested, `try_idea` screens and confirms one, `end` opens the sealed
-test part once for those that stand. Each idea is a study with a results folder of its own.
+`begin` registers the baseline and the rule, `try_idea` screens and confirms an idea, and `end`
+opens the sealed test part once for the ideas that were kept.
 """
 
-from paribus.campaign.card import card, ideas_table, status
+from paribus.campaign.card import ideas_table, standing, status
 from paribus.campaign.record import Campaign, Idea, begin, open_campaign
-from paribus.campaign.steps import end, give_up, try_idea
+from paribus.campaign.steps import end, try_idea
 
 __all__ = [
     "Campaign",
     "Idea",
     "begin",
-    "card",
     "end",
-    "give_up",
     "ideas_table",
     "open_campaign",
+    "standing",
     "status",
     "try_idea",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import signal
 import sys
@@ -25,14 +26,12 @@ from cyclopts import (
 
 from paribus import __version__
 from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb, ledger_verbs
-from paribus.cli.limits import EXIT, Spent
 from paribus.cli.options import console
-from paribus.cli.plain_output import plain_output
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
 
 A_STUDY = (
-    "a study: a shipped name (`paribus studies` lists them) or the path of a TOML file, such as: "
+    "a study: a shipped name (`paribus check` lists them) or the path of a TOML file, such as: "
     "paribus {verb} quickstart"
 )
 
@@ -52,12 +51,8 @@ app = App(
     default_parameter=Parameter(show_default=_shown_default),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
-# Those that start workers whatever else is said, and what chooses other workers than usual.
-WORKING = frozenset({"run", "check", "register"})
-CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
 # In the order of help, which is their docstrings: from a first look to what is kept.
 VERBS = {
-    "studies": commands.studies,
     "plan": commands.plan,
     "check": commands.check,
     "register": commands.register,
@@ -81,7 +76,6 @@ campaign = App(
 )
 campaign.command(campaign_verbs.new, name="new")
 campaign.command(campaign_verbs.try_, name="try")
-campaign.command(campaign_verbs.give_up, name="give-up")
 campaign.command(campaign_verbs.status, name="status")
 campaign.command(campaign_verbs.end, name="end")
 app.command(campaign)
@@ -91,16 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
-    cannot be judged, or `verify` found something; 4: `--budget` or `--max-trials` is used up; 10:
-    `campaign try` did not keep the idea; with `--exit-verdict` that of the word
-    (`decision.word`); 130: interrupted.
+    cannot be judged, or `verify` found something; 10: `campaign try` did not keep the idea; with
+    `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
-    _warm_up(arguments)
+    _write_every_character()
     try:
-        with _stopped_like_interrupted(), plain_output():
+        with _stopped_like_interrupted():
             code = app(
                 arguments, exit_on_error=False, print_error=False, result_action="return_value"
             )
@@ -122,26 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    except UnicodeEncodeError as error:
-        if (names := sys.getfilesystemencoding()) == "utf-8":
-            raise
-        shown = one_line(ascii(error.object))
-        print(
-            f"paribus: {shown} cannot be the name of a file here, where names are {names}; run "
-            "with PYTHONUTF8=1",
-            file=sys.stderr,
-        )
-        return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has left (`paribus studies | head`): no error of ours.
+            # The reader of our output has left (`paribus check | head`): no error of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         print(f"paribus: {one_line(_told(error))}", file=sys.stderr)
         return 2
-    except Spent as error:
-        print(f"paribus: {error}; run the same command again to continue", file=sys.stderr)
-        return EXIT
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
@@ -149,33 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.stderr = False  # where this command printed is no business of the next one
 
 
-def _warm_up(words: Sequence[str]) -> None:
-    """Let workers import what they need, where a command will want the usual ones.
-
-    It takes them longer than this process needs to read the command and the study.
-    """
-    if (
-        words
-        and words[0] in WORKING
-        and not any(word.startswith(CHOOSING) for word in words)
-        and not any(map(_is_of_another_trainer, words[1:]))
-    ):
-        from paribus.engine.execution.workers.processes import warm_up
-
-        warm_up()
-
-
-def _is_of_another_trainer(word: str) -> bool:
-    """Return whether a word is a study file whose trials are trained by no engine of ours."""
-    from paribus.study.trainer import STACKED
-    from paribus.untrusted_io import STUDY_BYTES, parse_toml, read_text
-
-    if not word.endswith(".toml"):
-        return False
-    try:
-        return parse_toml(read_text(word, STUDY_BYTES), word).get("trainer", STACKED) != STACKED
-    except ParibusError:  # whoever loads it says what is wrong
-        return False
+def _write_every_character() -> None:
+    """Print a character that the terminal's encoding lacks as its code, such as `\\xe4`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _told(error: OSError) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from paribus.cli import printed
 from paribus.cli.options import print_json
 from paribus.decision import unreachable
 from paribus.digests import plain
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from paribus.study import Study
 
 SCHEMAS = {
-    "studies": 1,
     "plan": 1,
     "check": 1,
     "status": 1,
@@ -38,26 +36,6 @@ SCHEMAS = {
 def give(form: str, value: Mapping[str, Any]) -> None:
     """Print `value` as JSON on standard output, under the number of its form."""
     print_json(stamped(plain(value), SCHEMAS[form]))
-
-
-def studies(
-    groups: Mapping[str, list[str]],
-    found: Mapping[str, Study],
-) -> dict[str, Any]:
-    """Return what `studies` says of each example."""
-    listed = {
-        name: {
-            "group": group,
-            "question": found[name].question,
-            "arms": found[name].arms.keys(),
-            "seeds": found[name].seeds,
-            "minutes_on_two_cores": printed.minutes(found[name]),
-            "network": found[name].format.downloads(found[name]),
-        }
-        for group, names in groups.items()
-        for name in names
-    }
-    return {"studies": listed}
 
 
 def check(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
-from paribus.cli.limits import Limits
 from paribus.cli.options import (
     HERE,
     PLAIN,
@@ -45,18 +44,6 @@ if TYPE_CHECKING:
     from paribus.metric import Metric
     from paribus.results import Results
     from paribus.study import Study
-
-
-def studies(*, json: Json = False) -> None:
-    """List the examples: question, minutes, what each needs."""
-    from paribus.cli import as_json, printed
-    from paribus.study import shipped_groups, shipped_studies
-
-    groups, found = shipped_groups(), shipped_studies()
-    if json:
-        as_json.give("studies", as_json.studies(groups, found))
-        return
-    show(*printed.shipped(groups, found))
 
 
 def plan(
@@ -145,7 +132,7 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
 
 def check(
-    study: StudyName,
+    study: StudyName | None = None,
     *,
     parameters: Annotated[
         bool,
@@ -160,9 +147,13 @@ def check(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Show the arms, try one step of each, refuse what `run` would refuse."""
+    """Try one step of every arm, refuse what `run` would refuse; without a study, list the
+    examples."""
     import tempfile
 
+    if study is None:
+        _list_examples()
+        return
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
     from paribus.ledger import unrecorded
@@ -206,6 +197,13 @@ def check(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
         + how.get(loaded.trainer, "; its trainer was not.")
     )
+
+
+def _list_examples() -> None:
+    from paribus.cli import printed
+    from paribus.study import shipped_groups, shipped_studies
+
+    show(*printed.shipped(shipped_groups(), shipped_studies()))
 
 
 def options_of(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
@@ -264,7 +262,6 @@ def run(
             "arms have the values of the study file, and the rates lack the choice.",
         ),
     ] = True,
-    limits: Limits | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
@@ -282,14 +279,7 @@ def run(
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*printed.design(staged, {}, warnings=True)]
-    limits = limits or Limits()
-    with limits.clock():
-        done = train(
-            *(loaded, results, workers, where, stack, log or []),
-            eager=eager,
-            before=warnings,
-            limits=limits,
-        )
+    done = train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
     return _finish(done, answer, paper=paper)
 
 
@@ -360,25 +350,12 @@ def report(
         bool, Parameter(negative="--no-page", help="Draw the page; without it no PDF either.")
     ] = True,
     paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
-    open_: Annotated[
-        bool, Parameter(name="--open", negative=(), help="Open the page in the browser.")
-    ] = False,
-    rows: Annotated[
-        bool, Parameter(negative=(), help="Print the rows of the rule too, and what fired.")
-    ] = False,
     answer: Answer = PLAIN,
 ) -> int:
     """Test every contrast again, draw page and paper, print the card."""
     from paribus.results import load_results
 
-    if open_ and not page:
-        raise ParibusError("--open shows the page, and --no-page draws none; remove one of them")
-    code = _finish(load_results(folder), answer, page=page, paper=paper and page, rows=rows)
-    if open_:
-        import webbrowser
-
-        webbrowser.open((folder / "report.html").resolve().as_uri())
-    return code
+    return _finish(load_results(folder), answer, page=page, paper=paper and page)
 
 
 def train(
@@ -391,7 +368,6 @@ def train(
     *,
     eager: bool = False,
     before: Iterable[RenderableType] = (),
-    limits: Limits | None = None,
     open_test: bool = True,
 ) -> Results:
     """Run a study, with our own engine up to its sealed test part or through it; `before` is
@@ -408,14 +384,9 @@ def train(
                 results,
                 workers=workers,
                 backend=where.chosen()["backend"],
-                watch=limits.counting(watch) if limits else watch,
+                watch=watch,
             )
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
-        if limits and limits.max_trials is not None:
-            raise ParibusError(
-                f"'{study.name}' is run by trainer '{study.trainer}', which counts its own trials; "
-                "leave --max-trials out"
-            )
         for part in before:
             console.print(part)
         by_jobs = {"backend": where.chosen()["backend"]} if ":" in study.trainer else {}
@@ -428,7 +399,7 @@ def train(
             **where.chosen(),
             stack=stack,
             eager=eager,
-            watch=limits.counting(watch) if limits else watch,
+            watch=watch,
             log=log,
             open_test=open_test,
         )
@@ -517,9 +488,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     return analysis, verdicts
 
 
-def _finish(
-    results: Results, answer: Answer, *, paper: bool, page: bool = True, rows: bool = False
-) -> int:
+def _finish(results: Results, answer: Answer, *, paper: bool, page: bool = True) -> int:
     """Analyse, decide, write page and paper, print the card; returns the exit code."""
     from paribus.cli import printed
     from paribus.results.store import answering
@@ -535,8 +504,6 @@ def _finish(
         show(*printed.contrasts(analysis), *printed.comparison(analysis))
         show(*printed.not_compared(results))
         show(*printed.verdicts(analysis.study, verdicts))
-    if rows:
-        show(*printed.truth(), *printed.rows_of(analysis, verdicts))
     return give(analysis, verdicts, answer, written)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -113,8 +112,6 @@ def judge(
         from paribus.report.page import prepare
 
         prepare()
-    if ":" not in (reader or ""):
-        _without_pandas()
     from paribus.trainers.judging import columns, exploratory, judged, paired_by, read_runs
 
     scores = score or []
@@ -161,27 +158,6 @@ def judge(
         return _give(found, page, answer)
 
 
-def _without_pandas() -> None:
-    """Let Arrow find that there is no pandas: of each list it asks whether it is pandas', and where
-    that is installed imports it first, which takes as long as a verdict. It looks once."""
-    import pyarrow
-
-    class NoPandas:
-        """Finds nothing, and lets nobody else find pandas."""
-
-        @staticmethod
-        def find_spec(name: str, path: object = None, target: object = None) -> None:
-            if name == "pandas":
-                raise ModuleNotFoundError(name=name)
-
-    if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, NoPandas)  # type: ignore[arg-type]
-        try:
-            pyarrow.array([0.0])
-        finally:
-            sys.meta_path.remove(NoPandas)  # type: ignore[arg-type]
-
-
 def _registered(
     name: str, results: Path | None, paths: list[str] | None
 ) -> tuple[Study, Path | None]:
@@ -203,7 +179,7 @@ def _registered(
     if study.trainer != RUNS:
         raise ParibusError(
             f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
-            "decide` judges its results"
+            "report` judges its results"
         )
     return study, results
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Device = Literal["auto", "cpu", "cuda", "mps"]
 StudyName = Annotated[
     str,
-    Parameter(help="The name of an example (see `paribus studies`), or the path of a TOML file."),
+    Parameter(help="The name of an example (`paribus check` lists them), or a TOML file."),
 ]
 Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
 Overrides = Annotated[

@@ -24,11 +24,9 @@ from paribus.analysis import (
 from paribus.decision import (
     STYLE_OF,
     TESTS,
-    TRUTH,
     Calibration,
     Verdict,
     judge,
-    rule_of,
     shared_caveats,
     unreachable,
 )
@@ -223,33 +221,6 @@ def _list(lines: Iterable[str]) -> Parts:
         row = Grid.grid(padding=(0, 1))
         row.add_row(" -", escape(line))
         yield row
-
-
-def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
-    """Yield the rows of the registered rule, and the arms that each fired for."""
-    yield from _rule(tables.rule_table(rule_of(analysis), analysis.study.by_name, verdicts))
-
-
-def _rule(table: Table) -> Parts:
-    yield f"\n[bold]{escape(table.title)}[/]: the first row that holds"
-    for id_, when, says, fired in table.rows:
-        of = f" [bold]({escape(fired)})[/]" if fired else ""
-        yield _beside(id_, 4, f"{escape(when)}: [bold]{escape(says)}[/]{of}")
-
-
-def truth() -> Parts:
-    """Yield when each word is said: the first line that holds."""
-    yield "[bold]what each word says[/]: the first line that holds"
-    for line in TRUTH:
-        yield _beside(line.word, 12, escape(line.when))
-
-
-def _beside(name: str, width: int, text: str) -> Grid:
-    """Return a name of so many characters, and the lines of a text beside it."""
-    row = Grid.grid(padding=(0, 1))
-    row.add_column(width=width)
-    row.add_row(f" {escape(name)}", text)
-    return row
 
 
 def comparison(analysis: Analysis) -> Parts:
@@ -829,7 +800,7 @@ def _begun(results: Results) -> dict[tuple[str, int], int]:
     """Return the steps of trials that are begun and not finished."""
     if results.study.trainer != STACKED:
         running = (read_live(results.path) or {"running": {}})["running"]
-        begun = {label: curve[-1][0] if curve else 0 for label, curve in running.items()}
+        begun = {label: step for label, (step, _) in running.items()}
         parted = {label.rpartition("/seed-")[::2]: steps for label, steps in begun.items()}
         return {(arm, int(seed)): steps for (arm, seed), steps in parted.items()}
     from paribus.engine.execution.trial.checkpoints import begun_stacks

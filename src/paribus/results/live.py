@@ -14,7 +14,6 @@ from paribus.study import Study
 
 FILE = "live.json"
 SECONDS = 2.0  # between two writes of it
-MOST_POINTS = 60  # of a trial's loss curve
 
 
 @dataclass
@@ -62,21 +61,14 @@ class Live:
 
     def __init__(self, folder: ResultsFolder) -> None:
         self._path = folder.path / FILE
-        self._curves: dict[str, list[tuple[int, float | None]]] = {}
         self._written = 0.0
 
     def note(self, progress: Progress) -> None:
-        """Remember where the run stands, and write it where it is time to."""
-        for label, point in progress.running.items():
-            curve = self._curves.setdefault(label, [])
-            if not curve or curve[-1] != point:
-                curve.append(point)
-            if len(curve) > 2 * MOST_POINTS:
-                del curve[1:-1:2]
+        """Write the progress, at most every SECONDS."""
         if time.monotonic() - self._written >= SECONDS:
             self._written = time.monotonic()
             about = {
-                "running": {label: self._curves[label] for label in progress.running},
+                "running": progress.running,
                 "tokens": progress.tokens,
                 "tokens_done": progress.tokens_done,
                 "tokens_per_second": progress.tokens_per_second,
