@@ -18,14 +18,10 @@ from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import Results, load_results
 from paribus.study import Study, load_study, parse_override
 from paribus.untrusted_io import (
-    MOST_NESTED,
     files_below,
     open_regular,
-    parse_json,
-    parse_toml,
     read_bytes,
     read_text,
-    regular_path,
 )
 
 
@@ -100,43 +96,10 @@ def test_a_file_that_is_swapped_after_the_look_is_refused(
         open_regular(tmp_path / "pipe", 100)
 
 
-@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no names for open files")
-def test_a_library_reads_the_very_file_that_was_checked(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"checked")
-    with regular_path(file, 100) as checked:
-        file.unlink()
-        make_pipe(file)
-        with at_once():
-            assert Path(checked).read_bytes() == b"checked"
-    with at_once(), pytest.raises(ParibusError, match="is a named pipe"), regular_path(file, 100):
-        pass
-
-
 def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(ParibusError, match=r"latin is not UTF-8 text \(byte 3\); convert it"):
         read_text(tmp_path / "latin", 100)
-
-
-def nested(opening: str, closing: str, depth: int) -> str:
-    return opening * depth + closing * depth
-
-
-@pytest.mark.parametrize("depth", [MOST_NESTED + 1, 500, 100_000])
-def test_deep_nesting_is_refused(depth: int) -> None:
-    with at_once(), pytest.raises(ParibusError, match=r"it has lists or tables more than 64 deep"):
-        parse_json(nested("[", "]", depth), "it")
-    with at_once(), pytest.raises(ParibusError, match=r"it has lists or tables more than 64 deep"):
-        parse_toml(f"x = {nested('[', ']', depth)}", "it")
-    with at_once(), pytest.raises(ParibusError, match=r"--set has lists or tables more than 64"):
-        parse_override(f"seeds={nested('[', ']', depth)}")
-
-
-def test_what_is_not_too_deep_is_read() -> None:
-    value = parse_json(nested("[", "]", MOST_NESTED), "it")
-    assert parse_toml(f"x = {nested('[', ']', MOST_NESTED - 1)}", "it") == {"x": value[0]}
-    assert parse_json("3", "it") == 3
 
 
 def test_an_override_is_one_value() -> None:

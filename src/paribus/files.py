@@ -199,36 +199,6 @@ def _hold(folder: Path) -> int | None:
     return handle
 
 
-def hold_folder(path: Path) -> contextlib.AbstractContextManager[None] | None:
-    """Hold the folder `path` for oneself until the context is left; None if another one does.
-
-    Where the system has no such locks, or `path` cannot be opened, nobody is kept out.
-    """
-    if fcntl is None:
-        return contextlib.nullcontext()
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:  # who writes to it says why
-        return contextlib.nullcontext()
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except OSError:  # a file system without locks
-        os.close(handle)
-        return contextlib.nullcontext()
-    return _closing(handle)
-
-
-@contextlib.contextmanager
-def _closing(handle: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
 def _is_partial(name: str) -> bool:
     return name.startswith(".") and name.endswith(PART)
 

@@ -64,8 +64,6 @@ class Event(_Model):
         registration: SHA-256 of the study's first registration.json, which identifies the study.
         tests: primary tests of a registration, or on the text of an opening.
         study_digest, texts: of a registration: the study, and its held-out texts.
-        subject, margin: of a registration of finished runs: a digest of their files and deciding
-            score, and the margin.
         text: of an opening: the text on which scores were about to be seen.
         look: of an interim analysis: its number.
         words: of a verdict: its words by metric and arm.
@@ -79,8 +77,6 @@ class Event(_Model):
     tests: Count = 0
     study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
-    subject: Line = ""
-    margin: float | None = None
     text: TextPart | None = None
     look: Annotated[int, Field(ge=1)] | None = None
     words: dict[Line, dict[Line, Line]] = {}

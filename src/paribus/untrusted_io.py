@@ -2,7 +2,7 @@
 
 Such a file may be damaged, or made to do damage. It is opened without waiting and only if it is a
 regular file, so that a named pipe does not hang and a device does not stream; it is refused above
-the size that its kind may have; and what it holds is parsed to a bounded depth. Whatever is wrong
+the size that its kind may have. Whatever is wrong
 is one line: the file, the rule, the way out.
 """
 
@@ -15,7 +15,6 @@ import stat
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,6 @@ WEIGHTS_BYTES = 1024 * 1024 * MIB
 LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
-# Tables and lists inside one another; a study has five.
-MOST_NESTED = 64
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
 
 
@@ -78,16 +75,11 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
     return file
 
 
-@contextmanager
-def regular_path(path: str | os.PathLike[str], most: int) -> Iterator[str]:
-    """Yield a path for a library that opens files itself: of the very file that was checked.
-
-    Where the system has /dev/fd, it names the open file, whatever stands at `path` by then.
-    Raises ParibusError as `open_regular` does.
-    """
-    with open_regular(path, most) as file:
-        opened = f"/dev/fd/{file.fileno()}"
-        yield opened if os.path.exists(opened) else os.fspath(path)
+def regular_path(path: str | os.PathLike[str], most: int) -> str:
+    """Return `path` for a library that opens files itself. Raises ParibusError as `open_regular`
+    does."""
+    with open_regular(path, most):
+        return os.fspath(path)
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
@@ -141,18 +133,15 @@ def parse_json(
     way_out: str = "correct it",
     *,
     finite: bool = True,
-    any_depth: bool = False,
 ) -> Any:
     """Return the value of a JSON text; `where` is what errors call it.
 
     Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
-    With `any_depth` the depth is not looked at, which takes a sixth of the time of a long text: for
-    whoever reads the first tables alone.
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
     parse = _json if finite else json.loads
     problem = f"{where} is not valid JSON"
-    return _parsed(parse, text, problem, where, way_out, any_depth=any_depth)
+    return _parsed(parse, text, problem, where, way_out)
 
 
 def _json(text: str | bytes) -> Any:
@@ -171,24 +160,9 @@ def _json(text: str | bytes) -> Any:
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the table of a TOML text; `where` is what errors call it.
 
-    Raises MalformedError for what is no TOML, and ParibusError for what is too deep and for whole
-    numbers of more than 64 bits, which TOML does not have and nothing could print.
+    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
     """
-    value = _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
-    _require_64_bits(value, where)
-    return value
-
-
-def _require_64_bits(value: Any, where: str, key: str = "") -> None:
-    """Raise ParibusError for a whole number that TOML does not have, by its key."""
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ParibusError(
-            f"{where}: {key} is a whole number of {value.bit_length():,} bits; one has at most 64"
-        )
-    parts = value.items() if isinstance(value, dict) else ()
-    parts = enumerate(value) if isinstance(value, list) else parts
-    for name, part in parts:
-        _require_64_bits(part, where, f"{key}.{name}".removeprefix("."))
+    return _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
 
 
 def _parsed(
@@ -197,19 +171,16 @@ def _parsed(
     problem: str,
     where: str,
     way_out: str,
-    *,
-    any_depth: bool = False,
 ) -> Any:
-    """Return what `parse` makes of `text`, not too deep. Raises MalformedError where it cannot."""
+    """Return what `parse` makes of `text`. Raises MalformedError where it cannot."""
     try:
-        value = parse(text)
+        return parse(text)
     except RecursionError:
-        raise _nested(where) from None
+        raise ParibusError(
+            f"{where} has lists or tables too deep inside one another; is it the right file?"
+        ) from None
     except ValueError as error:
         raise MalformedError(f"{problem} ({error}); {way_out}") from None
-    if not any_depth:
-        _require_flat(value, where)
-    return value
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
@@ -282,34 +253,3 @@ def _too_large(name: str, size: int, most: int) -> str:
         f"{name} has {size:,} bytes, and a file of its kind may have {most:,}; "
         "is it the right file?"
     )
-
-
-def _nested(where: str) -> ParibusError:
-    return ParibusError(
-        f"{where} has lists or tables more than {MOST_NESTED} deep inside one another; "
-        "is it the right file?"
-    )
-
-
-INNER = frozenset((dict, list))  # what JSON and TOML nest
-
-
-def _values(outer: Any) -> Any:
-    return outer.values() if isinstance(outer, dict) else outer
-
-
-def _require_flat(value: Any, where: str) -> None:
-    """Raise ParibusError where a parsed value is nested too deeply for what comes after."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MOST_NESTED):
-        level = [
-            inner
-            for outer in level
-            # Most hold none, which takes a third of the time to see.
-            if not INNER.isdisjoint(map(type, values := _values(outer)))
-            for inner in values
-            if type(inner) in INNER
-        ]
-        if not level:
-            return
-    raise _nested(where)

@@ -13,12 +13,10 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.card import card
-from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, package_versions, settle
 from paribus.study import Study
 
-from ..fabricated import registered, write_results
+from ..fabricated import registered
 
 Maker = Callable[..., Study]
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
@@ -175,67 +173,14 @@ def test_a_study_edited_after_registration_is_invalid(
     assert verdict.evidence.invalid == "the study was changed after it was registered"
 
 
-EDITED = "was edited after it was registered"
-EDITS = {
-    "question": lambda study: study.update(question="Does the arm win?"),
-    "title": lambda study: study.update(title="The arm wins"),
-    "arms.arm.title": lambda study: study["arms"]["arm"].update(title="the winner"),
-    "arms.arm.description": lambda study: study["arms"]["arm"].update(description="better"),
-}
-DESCRIBED = {
-    "question": "Does LayerNorm help?",
-    "title": "LayerNorm",
-    "arms": {
-        "baseline": {},
-        "arm": {
-            "title": "with LayerNorm",
-            "description": "LN(x)",
-            "set": {"model.embedding.norm": "layernorm"},
-        },
-    },
-}
-
-
-@pytest.mark.parametrize("key", EDITS)
-def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
-    small_study: Maker, tmp_path: Path, key: str
-) -> None:
-    study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
-    write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed)
-    assert load_results(tmp_path / "r").edited == ()
-    assert not [one for one in paribus.verify(tmp_path / "r").findings if EDITED in one]
-    file = tmp_path / "r" / "study.json"
-    table = json.loads(file.read_text())
-    EDITS[key](table)
-    file.write_text(json.dumps(table))
-    results = load_results(tmp_path / "r")
-    assert results.edited == (key,)
-    assert results.study.question == DESCRIBED["question"]
-    assert results.study.title == DESCRIBED["title"]
-    arm = results.study.arms["arm"]
-    assert (arm.title, arm.description) == ("with LayerNorm", "LN(x)")
-    analysis = analyse(results)
-    verdicts = decide(analysis)
-    assert verdicts[0].word != "INVALID"
-    assert verdicts[0].cautions[0].code == "edited"
-    shown = card(analysis, verdicts)
-    assert shown.question == DESCRIBED["question"] and key in " ".join(shown.cautions)
-    page = render(results, analysis, verdicts)
-    assert DESCRIBED["question"] in page and "the winner" not in page
-    found = paribus.verify(tmp_path / "r").findings
-    assert f"study.json: {key} {EDITED}" in found
-
-
-def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_edited_texts(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(seeds=[1, 2], question="before")
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA))
     later = small_study(seeds=[1, 2, 3], question="after")
     settle(folder, later, registered(later, DATA))
     registration = json.loads((folder.path / "registration.json").read_text())
-    assert registration["seeds"] == [1, 2, 3] and registration["words"]["question"] == "before"
+    assert registration["seeds"] == [1, 2, 3]
 
 
 def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path: Path) -> None:

@@ -119,21 +119,6 @@ def test_a_copied_trial_is_no_trial(
         load_results(results.path)
 
 
-def test_a_seed_relabelled_is_found_by_its_batches(
-    small_study: Callable[..., Study], fabricate: Callable
-) -> None:
-    results = fabricate(small_study(), lambda arm, seed: 2.0)
-    folder = results.finished[0]
-    twin = next(f for f in results.finished if (f.arm, f.seed) == (folder.arm, 2))
-    forged = folder.read_json("trial.json") | {"seed": 2}
-    shutil.rmtree(twin.path)
-    shutil.copytree(folder.path, twin.path)
-    twin.write_json("trial.json", forged)
-    twin.finish()
-    with pytest.raises(ParibusError, match="saw the same batches: one is a copy"):
-        load_results(results.path)
-
-
 def test_arms_keep_their_order(tmp_path: Path, small_study: Callable[..., Study]) -> None:
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")

@@ -324,15 +324,6 @@ def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree: dict) ->
     assert all("." in key or key in tree for key in flatten(tree))
 
 
-def test_a_number_that_nothing_can_print_is_one_line(tmp_path: Path) -> None:
-    """Python refuses to print whole numbers of more than 4,300 digits."""
-    file = tmp_path / "study.toml"
-    for key, digits in (("seeds = [1, {}]", 5000), ("[model]\nd_model = {}", 5000), ("x = {}", 17)):
-        file.write_text(f'name = "a"\n{key.format("0x" + "f" * digits)}\n')
-        with pytest.raises(ParibusError, match=f"{4 * digits:,} bits; one has at most 64"):
-            load_study(file)
-
-
 def test_a_hypothesis_about_no_arms_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     hypothesis = '{name = "H", statement = "s", arms = [], supported_by = ["ADOPT"]}'

@@ -454,65 +454,6 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     assert any("was there when the study was registered" in finding for finding in findings)
 
 
-@pytest.mark.parametrize(
-    ("how", "is_old"),
-    [("a byte more", True), ("new runs", False), ("one equal by chance", False)],
-)
-def test_old_results_are_known_by_their_scores(
-    how: str, is_old: bool, registered: Registered
-) -> None:
-    data, fresh = (drawn(5, {"base": 0.0, "new": -0.03}, seed=seed) for seed in (0, 1))
-    for table in (data, fresh):
-        table["loss"] = [round(loss, 4) for loss in table["loss"]]
-    (registered.home / "runs").mkdir()
-    old = write(registered.home / "runs" / "old.csv", data)
-    registered.register(("runs.csv", "runs/*.csv"))
-    record = json.loads(registered.results.joinpath("registration.json").read_text())
-    assert len(record["scores"]) == 10
-    old.unlink()
-    if how == "one equal by chance":
-        fresh["loss"][0] = data["loss"][0]
-    later = data if how == "a byte more" else fresh
-    registered.write_later(registered.home / "runs" / "new.csv", later, end="\n")
-    code, out, _ = registered.judge()
-    assert code == 0 and out.startswith("Exploratory: ") == is_old
-    assert "1 of 1 file that lay there at registration is not there any more" in out
-    runs = ResultsFolder(registered.results).read_runs()
-    assert runs is not None and ("10 of 10 runs are, by their" in runs.exploratory) == is_old
-    assert verify(registered.results).findings == ()
-
-
-def test_two_registrations_of_the_same_runs_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ledger: Path
-) -> None:
-    for name, margin in (("strict", 0.001), ("loose", 0.1)):
-        text = STUDY.replace("margin = 0.02", f"margin = {margin}")
-        (tmp_path / f"{name}.toml").write_text(text.replace('"registered"', f'"{name}"'))
-        register(load_study(tmp_path / f"{name}.toml"), tmp_path / name)
-    # The same study in another folder is no other choice, nor is one of other files.
-    for name in ("loose", "strict"):
-        register(load_study(tmp_path / f"{name}.toml"), tmp_path / f"{name}-again")
-    (tmp_path / "other.toml").write_text(STUDY.replace("runs.csv", "others.csv"))
-    register(load_study(tmp_path / "other.toml"), tmp_path / "other")
-    for file in ("runs.csv", "others.csv"):
-        write(tmp_path / file, FIVE)
-        later = tmp_path.joinpath("other", "registration.json").stat().st_mtime + 60
-        os.utime(tmp_path / file, (later, later))
-    told = {}
-    for name in ("loose", "other"):
-        study = str(tmp_path / f"{name}.toml")
-        assert main(["judge", "--study", study, "--results", str(tmp_path / name)]) == 0
-        told[name] = " ".join(capsys.readouterr().out.split())
-    assert "registered on 2 different terms" in told["loose"]
-    assert "'strict' on" in told["loose"] and "(margin 0.001)" in told["loose"]
-    assert "different terms" not in told["other"]
-    assert verify(tmp_path / "loose").findings == ()
-    # It is kept with the verdict, which is the same without the ledger.
-    ledger.unlink()
-    assert main(["judge", "--study", str(tmp_path / "loose")]) == 0
-    assert " ".join(capsys.readouterr().out.split()) == told["loose"]
-
-
 @pytest.mark.parametrize("seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5)])
 def test_other_seeds_than_the_registered_ones_are_exploratory(
     seeds: tuple[int, ...], registered: Registered

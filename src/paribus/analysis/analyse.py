@@ -64,7 +64,6 @@ def analyse(results: Results) -> Analysis:
         found,
         reuse=read_reuse(folder),
         runs=runs,
-        edited=results.edited,
         excluded=dict(runs.excluded if runs else found.excluded),
     )
 

@@ -19,7 +19,6 @@ from paribus.files import whole_folder
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
-from paribus.results.store import answering
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
@@ -75,10 +74,9 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             study = campaign.study_of("final", {idea.name: idea.overrides for idea in kept})
             analysis = _analysed(campaign, study, folder, run, register, is_final=True)
             decided = decide(analysis)
-            with answering(folder):
-                write_json(folder / "analysis.json", analysis.to_dict())
-                write_json(folder / "verdict.json", verdict_record(analysis, decided))
-                note(ResultsFolder(folder), is_known=True)
+            write_json(folder / "analysis.json", analysis.to_dict())
+            write_json(folder / "verdict.json", verdict_record(analysis, decided))
+            note(ResultsFolder(folder), is_known=True)
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")
                 verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}

@@ -452,26 +452,17 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
 
 
 def analysed(results: Results) -> tuple[Analysis, list[Verdict]]:
-    """Analyse and decide; leaves analysis.json and verdict.json."""
-    from paribus.results.store import answering
-
-    with answering(results.path):
-        return _judge(results)
-
-
-def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
+    """Analyse and decide; write analysis.json and verdict.json."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.decision import verdict_record
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
-    from paribus.results.store import secure
     from paribus.study.trainer import RUNS
 
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
-    secure(results.path)
     if changed := judged_files.changed(ResultsFolder(results.path)):
         logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
     if results.study.trainer == RUNS:
@@ -481,7 +472,6 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
             logging.getLogger("paribus").warning("%s: the verdict is on the others", added)
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
-    results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(analysis, verdicts))
     note(ResultsFolder(results.path), is_known=True)
@@ -491,14 +481,12 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
 def _finish(results: Results, answer: Answer, *, paper: bool, page: bool = True) -> int:
     """Analyse, decide, write page and paper, print the card; returns the exit code."""
     from paribus.cli import printed
-    from paribus.results.store import answering
 
     results, written = results.standing, list[str]()
-    with answering(results.path):
-        if page:
-            analysis, verdicts, written = _draw(results, paper=paper)
-        else:
-            analysis, verdicts = _judge(results)
+    if page:
+        analysis, verdicts, written = _draw(results, paper=paper)
+    else:
+        analysis, verdicts = analysed(results)
     if answer.verbose:
         show(*printed.chosen(analysis), *printed.sampled(analysis), *printed.tasks(analysis))
         show(*printed.contrasts(analysis), *printed.comparison(analysis))
@@ -515,14 +503,12 @@ def _draw(results: Results, *, paper: bool) -> tuple[Analysis, list[Verdict], li
     from paribus.report.page import prepare, write_report
     from paribus.report.paper import write_paper
     from paribus.results import write_tables
-    from paribus.results.store import secure
 
     prepare()
-    secure(results.path)
     sweep(results.path)
     with doing(console, "analysing"):
         _ = results.trial_probes  # whole, because figures and tables need them: read once for all
-        analysis, verdicts = _judge(results)
+        analysis, verdicts = analysed(results)
         write_tables(results)
     with doing(console, "drawing the page and the paper" if paper else "drawing the page"):
         results = results.judged

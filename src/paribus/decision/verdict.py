@@ -587,7 +587,6 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
-    found["edited"] = _edited(analysis)
     found["all_diverged"] = _all_diverged(analysis, contrast)
     found["excluded"] = _excluded(analysis, contrast)
     if is_judged:
@@ -664,14 +663,6 @@ def _counting_diverged(analysis: Analysis, contrast: Contrast, evidence: Evidenc
         f"{change_in_words(counted)}, Holm p {numbers.p_equals(counted.tested_p)}: the result "
         f"{holds}."
     ]
-
-
-def _edited(analysis: Analysis) -> list[str]:
-    """Say which texts were edited after registration."""
-    if not analysis.edited:
-        return []
-    keys = numbers.some(list(analysis.edited), SEEDS_TOLD)
-    return [f"Edited in the study's file after registration, and shown as registered: {keys}."]
 
 
 def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:

@@ -191,10 +191,6 @@ class StackedRecords(RecordFormat):
         """Return the digest of the source that trains and measures."""
         return package_digest()
 
-    def twin(self, trial: Mapping[str, Any]) -> str | None:
-        """Return the digest of a trial's batches, which no two seeds share."""
-        return trial["batch_digest"]
-
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
         """Return the texts that are held out, with their places in the corpus."""
         found = []

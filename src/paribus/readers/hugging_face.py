@@ -19,7 +19,7 @@ def _detects(source: Source) -> bool:
 @reader("hugging-face", says="trainer_state.json of the Hugging Face Trainer", detects=_detects)
 def hugging_face(source: Source) -> Iterator[Run]:
     """Yield the run: its log_history by step."""
-    state = source.json(any_depth=True)
+    state = source.json()
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
         raise ParibusError(f"{source.path} has no log_history; is it whole?")

@@ -226,13 +226,13 @@ class Source:
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
-    def json(self, *, any_depth: bool = False) -> Any:
-        """Return the value of a JSON file. Raises ParibusError; with `any_depth` not for its depth.
+    def json(self) -> Any:
+        """Return the value of a JSON file. Raises ParibusError.
 
         NaN and Infinity, which Python writes of losses, are numbers here.
         """
         content = read_bytes(self.path, RECORD_BYTES)
-        return parse_json(content, self.path, "is it whole?", finite=False, any_depth=any_depth)
+        return parse_json(content, self.path, "is it whole?", finite=False)
 
 
 class SkippedError(ParibusError):

@@ -522,11 +522,10 @@ def _batches(source: Source) -> Iterator[pa.RecordBatch]:
 
 
 def _parquet(source: Source) -> Iterator[pa.RecordBatch]:
-    with regular_path(source.path, TABLE_BYTES) as path:
-        file = pyarrow.parquet.ParquetFile(path)
-        if file.metadata.num_columns > TABLE_COLUMNS:
-            raise ParibusError(f"{source.path} has {file.metadata.num_columns:,} columns")
-        yield from file.iter_batches(batch_size=BATCH_ROWS)
+    file = pyarrow.parquet.ParquetFile(regular_path(source.path, TABLE_BYTES))
+    if file.metadata.num_columns > TABLE_COLUMNS:
+        raise ParibusError(f"{source.path} has {file.metadata.num_columns:,} columns")
+    yield from file.iter_batches(batch_size=BATCH_ROWS)
 
 
 def _json_lines(source: Source) -> Iterator[pa.RecordBatch]:
@@ -592,7 +591,7 @@ def _csv(source: Source) -> Iterator[pa.RecordBatch]:
             whole = opened.enter_context(open_regular(source.path, TABLE_BYTES))
             table: Any = pa.PythonFile(_Beginning(whole, len(last)), mode="r")
         else:
-            table = opened.enter_context(regular_path(source.path, TABLE_BYTES))
+            table = regular_path(source.path, TABLE_BYTES)
         batches = pyarrow.csv.open_csv(table, read, parse, convert)
         _ = batches.schema.names  # raises UnicodeDecodeError where they are no UTF-8
         if last and len(cells) == len(names) and names[-1] in source.columns.meant:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ from paribus.schema import KEY, SCHEMA, stamped, unstamped
 from paribus.study import Study
 
 GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
-# What begins a formula; no text begins with nothing.
-FORMULA = frozenset("=+-@\t\r")
-NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE | re.ASCII)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -125,17 +121,6 @@ def _written(schema: pa.Schema) -> dict[str, Any]:
     """
     repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
     return {"compression": "zstd", "use_dictionary": repeating}
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
-
-    A text that begins with one of = + - @, a tab or a carriage return gets an apostrophe in front
-    (OWASP, CSV injection): the names of arms and tasks are words that anybody may have written.
-    """
-    if isinstance(value, str) and value[:1] in FORMULA and not NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
 
 
 def read_json(path: Path) -> Any:

@@ -29,19 +29,17 @@ from paribus.ledger import (
     uses,
 )
 from paribus.metric import from_records
-from paribus.numbers import some
 from paribus.results.formats import read_json
 from paribus.results.look_record import read_looks
 from paribus.results.record_format import records_of
 from paribus.results.records import FirstUse, Reuse
-from paribus.results.registration import FILE, SUBJECT, read_registration
+from paribus.results.registration import FILE, read_registration
 from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
 from paribus.study import Study
 from paribus.study.tuning_study import TASKS
 from paribus.untrusted_io import is_regular
 
 OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
-MOST_OTHERS = 3  # registrations in a sentence
 _told: set[str] = set()  # why nothing is recorded, each said once by a process
 
 
@@ -100,8 +98,6 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
             study_digest=first["study_digest"],
             texts=parts,
             tests=tests,
-            subject=first.get(SUBJECT, ""),
-            margin=study.primary.margin if SUBJECT in first else None,
         )
     ]
 
@@ -139,39 +135,6 @@ def _opening(time: str, study: Study, registration: str, text: TextPart, tests: 
         registration=registration,
         text=text,
         tests=tests,
-    )
-
-
-def registered_otherwise(folder: ResultsFolder) -> str:
-    """Return which other registrations of the same runs the ledger has, on other terms, in words:
-    who registered two may show the one that suits. Empty for none, and without a ledger."""
-    registered, path = read_registration(folder), ledger_path()
-    if registered is None or path is None or not is_recording():
-        return ""
-    first, own = _first(folder, registered), registration_id(folder)
-    try:
-        events = events_in(path)
-    except ParibusError:
-        return ""  # that it cannot be read was told
-    by_terms = {
-        one.study_digest: one
-        for one in reversed(events)  # the first of each
-        if one.subject
-        and one.subject == first.get(SUBJECT)
-        and one.registration != own
-        and one.study_digest != first["study_digest"]
-    }
-    if not by_terms:
-        return ""
-    others = sorted(by_terms.values(), key=lambda one: one.time)
-    each = [
-        f"'{one.study}' on {one.time[:10]}"
-        + (f" (margin {one.margin:g})" if one.margin is not None else " (no margin)")
-        for one in others
-    ]
-    return (
-        f"These runs were registered on {len(others) + 1} different terms: also as "
-        f"{some(each, MOST_OTHERS)}, says the ledger."
     )
 
 

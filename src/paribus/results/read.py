@@ -21,22 +21,18 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import csv_cell, joined, write_table, write_tables_in_turn
+from paribus.results.formats import joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
-from paribus.results.registered_words import as_registered, edited_words
 from paribus.results.registration import read_registration
 from paribus.results.store import (
     CAMPAIGN,
     IDEAS,
     THROUGHPUT,
     ResultsFolder,
-    digest_of,
-    of_the_study,
-    root_lines,
-    secure,
+    root_digest,
 )
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
@@ -71,13 +67,12 @@ class Results(Shown):
         finished: every finished trial.
         unfinished: trials that are still needed (after the looks that were taken).
         trials: trial.json of every finished trial, by (arm, seed).
-        seals: digests of registrations and manifests as they were read (`paribus.results.store`).
+        root: the root digest of the records that were read (`paribus.results.store`).
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
         source: of a view, what it is a view of (`judged`, `of_seeds`, `standing`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
-        edited: keys of texts in study.json that are not the registered ones, which `study` has.
     """
 
     path: Path
@@ -85,13 +80,12 @@ class Results(Shown):
     finished: tuple[TrialFolder, ...]
     unfinished: tuple[TrialFolder, ...]
     trials: dict[tuple[str, int], dict[str, Any]]
-    seals: tuple[str, ...]
+    root: str
     looks: tuple[Entry, ...] = ()
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
     source: Results | None = None
     later_stage: str = ""
-    edited: tuple[str, ...] = ()
 
     @cached_property
     def judged(self) -> Results:
@@ -128,22 +122,6 @@ class Results(Shown):
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
         """Return a view of these seeds alone, under this plan; nothing is read again."""
         return of_seeds(self, seeds, plan)
-
-    @property
-    def root(self) -> str:
-        """The root digest of what was read, whatever a run has finished since."""
-        return digest_of(self.seals)
-
-    def require_current(self) -> None:
-        """Raise ParibusError where a registration or record of the whole study has changed since.
-
-        Trials that were finished since do not count: their records are no part of these.
-        """
-        if of_the_study(self.seals) != of_the_study(root_lines(self.path)):
-            raise ParibusError(
-                f"{self.path} was changed by a run while it was read; nothing was written, ask "
-                "again"
-            )
 
     @shared_property
     def controls(self) -> list[Control]:
@@ -467,22 +445,20 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     folder = ResultsFolder(Path(path))
     for _ in range(READINGS):
         # A trial that is finished, or seeds that are added, between two files of one reading.
-        seals = root_lines(folder.path)
-        results = _load(folder, tuple(seals), trust=trust)
-        if root_lines(folder.path) == seals:
+        root = root_digest(folder.path)
+        results = _load(folder, root, trust=trust)
+        if root_digest(folder.path) == root:
             return results
     raise ParibusError(f"{folder.path} changes while it is read; wait for the run that writes it")
 
 
-def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
+def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
     if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
         raise ParibusError(
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
-    written = folder.read_study(trust=trust)
-    registered = read_registration(folder) or {}
-    study = as_registered(written, registered)
+    study = folder.read_study(trust=trust)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
     form = records_of(study)
@@ -495,21 +471,16 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_heldout(folder, finished)
-    return Results(
-        *(folder.path, study, finished, unfinished, records, seals, looks, tested),
-        edited=edited_words(written, registered),
-    )
+    return Results(folder.path, study, finished, unfinished, records, root, looks, tested)
 
 
 def write_tables(results: Results) -> None:
     """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
     import pyarrow.csv
 
-    secure(results.path)
     folder = results.path / "tables"
     sink = pa.BufferOutputStream()
-    arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())
-    pyarrow.csv.write_csv(results.scores.set_column(0, "arm", arms), sink)
+    pyarrow.csv.write_csv(results.scores, sink)
     write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
     for name in WHOLE:
         write_table(folder / f"{name}.parquet", getattr(results, name))

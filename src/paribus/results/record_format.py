@@ -91,10 +91,6 @@ class RecordFormat:
         """Return the digest of the source that trains; empty where that is not ours."""
         return ""
 
-    def twin(self, trial: Mapping[str, Any]) -> str | None:
-        """Return what no two seeds of an arm have alike; None where nothing is recorded."""
-        return None
-
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
         """Return the texts that are held out, as a ledger has them; none that nobody declares."""
         stated = registered.get(TRAINER, {}).get("test")

@@ -24,7 +24,6 @@ from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.results.formats import read_json, write_json
 from paribus.results.record_format import TRAINER, records_of
-from paribus.results.registered_words import WORDS, words_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_records import distinct
@@ -47,8 +46,8 @@ from paribus.version import VERSION
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
 RETRIES = "retries"
-# Of other programs' runs: what was there when it was written, and what they are of.
-FILES, SCORES, SUBJECT = "files", "scores", "subject"
+# Of other programs' runs: digests of the files that were there when it was written.
+FILES = "files"
 TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
@@ -136,7 +135,6 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
         "tuning": _tuning(study),
-        WORDS: words_of(study),
         **_tuning_seeds(study),
         **records_of(study).registered(study),
     }
@@ -183,8 +181,7 @@ def settle(
     """Register `study` in its folder, or continue under the registration that is there.
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
-    `there` gives what is known of other programs' runs: FILES and SCORES, digests of those that are
-    there already, and SUBJECT.
+    `there` gives FILES of other programs' runs: digests of those that are there already.
     Raises ParibusError where what is registered differs from `wanted` in more than seeds added.
     """
     folder.require_same(study)
@@ -250,8 +247,6 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, An
     before = folder.path / f"registration-{there['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
     about = about | {"number": there["number"] + 1, "supersedes": file_digest(before)}
-    wanted = {key: value for key, value in wanted.items() if key != WORDS}
-    wanted |= {WORDS: there[WORDS]} if WORDS in there else {}  # a later one changes no text
     write_json(path, wanted | about)
 
 
@@ -297,8 +292,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs between two registrations, each in words.
 
-    Seeds that were added do not, nor does what a study may be continued with, nor texts that only
-    describe it: those that were registered are shown.
+    Seeds that were added do not, nor does what a study may be continued with.
     """
     told = []
     users: dict[str, list[str]] = {}
@@ -321,7 +315,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
         told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
     apart = {"seeds", TUNING_SEEDS, "study_digest", "stages", "own_modules"}
-    apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
+    apart |= {*MEASURING, RULE, *OF_MACHINES}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
     keys = {key.partition(".")[0] for key in compare(before, after).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))

@@ -52,10 +52,8 @@ import errno
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +61,7 @@ import numpy as np
 
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import file_digest, hold_folder, sweep
+from paribus.files import file_digest, sweep
 from paribus.results.columns import Folder
 from paribus.results.formats import read_as, read_json, write_json, write_study
 from paribus.results.lock import hold
@@ -317,8 +315,8 @@ class ResultsFolder(Folder):
         the folders around it that were made for it.
 
         What killed runs left half-written is removed first, unless `swept` says that others may be
-        writing now. Raises ParibusError where the folder is locked, cannot be written to or has
-        links in it; errors of the body keep their own words.
+        writing now. Raises ParibusError where the folder is locked or cannot be written to; errors
+        of the body keep their own words.
         """
         new = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
@@ -332,7 +330,6 @@ class ResultsFolder(Folder):
             ) from None
         try:
             with hold(self.path):
-                secure(self.path)
                 if swept:
                     sweep(self.path)
                 yield
@@ -343,109 +340,21 @@ class ResultsFolder(Folder):
                         made.rmdir()
 
 
-# Folders at the top of a results folder, which hold nothing but what we write.
-OWN = (
-    ".tasks",
-    "checkpoints",
-    "evaluations",
-    "paper",
-    "sources",
-    "tables",
-    "tasks",
-    "tensorboard",
-    "test",
-    "trials",
-    "tuning",
-)
-PATIENCE_SECONDS = 60.0  # a page and a paper take ten
-WAY_OUT = "remove it, or choose another folder with --results"
-
-
-def secure(results: Path) -> None:
-    """Require that all folders in `results` are real ones, before anything is written or removed.
-
-    `results` itself may be reached through a link. Raises ParibusError for a link in the place of a
-    folder of ours or anywhere below, unless it leads to a file, which is replaced.
-    """
-    for name in OWN:
-        folder = results / name
-        if not os.path.lexists(folder):
-            continue
-        if folder.is_symlink() or not folder.is_dir():
-            kind = "a link" if folder.is_symlink() else "no folder"
-            raise ParibusError(f"{folder} is {kind}, where records are kept; {WAY_OUT}")
-        _require_no_links(folder)
-
-
 OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
-
-
-def _is_programs(path: str) -> bool:
-    """Return whether a folder is that of a round of tuning which programs write to."""
-    return fnmatch(path, os.path.join("*", TUNING_FOLDER, "*", OUTPUTS))
-
-
-def _require_no_links(folder: Path) -> None:
-    waiting = [os.fspath(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_symlink() and not entry.is_file():
-                        raise ParibusError(
-                            f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
-                        )
-                    # What a program of somebody else's writes is no record of ours.
-                    if entry.is_dir(follow_symlinks=False) and not _is_programs(entry.path):
-                        waiting.append(entry.path)
-        except OSError as error:
-            raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def answering(results: Path) -> Iterator[None]:
-    """Keep others from writing their analysis, verdict, page or paper to `results` meanwhile.
-
-    A run is not kept out: it writes records, and these answers are of the records that were read.
-    Waits for another command to finish, and raises ParibusError if it does not.
-    """
-    began = time.monotonic()
-    while (held := hold_folder(results)) is None:
-        if time.monotonic() - began > PATIENCE_SECONDS:
-            raise ParibusError(
-                f"another command has been writing its answer to {results} for "
-                f"{PATIENCE_SECONDS:g} s; ask again when it has ended"
-            )
-        time.sleep(0.1)
-    with held:
-        yield
-
-
 SEALED = ("registration*.json", "manifest.json")
 SEALED_TRIALS = "trials/*/*/manifest.json"
 
 
-def root_lines(folder: Path) -> list[str]:
-    """Return the lines of `sha256sum` for every registration and manifest, in the order of
-    paths."""
+def root_digest(folder: Path) -> str:
+    """Return SHA-256 over the lines of `sha256sum` for every registration and manifest.
+
+    Lines are in the order of paths. Raises ParibusError if one of the files cannot be read.
+    """
     records = records_of(folder)
     files = {path.name: path for form in SEALED for path in folder.glob(form)}
     files |= {path.relative_to(records).as_posix(): path for path in records.glob(SEALED_TRIALS)}
-    names = sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape"))
-    return [f"{file_digest(files[name])}  {name}\n" for name in names]
-
-
-def root_digest(folder: Path) -> str:
-    """Return SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
-    return digest_of(root_lines(folder))
-
-
-def digest_of(lines: Iterable[str]) -> str:
-    """Return SHA-256 of lines that `root_lines` gave."""
-    text = "".join(lines)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def of_the_study(lines: Iterable[str]) -> list[str]:
-    """Those of them that are about no single trial."""
-    return [line for line in lines if "  trials/" not in line]
+    total = hashlib.sha256()
+    for name in sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape")):
+        line = f"{file_digest(files[name])}  {name}\n"
+        total.update(line.encode("utf-8", "surrogateescape"))
+    return total.hexdigest()

@@ -173,8 +173,7 @@ class TrialFolder(Folder):
         path = self.path / weights_file(step)
         self.require_kept_weights()
         try:
-            with regular_path(path, WEIGHTS_BYTES) as checked:
-                return safetensors.numpy.load_file(checked)
+            return safetensors.numpy.load_file(regular_path(path, WEIGHTS_BYTES))
         except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
             raise ParibusError(
                 f"{path} does not hold weights ({error}); delete {self.path} and run again"

@@ -106,18 +106,10 @@ def require_distinct(
     finished: Iterable[TrialFolder],
     records: dict[tuple[str, int], dict[str, Any]],
 ) -> None:
-    """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
-    batches: dict[tuple[str, str], TrialFolder] = {}
+    """Raise ParibusError if trials of one arm were trained with different custom code."""
     code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
-        alike = records_of(study).twin(trial)
-        twin = batches.setdefault((folder.arm, alike), folder) if alike else folder
-        if twin is not folder:
-            raise ParibusError(
-                f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
-                f"delete {folder.path} and run again"
-            )
         first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
         changed = changed_sources(sources, trial["own_modules"])
         if changed:

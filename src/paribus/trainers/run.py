@@ -39,7 +39,6 @@ from paribus.results.opened_texts import (
     note,
     open_in_ledger,
     parts_of,
-    registered_otherwise,
     require_fresh,
 )
 from paribus.results.record_format import TRAINER
@@ -143,8 +142,6 @@ def _tell_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | N
             about = about.model_copy(
                 update={"exploratory": before.exploratory or about.exploratory}
             )
-        if twice := registered_otherwise(folder):
-            about = about.model_copy(update={"notes": [twice, *about.notes]})
         folder.write_runs(about)
         return
     if changed := judged_files.changed(folder):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 import re
@@ -20,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from paribus.analysis.contrasts import RARE, at_least, equal_by_chance
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers import (
@@ -39,7 +36,7 @@ from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
 from paribus.results.records import RunsRecord
-from paribus.results.registration import FILES, SCORES, SUBJECT
+from paribus.results.registration import FILES
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -82,8 +79,6 @@ class Runs:
         self.replaced: list[str] = []  # seeds in place of those of the study, in words
         self._readings: dict[RunsSection, Reading] = {}
         self._added: set[str] | None = None  # files with runs of a second stage
-        self._scored: list[tuple[str, str]] = []  # digests of scores, with the source of their run
-        self._by_chance = math.inf  # of them that would be equal to those of other runs
 
     def declare(self, study: Study) -> Declaration:
         """Return the scores of the study."""
@@ -95,21 +90,10 @@ class Runs:
         )
 
     def there(self, study: Study) -> dict[str, Any]:
-        """Return what is registered of runs besides the study: digests of the files that it names
-        and of their scores, as far as they are there, and of what it is about."""
+        """Return the digests of the files that the study names, as far as they are there."""
         sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
         paths = [os.path.join(study.folder, path) for one in sections for path in one.paths]
-        files = digests(files_at(dict.fromkeys(paths)), self.home)
-        subject = [sorted(set(map(os.path.realpath, paths))), study.primary.metric]
-        found: dict[str, Any] = {FILES: files}
-        if paths:
-            found[SUBJECT] = hashlib.sha256(json.dumps(subject).encode()).hexdigest()
-        if files:
-            with contextlib.suppress(ParibusError):  # they may not be whole yet
-                by_arm = self._by_arm(study)
-                found[SCORES] = sorted(of for _, of in _digests_of_scores(study, by_arm))
-            self.read, self.excluded, self.missing = [], {}, []
-        return found
+        return {FILES: digests(files_at(dict.fromkeys(paths)), self.home)}
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is not there."""
@@ -144,7 +128,6 @@ class Runs:
         _require_curves(study, [found[trial] for trial in trials])
         _require_one_evaluation(study, [found[trial] for trial in trials])
         _require_same_items(study, [found[trial] for trial in trials])
-        self._scored, self._by_chance = _scored(study, {trial: found[trial] for trial in trials})
         budgets = _budgets(study, [found[trial] for trial in trials])
         for trial in trials:
             yield trial, _record(study, found[trial], budgets)
@@ -162,8 +145,7 @@ class Runs:
         asked = [path for path in paths if self._added is None or path in self._added]
         kept = self.read if self.is_kept else []
         return RunsRecord(
-            exploratory=_why_exploratory(registered, asked, sha256, self.home, self.replaced)
-            or self._why_known(registered),
+            exploratory=_why_exploratory(registered, asked, sha256, self.home, self.replaced),
             sha256=sha256,
             given=[name_of(path, self.home) for one in kept for path in one.given],
             unread=[
@@ -180,19 +162,6 @@ class Runs:
                 *(note for one in self.read for note in one.notes),
                 *self.notes,
             ],
-        )
-
-    def _why_known(self, registered: Mapping[str, Any] | None) -> str:
-        """Return that more runs have the scores of runs that were there at registration than chance
-        gives, whatever became of their files; empty where it is not so."""
-        listed = set((registered or {}).get(SCORES, ()))
-        known = [source for source, digest in self._scored if digest in listed]
-        if not known or at_least(len(known), self._by_chance) >= RARE:
-            return ""
-        some = f", such as {known[0]}" if known[0] else ""
-        return (
-            f"{len(known)} of {plural(len(self._scored), 'run')} are, by their scores, runs that "
-            f"were there before the study was registered{some}"
         )
 
     def _refused(self) -> list[str]:
@@ -324,43 +293,6 @@ def _why_exploratory(
         f"{len(found)} of {plural(len(files), 'file')} {was} there before the study was "
         f"registered, such as {found[0]}"
     )
-
-
-def _digests_of_scores(study: Study, by_arm: Mapping[str, Sequence[Run]]) -> list[tuple[str, str]]:
-    """Return of each run its source, and a digest of its arm, its seed and its primary score."""
-    section, found = section_of(study), []
-    for arm, runs in by_arm.items():
-        for run in runs:
-            value = score_of(run, study.primary.metric, section.at_step)
-            if math.isfinite(value):
-                text = json.dumps([arm, seed_of(run, section), value])
-                digest = hashlib.sha256(text.encode()).hexdigest()
-                found.append((run.source, digest))
-    return found
-
-
-def _scored(study: Study, found: Mapping[Trial, Run]) -> tuple[list[tuple[str, str]], float]:
-    """Return digests of scores, and how many of them are expected to be those of other runs of the
-    same arms and seeds."""
-    section = section_of(study)
-    by_arm: dict[str, list[Run]] = {}
-    for (arm, _), run in found.items():
-        by_arm.setdefault(arm, []).append(run)
-    values = [
-        [
-            v
-            for run in runs
-            if math.isfinite(v := score_of(run, study.primary.metric, section.at_step))
-        ]
-        for runs in by_arm.values()
-    ]
-    pairs = sum(len(arm) * (len(arm) - 1) / 2 for arm in values)
-    # Of runs that name no seed each is held against all.
-    others = sum(
-        len(runs) if not seed_of(run, section) else 1 for runs in by_arm.values() for run in runs
-    )
-    expected = others * equal_by_chance(values) / pairs if pairs else math.inf
-    return _digests_of_scores(study, by_arm), expected
 
 
 def _gone(registered: Mapping[str, Any] | None, home: Path) -> list[str]:

@@ -26,8 +26,6 @@ from paribus.report.paper.typesetting import (
 )
 from paribus.report.tables import Table
 from paribus.results import Results
-from paribus.results.formats import csv_cell
-from paribus.results.store import secure
 
 TEMPLATE, BIBLIOGRAPHY = "report.typ", "references.bib"
 
@@ -44,7 +42,6 @@ def write_paper(
     every figure as SVG and PDF. Equal records give equal bytes: no date is written, and the fonts
     are Typst's own, unless the study is in a script that they lack.
     """
-    secure(results.path)
     folder, path = results.path / "paper", results.path / "paper.pdf"
     material = Material(results, analysis, verdicts, drawn)
     parts = sections(material)
@@ -68,9 +65,7 @@ def write_paper(
         write_bytes(folder / name, files("paribus.report.paper").joinpath(name).read_bytes())
     for table in material.tables.values():
         sink = io.StringIO()
-        csv.writer(sink, lineterminator="\n").writerows(
-            [csv_cell(cell) for cell in row] for row in (table.head, *table.rows)
-        )
+        csv.writer(sink, lineterminator="\n").writerows((table.head, *table.rows))
         write_bytes(folder / "tables" / f"{table.name}.csv", sink.getvalue().encode())
     write_bytes(path, to_pdf(folder / TEMPLATE, fonts, str(path)))
     return path
