@@ -20,7 +20,7 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.paper import check, set_paper, write_draft
+from paribus.report.paper import check, set_paper
 from paribus.report.paper.authored import changed, literals, read_source, render
 from paribus.report.paper.bound import escaped
 from paribus.results import Results, load_results
@@ -130,8 +130,6 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         of("layernorm", "validation_loss") for of in (analysis.contrast, analysis.summary)
     )
     verdict = decide(analysis)[0]
-    says = contrast.decided
-    assert says is not None
     for call, expected in {
         'value("one", "layernorm")': numbers.fixed(summary.mean, 4),
         'value("one", "layernorm", sd=True)': numbers.mean_sd(summary.mean, summary.sd, 4),
@@ -148,10 +146,7 @@ def test_other_values_are_the_records(paper: Callable[..., Wrote], one: Results)
         'setting("one", "training.optimizer.learning_rate", digits=1)': "3e-4",
         'setting("one", "training.optimizer.learning_rate", digits=1, per=0.001)': "0.3",
         'setting("one", "model.embedding.norm", "rmsnorm")': "rmsnorm",
-        'ratio("one", "layernorm")': numbers.ratio(says.mean, 3),
-        'question("one")': "Does it?",
         'root("one")': one.root,
-        'fact("one", "Study digest")': one.study.digest,
     }.items():
         given = re.sub(r"\\(.)", r"\1", paper(f"{{{{ {call} }}}}").gives()).replace("−", "-")  # noqa: RUF001
         assert given.startswith(expected), call
@@ -367,9 +362,6 @@ It is {{ change("one", "layernorm") }} [@Known2020].
 
 ![A picture](own.svg)
 
-# Supplement {-}
-
-{{ supplement() }}
 """
 
 
@@ -388,21 +380,7 @@ def test_a_whole_paper_is_set(paper: Callable[..., Wrote], home: Path) -> None:
         text = subprocess.run(
             ["pdftotext", pdf, "-"], capture_output=True, text=True, check=True
         ).stdout
-        assert "An own caption" in text and "*as is*" in text and "Root digest" in text
-
-
-def test_it_is_latex_too(paper: Callable[..., Wrote], home: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "latex"
-    set_paper(paper(FULL.replace("![A picture](own.svg)", "")).path, latex=folder)
-    text = (folder / "paper.tex").read_text()
-    assert "\\citep{Known2020}" in text and "\\label{tbl-changes}" in text
-    assert not re.search("[−≤→✓]", text)  # noqa: RUF001
-    for name in re.findall(r"\{(figures/[^}]+)\}", text):
-        assert (folder / name).is_file()
-    if shutil.which("pdflatex") and shutil.which("bibtex"):
-        for command in (("pdflatex", "-interaction=nonstopmode"), ("bibtex",)) * 2:
-            subprocess.run([*command, "paper"], cwd=folder, check=False, capture_output=True)
-        assert (folder / "paper.pdf").stat().st_size > 10_000
+        assert "An own caption" in text and "*as is*" in text
 
 
 def test_words_of_a_study_are_no_markup(tmp_path: Path) -> None:
@@ -410,34 +388,21 @@ def test_words_of_a_study_are_no_markup(tmp_path: Path) -> None:
     arms = {"baseline": {}, "x": {"title": evil, "set": {"model.embedding.norm": "layernorm"}}}
     study = studies_in(tmp_path)(arms=arms, title=evil, question=evil, seeds=[1, 2])
     write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
-    write_draft([tmp_path / "r"], tmp_path / "p.md")
+    text = HEAD.replace("one: one, two: two", "one: r").replace("bibliography: works.bib\n", "")
+    (tmp_path / "p.md").write_text(
+        text + '{{ table("one", "arms") }} {{ figure("one", "forest") }}\n'
+    )
     set_paper(tmp_path / "p.md", tmp_path / "p.pdf")
     source = read_source(tmp_path / "p.md")
     text = render(source, source.bound()).markdown
     assert "\\#panic() \\$x\\$ \\*b\\* \\@LeScao2022 \\<label\\>" in text
 
 
-@pytest.mark.slow
-def test_a_draft_is_bound_throughout_and_can_be_set(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    draft = home / "new" / "draft.md"
-    new = ["paper", "--new", str(home / "one"), str(home / "two"), "-o", str(draft)]
-    assert main(new) == 0
-    assert main(["paper", "--check", str(draft)]) == 0
-    assert main(["paper", str(draft)]) == 0
-    assert draft.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
-    capsys.readouterr()
-    assert main(new) == 2 and "is there already" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["{home}/one"], "--new"),
-        ([], "--new"),
-        (["--new"], "0 results folders"),
-        (["--new", "{home}/one", "{home}/one", "-o", "{home}/x.md"], "name each study once"),
+        (["{home}/one"], "is a folder"),
+        ([], "paper needs SOURCE"),
         (["{home}/none.md"], "does not exist"),
         (["{home}/paper.md", "-o", "{home}/x.txt"], "ends in .pdf"),
     ],
@@ -475,6 +440,6 @@ def test_error_rates_of_a_null_study(paper: Callable[..., Wrote], home: Path) ->
     (home / "null").mkdir(exist_ok=True)
     (home / "null" / "null.json").write_text(json.dumps({"rates": [rate]}))
     head = HEAD.replace("two: two", "two: two, null: 'null'").replace("null:", '"null":')
-    text = '{{ error_rate("null", "any claim") }} {{ table("null", "errors") }}'
+    text = '{{ error_rate("null", "any claim") }}'
     given = paper(text, head).gives()
-    assert given.startswith("2.5%") and "any claim" in given and "10.0%" in given
+    assert given == "2.5%"

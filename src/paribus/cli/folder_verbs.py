@@ -206,19 +206,12 @@ def archive(
 
 
 def paper(
-    *sources: Annotated[
-        Path, Parameter(help="The paper, a Markdown file; with --new the folders of its studies.")
-    ],
+    source: Annotated[Path, Parameter(help="The paper, a Markdown file.")],
+    *,
     output: Annotated[
         Path | None,
-        Parameter(
-            name=["--output", "-o"],
-            help="The PDF; by default named as the paper. With --new the draft: paper.md.",
-        ),
+        Parameter(name=["--output", "-o"], help="The PDF; by default named as the paper."),
     ] = None,
-    new: Annotated[
-        bool, Parameter(negative=(), help="Write a first draft about these studies.")
-    ] = False,
     check: Annotated[
         bool,
         Parameter(
@@ -227,36 +220,21 @@ def paper(
             "code 1 if there are any.",
         ),
     ] = False,
-    latex: Annotated[
-        Path | None, Parameter(help="A folder for the paper as LaTeX, in place of the PDF.")
-    ] = None,
 ) -> int:
     """Make the PDF of a paper whose numbers come from studies."""
     from paribus.report import paper as papers
 
-    if new:
-        path = output or Path("paper.md")
-        papers.write_draft(sources, path)
-        show_path(f"draft: {path}; `paribus paper {path}` sets it")
-        return 0
-    if len(sources) != 1:
-        raise ParibusError(
-            f"{len(sources)} files; a paper is one Markdown file, which `paribus paper --new DIR "
-            "...` begins"
-        )
-    source = sources[0]
     if check:
         findings = papers.check(source)
         for line in findings:
-            console.print(line, soft_wrap=True, markup=False)
+            show_path(line)
         return 1 if findings else 0
-    pdf = output or (None if latex else source.with_suffix(".pdf"))
-    if pdf and pdf.suffix != ".pdf":
+    pdf = output or source.with_suffix(".pdf")
+    if pdf.suffix != ".pdf":
         raise ParibusError(f"{pdf} must be the name of a file that ends in .pdf; choose another")
-    for line in papers.set_paper(source, pdf, latex):
-        console.print(line, soft_wrap=True, markup=False)
-    for made in filter(None, (pdf, latex)):
-        show_path(f"paper: {made}")
+    for line in papers.set_paper(source, pdf):
+        show_path(line)
+    show_path(f"paper: {pdf}")
     return 0
 
 

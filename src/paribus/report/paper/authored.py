@@ -11,7 +11,7 @@
     ---
     Over more steps it changed by {{ change("long", "layernorm", "test_loss") }} [@LeScao2022].
 
-Jinja fills the braces (`bound`), pandoc turns the Markdown into Typst for the PDF and into LaTeX.
+Jinja fills the braces (`bound`), pandoc turns the Markdown into Typst.
 `paper.lock.json`, beside the paper, has every value as it was when the paper was last set.
 """
 
@@ -35,7 +35,7 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.files import write_bytes
-from paribus.report.paper.bound import MOST_DIGITS, Bound, Format, Markdown, Words, printed
+from paribus.report.paper.bound import MOST_DIGITS, Bound, Markdown, Words, printed
 from paribus.report.paper.typesetting import needs_fonts, to_pdf, write_figures
 from paribus.untrusted_io import read_json, read_text
 
@@ -58,20 +58,6 @@ NUMBER = re.compile(r"(?<![A-Za-z_\d.])x?[-+−]?(?:\d+|\.\d+)(?:[.,]\d+)*(?:[eE
 CITATION = re.compile(r"(?<![\w\\])-?@([A-Za-z0-9_][\w:.#$%&+?<>~/-]*)")
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 ABSTRACT = re.compile(r"\A\s*# Abstract[^\n]*\n(.*?)(?=^# |\Z)", re.DOTALL | re.MULTILINE)
-# What pdfTeX has no letter for.
-IN_LATEX = {
-    "−": r"\ensuremath{-}",  # noqa: RUF001
-    "≤": r"\ensuremath{\leq}",
-    "≥": r"\ensuremath{\geq}",
-    "→": r"\ensuremath{\rightarrow}",
-    "×": r"\ensuremath{\times}",  # noqa: RUF001
-    "β": r"\ensuremath{\beta}",
-    "ε": r"\ensuremath{\epsilon}",
-    "Δ": r"\ensuremath{\Delta}",
-    "²": r"\ensuremath{^2}",
-    "✓": r"\ensuremath{\surd}",
-    "✗": r"\ensuremath{\times}",
-}
 
 
 class Source(BaseModel):
@@ -135,10 +121,7 @@ class Rendered:
 def read_source(path: Path) -> Source:
     """Read a paper's file. Raises ParibusError in one line for a front matter that is none."""
     if path.is_dir():
-        raise ParibusError(
-            f"{path} is a folder; `paribus paper --new {path}` writes a first draft on the study "
-            "in it"
-        )
+        raise ParibusError(f"{path} is a folder; a paper is a Markdown file")
     text = read_text(path, MOST_BYTES).replace("\r\n", "\n")
     found = HEAD.match(text)
     if found is None:
@@ -159,10 +142,10 @@ def read_source(path: Path) -> Source:
     return source
 
 
-def render(source: Source, bound: Bound, form: Format = "typst") -> Rendered:
+def render(source: Source, bound: Bound) -> Rendered:
     """Fill the braces. Raises ParibusError with the line of a name that does not exist."""
     unbound: list[str] = []
-    bound.begin(form)
+    bound.begin()
 
     def finalize(said: Any) -> str:
         if not isinstance(said, Words | Markdown):
@@ -293,9 +276,9 @@ def check(path: Path) -> list[str]:
     return [*literals(source), *said, *changed(source, bound.values)]
 
 
-def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) -> list[str]:
-    """Set a paper as PDF, as LaTeX in a folder, or as both; returns what changed since the last
-    time, and writes what is so now to the lock file."""
+def set_paper(path: Path, pdf: Path) -> list[str]:
+    """Set a paper as PDF; returns what changed since the last time, and writes what is so now to
+    the lock file."""
     source = read_source(path)
     try:
         import pypandoc
@@ -304,11 +287,8 @@ def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) ->
     except (ImportError, OSError):
         raise ParibusError(f"a paper in Markdown is read by pandoc; {INSTALL}") from None
     bound = source.bound()
-    if pdf:
-        with tempfile.TemporaryDirectory() as scratch:
-            write_bytes(pdf, _typst(source, bound, Path(scratch)))
-    if latex:
-        _latex(source, bound, latex)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_bytes(pdf, _typst(source, bound, Path(scratch)))
     lines = list(changed(source, bound.values))
     lock = {"schema": LOCK_SCHEMA, "values": bound.values}
     write_bytes(source.lock, canonical_json(lock).encode())
@@ -318,27 +298,17 @@ def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) ->
 def _typst(source: Source, bound: Bound, folder: Path) -> bytes:
     template = folder / "template.typ"
     write_bytes(template, files("paribus.report.paper").joinpath("authored.typ").read_bytes())
-    text = _pandoc(source, bound, "typst", [f"--template={template}"])
+    text = _pandoc(source, bound, template)
     fonts = needs_fonts(text)
     write_bytes(folder / "paper.typ", text.encode())
     _put_beside(source, bound, folder, fonts)
     return to_pdf(folder / "paper.typ", fonts, str(source.path))
 
 
-def _latex(source: Source, bound: Bound, folder: Path) -> None:
-    """Write `paper.tex` with natbib, its figures as PDF, and the bibliography."""
-    variables = ["-Vdocumentclass=article", "-Vgeometry:margin=2.5cm", "-Vbiblio-style=plainnat"]
-    text = _pandoc(source, bound, "latex", ["--natbib", *variables])
-    for letter, macro in IN_LATEX.items():
-        text = text.replace(letter, macro)
-    write_bytes(folder / "paper.tex", text.encode())
-    _put_beside(source, bound, folder, False)
-
-
-def _pandoc(source: Source, bound: Bound, form: Format, arguments: list[str]) -> str:
+def _pandoc(source: Source, bound: Bound, template: Path) -> str:
     import pypandoc
 
-    rendered = render(source, bound, form)
+    rendered = render(source, bound)
     head: dict[str, Any] = {"title": source.title or source.path.stem, "author": source.author}
     if rendered.abstract:
         head["abstract"] = rendered.abstract
@@ -346,9 +316,9 @@ def _pandoc(source: Source, bound: Bound, form: Format, arguments: list[str]) ->
         head["bibliography"] = "references.bib"
     # JSON is YAML, and pandoc reads the strings of a front matter as Markdown.
     text = f"---\n{json.dumps(head, ensure_ascii=False)}\n---\n\n{rendered.markdown}"
-    standing = ["--standalone", "--sandbox", "--wrap=preserve", *arguments]
+    options = ["--standalone", "--sandbox", "--wrap=preserve", f"--template={template}"]
     try:
-        return pypandoc.convert_text(text, form, "markdown-auto_identifiers", standing)
+        return pypandoc.convert_text(text, "typst", "markdown-auto_identifiers", options)
     except RuntimeError as error:
         raise ParibusError(f"{source.path}: pandoc could not read it: {error}") from None
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from paribus import numbers
 from paribus.analysis import Contrast, Interacting, SharedContrast
@@ -22,12 +22,10 @@ from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.report.figures import Figure
 from paribus.report.paper.contents import (
-    Fact,
     Material,
     changes_figure,
     changes_table,
     designs,
-    sections,
 )
 from paribus.report.paper.typesetting import PAGE_PIXELS, column_widths, minus
 from paribus.report.tables import Table
@@ -35,9 +33,8 @@ from paribus.report.words import margin_in_words
 from paribus.results import load_results
 from paribus.untrusted_io import read_json
 
-Format = Literal["typst", "latex"]
 NARROW = 0.62  # of the text's width, for a figure that does not want all of it
-CHANGES, DESIGNS, ERRORS = "changes", "designs", "errors"
+CHANGES, DESIGNS = "changes", "designs"
 MOST_DIGITS = 12
 DIGITS = 3  # of a change that no metric declares digits for
 MOST_MISSING = 3  # trials that an error names
@@ -108,7 +105,6 @@ class Bound:
         paths: of results folders or archives, by the names that the paper has for them.
         files: of numbers that the author's own scripts wrote, likewise.
         digits: the most decimal places that a change has in text and in tables of changes.
-        form: what Markdown is turned into.
         values: what was given so far, by the call; of tables and figures a digest.
         drawn: figures that were asked for, with their width in pixels, by the names of their files.
     """
@@ -116,16 +112,14 @@ class Bound:
     paths: Mapping[str, Path]
     files: Mapping[str, Path] = field(default_factory=dict)
     digits: int = MOST_DIGITS
-    form: Format = "typst"
     values: dict[str, str] = field(default_factory=dict)
     drawn: dict[str, tuple[Figure, int]] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     _read: dict[str, Material] = field(default_factory=dict)
 
-    def begin(self, form: Format) -> None:
+    def begin(self) -> None:
         """Forget which figures and labels an earlier text had."""
-        self.form = form
         self.drawn.clear()
         self.labels.clear()
         self.asked.clear()
@@ -182,16 +176,6 @@ class Bound:
         if not interval:
             return numbers.signed(found.declared.shown(says.mean), places)
         return found.declared.delta_text(says.mean, says.interval.low, says.interval.high, places)
-
-    @_bound
-    def ratio(self, study: str, arm: str, metric: str | None = None, *, digits: int = 3) -> str:
-        """Return `0.996 [0.986, 1.007]`, the change as a ratio, such as of perplexities."""
-        contrast = self._contrast(study, arm, metric)
-        says = contrast.decided
-        if says is None or not contrast.declared.ratio:
-            raise ParibusError(f"{study}: the change of {contrast.metric} in {arm} is no ratio")
-        between = numbers.ratio_interval(says.interval.low, says.interval.high, digits)
-        return f"{numbers.ratio(says.mean, digits)} {between}"
 
     @_bound
     def p(
@@ -373,12 +357,6 @@ class Bound:
         return numbers.compact(float(f"{value:.{digits}g}") if digits else value)
 
     @_bound
-    def fact(self, study: str, name: str) -> str:
-        """Return a row of the table of facts, such as Data."""
-        facts = {fact.name: fact.text for fact in self.material(study).facts}
-        return facts[_known(name, facts, f"{study}: no fact")]
-
-    @_bound
     def number(
         self, file: str, name: str, *, digits: int | None = None, interval: bool = True
     ) -> str:
@@ -403,11 +381,6 @@ class Bound:
                 told = numbers.delta(mean, low, high, places)
                 return told if interval else numbers.signed(mean, places)
         raise ParibusError(f"{path}: {name} is neither a number, words nor three numbers: {found}")
-
-    @_bound
-    def question(self, study: str) -> str:
-        """Return the registered question."""
-        return self.material(study).study.question
 
     @_bound
     def root(self, study: str) -> str:
@@ -440,11 +413,9 @@ class Bound:
             found = designs({one: self.material(one) for one in several})
         elif others:
             raise ParibusError(f"the table {name} is of one study, not of {len(several)}")
-        elif name == ERRORS:
-            found = self._error_table(first)
         else:
             there = self.material(first).tables
-            found = there[_known(name, [*there, CHANGES, DESIGNS, ERRORS], f"{first}: no table")]
+            found = there[_known(name, [*there, CHANGES, DESIGNS], f"{first}: no table")]
         if arms is not None:
             called = {
                 self.material(of).called[self._arm(of, arm)] for of in several for arm in arms
@@ -485,52 +456,16 @@ class Bound:
         file = re.sub("[^A-Za-z0-9_-]+", "-", f"{first}-{name}-{digest([found.rows, share])[:8]}")
         self.drawn[file] = (found, round(share * PAGE_PIXELS))
         said = escaped(found.caption) if caption is None else caption
-        form = "svg" if self.form == "typst" else "pdf"
         about = f"{{#{self._label(label or f'fig-{name}')} width={round(100 * share)}%}}"
         # A blank line on either side makes it a figure.
-        return Markdown.of(f"\n\n![{said}](figures/{file}.{form}){about}\n\n", found.rows)
+        return Markdown.of(f"\n\n![{said}](figures/{file}.svg){about}\n\n", found.rows)
 
     def ref(self, label: str) -> str:
         """Return a reference to a table or figure of the paper, such as `Table 2`."""
         self.asked.add(label)
-        if self.form == "typst":
-            return Markdown(f"`@{label}`{{=typst}}")
-        kind = "Figure" if label.startswith("fig") else "Table"
-        return Markdown(f"`{kind}~\\ref{{{label}}}`{{=latex}}")
+        return Markdown(f"`@{label}`{{=typst}}")
 
     ref.is_bound = True  # type: ignore[attr-defined]
-
-    @_bound
-    def supplement(self, *studies: str) -> str:
-        """Return a page or two on each study, by default all: answer, tables, facts, digests."""
-        told = []
-        for study in studies or tuple(self.paths):
-            if (self._path(study) / "null.json").is_file():
-                told += [f"## {escaped(study)} {{-}}", self._table(self._error_table(study))]
-                continue
-            one = self.material(study)
-            title = f"{study}: {one.study.title or one.study.name}"
-            told.append(f"## {escaped(title)} {{-}}")
-            for section in sections(one, brief=True):
-                told.append(f"**{section.title}.**")
-                told += [self._block(study, block) for block in section.blocks]
-        shows = [one.results.root for one in self._read.values()]
-        return Markdown.of("\n\n".join(told), shows)
-
-    def _block(self, study: str, block: Any) -> str:
-        if isinstance(block, str):
-            return escaped(block)
-        if isinstance(block, Table):
-            return self._table(block)
-        if isinstance(block[0], Figure):
-            return "".join(
-                self.figure(study, one.name, label=f"fig-{study}-{one.name}") for one in block
-            )
-        if isinstance(block[0], Fact):
-            head = ("fact", "as recorded")
-            rows = tuple((fact.name, fact.text) for fact in block)
-            return self._table(Table("facts", "", head, rows, frozenset(head)))
-        return "\n".join(f"- {escaped(line)}" for line in block)
 
     def _table(self, table: Table, caption: str | None = None, label: str | None = None) -> str:
         """Return a pipe table: as wide as the text, columns in proportion to the dashes."""
@@ -626,23 +561,6 @@ class Bound:
         ):
             raise ParibusError(f"{path} is not what `paribus run --null` writes; run it again")
         return rates
-
-    def _error_table(self, study: str) -> Table:
-        rows = tuple(
-            (
-                str(one["name"]),
-                _share(one["nominal"]),
-                f"{_share(one['rate'])} [{_share(one['interval']['low'])}, "
-                f"{_share(one['interval']['high'])}]",
-            )
-            for one in self._errors(study)
-        )
-        caption = (
-            f"{study}: how often the whole pipeline claimed something of the baseline against "
-            "itself, with 95% intervals."
-        )
-        head = ("how often", "nominal", "measured")
-        return Table(ERRORS, caption, head, rows, frozenset({"how often"}))
 
 
 def printed(said: Any) -> str:

@@ -172,15 +172,14 @@ class Section:
     blocks: list[Block]
 
 
-def sections(material: Material, *, brief: bool = False) -> list[Section]:
-    """Return what a report of one study has; `brief` for a page or two of a supplement."""
+def sections(material: Material) -> list[Section]:
+    """Return the sections of the report of one study."""
     analysis, study, drawn = material.analysis, material.study, material.figures
     forests = [forest_name(study, endpoint) for endpoint in study.judged]
-    wanted = forests[:1] if brief else [*forests, CURVES, "contrast-along-training"]
-    results = [*tables.primary(analysis), _shown(drawn, wanted)]
-    results += [] if brief else [sampling_table(analysis)]
+    wanted = [*forests, CURVES, "contrast-along-training"]
+    results = [*tables.primary(analysis), _shown(drawn, wanted), sampling_table(analysis)]
     tuning: list[Block | None] = [tuning_table(analysis), anew_table(analysis)]
-    if not brief and study.tuning:
+    if study.tuning:
         tuning += [
             tuning_in_words(analysis)[1:],
             _shown(drawn, [*map(curve_name, study.tuning.keys), SHARED]),
@@ -188,13 +187,13 @@ def sections(material: Material, *, brief: bool = False) -> list[Section]:
     declared = [one for one in drawn.values() if one.in_text and one.name not in wanted]
     parts = [
         ("Question", [study.question]),
-        ("Answer", _answer(material, MOST_CAVEATS // 2 if brief else MOST_CAVEATS)),
+        ("Answer", _answer(material)),
         ("Arms", [tables.arms(study)]),
         ("Results", results),
         ("Tuning", tuning),
-        ("All endpoints", [] if brief else [tables.endpoints(analysis)]),
+        ("All endpoints", [tables.endpoints(analysis)]),
         ("Stability and cost", [tables.stability(analysis), tables.costs(analysis)]),
-        ("Diagnostics", [] if brief else [declared]),
+        ("Diagnostics", [declared]),
         ("Controls", _controls(analysis)),
         ("Facts", [material.facts]),
     ]
@@ -221,17 +220,17 @@ def _shown(drawn: dict[str, Figure], wanted: Sequence[str]) -> list[Figure]:
     return [drawn[name] for name in wanted if name in drawn]
 
 
-def _answer(material: Material, most: int) -> list[Block]:
+def _answer(material: Material) -> list[Block]:
     analysis, verdicts = material.analysis, material.verdicts
     lines = [*headlines(analysis, verdicts), analysis.text, missing_in_words(analysis)]
     if analysis.unregistered:
         lines.append(f"The registration does not hold: {analysis.unregistered}.")
     told = [line for one in titled(analysis, verdicts) for line in one.caveats]
     caveats = [line for line in dict.fromkeys(told) if line not in lines]
-    if len(caveats) > most:
-        more = f"{len(caveats) - most} further caveats are in verdict.json."
-        caveats = [*caveats[:most], more]
-    return [*filter(None, lines), caveats, tables.left_out(analysis)[:most]]
+    if len(caveats) > MOST_CAVEATS:
+        more = f"{len(caveats) - MOST_CAVEATS} further caveats are in verdict.json."
+        caveats = [*caveats[:MOST_CAVEATS], more]
+    return [*filter(None, lines), caveats, tables.left_out(analysis)[:MOST_CAVEATS]]
 
 
 def _controls(analysis: Analysis) -> list[Block]:
