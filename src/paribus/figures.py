@@ -1,13 +1,11 @@
-"""Figures of finished studies for notebooks: `paribus.figures.forest(results)`.
+"""Figures of finished studies for notebooks, as Altair charts.
 
-Each gives an Altair chart. Any figure of the page goes by its name, with `_` for other signs;
-`paribus.figures.names(results)` lists them.
+Figures of the page go by their names, with `_` in place of other signs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from paribus.analysis import analyse
@@ -45,18 +43,3 @@ def _drawn(results: Results) -> dict[str, Figure]:
 
 def _identifier(name: str) -> str:
     return re.sub(r"\W+", "_", name)
-
-
-def __getattr__(name: str) -> Callable[[Results], Any]:
-    if name.startswith("__"):
-        raise AttributeError(name)
-
-    def figure(results: Results) -> Any:
-        """Return this figure as an Altair chart."""
-        drawn = _drawn(results)
-        if name not in drawn:
-            raise ParibusError(f"there is no figure '{name}': {nearest(name, drawn)}")
-        return drawn[name].with_data()
-
-    figure.__name__ = figure.__qualname__ = name
-    return figure

@@ -46,12 +46,6 @@ Step 00629/00651 | Training loss: 1.066134| lrm: 0.033794| num_tokens: 13,882
 Step 00650 | Validation loss: 1.011768
 Step 00650 | mmlu_acc: 0.310547, arc_easy_acc: 0.393555
 """
-# karpathy/nanochat 92d63d4, the header of runs/miniseries.sh; the rows have its form.
-MINISERIES = b"""\
-depth,model_dim,num_params,num_scaling_params,num_iterations,tokens_trained,param_data_ratio,val_bpb,core_score,train_time_sec
-10,640,60555264,34996224,1050,550502400,15.73,0.912345,0.1012,612
-12,768,135286272,84935808,1680,880803840,10.37,0.865432,0.0,1104
-"""
 # ShashankBommana/DNABERT-2 fb82c1f, trainer_state.json, of its log_history the first three entries.
 TRAINER_STATE = b"""\
 {
@@ -138,7 +132,6 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "nanogpt": ("train_seed3.log", NANOGPT),
     "modded-nanogpt": ("log.txt", MODDED),
     "nanochat": ("speedrun.log", NANOCHAT),
-    "nanochat-miniseries": ("results.csv", MINISERIES),
     "hugging-face": ("trainer_state.json", TRAINER_STATE),
     "lm-eval": ("results_2026-01-16T15-23-47.285735.json", LM_EVAL),
     "lm-eval-samples": ("samples_copa_2026-01-16T15-23-47.285735.jsonl", SAMPLES),

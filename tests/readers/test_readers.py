@@ -148,13 +148,6 @@ def test_a_chart_of_groups_has_no_runs(tmp_path: Path) -> None:
     assert "two runs have one name" in read(written(tmp_path, "two.csv", content)).refused[0][1]
 
 
-def test_miniseries_without_core(tmp_path: Path) -> None:
-    first, second = runs(tmp_path, *EXCERPTS["nanochat-miniseries"])
-    assert first.scores == {"val_bpb": 0.912345, "core_metric": 0.1012}
-    assert second.scores == {"val_bpb": 0.865432}  # 0.0 is written where there is none
-    assert second.facts["arm"] == "d12"
-
-
 def test_hugging_face(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, *EXCERPTS["hugging-face"])
     assert run.scores["eval_loss"] == 0.31392547488212585

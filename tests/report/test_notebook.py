@@ -71,15 +71,12 @@ def test_figures_go_by_name(results: Results) -> None:
     names = paribus.figures.names(results)
     assert "forest" in names
     chart = results.plot().to_dict()
-    assert chart == paribus.figures.forest(results).to_dict()
     assert {row["arm"] for row in chart["datasets"]["forest"]} >= {"layernorm", "rmsnorm"}
     primary = results.study.primary.metric
     assert results.plot(primary).to_dict()["datasets"].keys() == {f"pairs-{primary}"}
     for wrong in ("forrest", ""):
         with pytest.raises(paribus.ParibusError, match="no figure"):
             results.plot(wrong)
-    with pytest.raises(paribus.ParibusError, match="forest"):
-        paribus.figures.forrest(results)
 
 
 def test_a_notebook_needs_no_torch(results: Results) -> None:

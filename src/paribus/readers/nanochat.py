@@ -1,4 +1,4 @@
-"""nanochat: the standard output of training, and the table that runs/miniseries.sh writes.
+"""nanochat: the standard output of training.
 
     Step 00250 | Validation bpb: 0.745036
     Step 07226 | CORE metric: 0.2602
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paribus.readers.port import Run, Source, as_number, csv_rows, reader, seed_fact
+from paribus.readers.port import Run, Source, as_number, reader, seed_fact
 
 NUMBER = rb"([-+.\w]+)"
 LINE = re.compile(
@@ -98,29 +98,3 @@ def _add(run: Run, step: float, kind: bytes, values: bytes) -> None:
         number = as_number(text)
         if number is not None and label not in NO_SCORES:
             run.curves.setdefault(NAMES.get(label, label), []).append((step, number))
-
-
-COLUMNS = ("depth", "num_iterations", "val_bpb", "core_score")
-
-
-def _is_miniseries(source: Source) -> bool:
-    return set(COLUMNS) <= set(source.header.split(","))
-
-
-@reader("nanochat-miniseries", says="the CSV of runs/miniseries.sh", detects=_is_miniseries)
-def nanochat_miniseries(source: Source) -> Iterator[Run]:
-    """Yield a run for each depth, which is its arm."""
-    for row in csv_rows(source, COLUMNS):
-        numbers = {key: as_number(text) for key, text in row.items()}
-        facts: dict[str, str | float] = {"arm": f"d{row['depth']}"}
-        names = {"num_iterations": "steps", "train_time_sec": "train_seconds"}
-        for key, value in numbers.items():
-            if value is not None and key not in ("val_bpb", "core_score"):
-                facts[names.get(key, key)] = value
-        scores = {}
-        if (bits := numbers["val_bpb"]) is not None:
-            scores["val_bpb"] = bits
-        if core := numbers["core_score"]:  # 0.0 is written where it was not evaluated
-            scores["core_metric"] = core
-        if scores:
-            yield Run("", scores=scores, facts=facts)

@@ -284,45 +284,6 @@ def _span(interval: Interval | None, digits: int) -> str:
     return "" if interval is None else numbers.interval(interval.low, interval.high, digits)
 
 
-def estimates(analysis: Analysis) -> Table:
-    """Return differences at the same seed (or of means, where runs are no pairs), with the
-    intervals of the test that decides."""
-    alpha = analysis.study.inference.alpha
-    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
-    caption = (
-        f"Every contrast: differences{at_the_same_seed(analysis.study)}, with the intervals of the "
-        f"test that decides. Simultaneous intervals hold together with {level}, by Bonferroni's "
-        "method, in the family of the primary endpoint or of the secondary ones."
-    )
-    head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
-    return replace(contrasts(analysis).only(*head), caption=caption)
-
-
-def tests(analysis: Analysis) -> Table:
-    """Return p by every test, effect sizes and what could be detected; of what was compared."""
-    caption = (
-        "Every contrast: p of the test that decides, and by Holm's method in its family; beside it "
-        "p of the studentized bootstrap and of the exact sign flip with its least possible value; "
-        "two one-sided tests against the margin, by Holm's method; Hedges g_z with its interval, "
-        "the correlation between arms, and the difference that the deciding test detects at the "
-        "registered power."
-    )
-    tests = ("p", "Holm p", "bootstrap", "sign flip", "TOST p", "g_z", "r", "detectable")
-    if not analysis.study.is_paired:
-        tests = ("p", "Holm p", "df", "permutation", "TOST p", "Hedges g", "SDs", "detectable")
-        caption = (
-            "Every contrast: p of Welch's t, which decides, and by Holm's method in its family, "
-            "with its degrees of freedom; beside it p of the permutation test with its least "
-            "possible value; two one-sided tests against the margin, by Holm's method; Hedges' g "
-            "over the pooled SD with its interval, the SDs of the arm and its reference, and the "
-            "difference that is detected at the registered power."
-        )
-    table = contrasts(analysis).only(*WHOSE, *tests)
-    both = zip(table.rows, analysis.contrasts, strict=True)
-    rows = [row for row, contrast in both if contrast.deciding]
-    return replace(table, name="tests", caption=caption, rows=tuple(rows))
-
-
 def controls(analysis: Analysis) -> Table:
     """Return all else equal: every control with its evidence."""
     called = analysis.study.called

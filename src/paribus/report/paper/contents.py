@@ -118,8 +118,7 @@ class Material:
             tables.arms(self.study),
             tables.controls(analysis),
             tables.trials(results, analysis),
-            tables.estimates(analysis),
-            tables.tests(analysis),
+            tables.contrasts(analysis),
             *data_tables(results),
             *(table for table in optional if table is not None),
         ]
