@@ -53,11 +53,9 @@ class Leniency:
 
     Attributes:
         words: texts, lists and tables of texts: whether a text is there is compared.
-        null: what one of the two may have as null.
     """
 
     words: Collection[str] = ()
-    null: Collection[str] = ()
 
 
 STRICT = Leniency()
@@ -70,9 +68,9 @@ def compare(stated: Any, fresh: Any, leave: Leniency = STRICT) -> Comparison:
     return found
 
 
-def agree(stated: Any, fresh: Any, leave: Leniency = STRICT) -> bool:
+def agree(stated: Any, fresh: Any) -> bool:
     """Return whether two values of JSON types are equal up to rounding."""
-    return not compare(stated, fresh, leave).differing
+    return not compare(stated, fresh).differing
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def _compare(
                 texts = isinstance(before, str) and isinstance(after, str)
                 if texts and bool(before) != bool(after):
                     found.differing.append(inner)
-            elif not (name in leave.null and (before is None or after is None)):
+            else:
                 _compare(found, inner, before, after, scale.of(str(name)), leave)
     elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         if len(stated) != len(fresh):

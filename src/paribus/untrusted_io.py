@@ -194,36 +194,23 @@ def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield every visible file below `folder`, in the order of their paths.
 
-    Hidden files (.DS_Store, .git) are the system's. Links to folders are not followed. Raises
-    ParibusError for a link that leaves the folder, and for what is no regular file.
+    Hidden files (.DS_Store, .git) are the system's. Links are followed, to each folder once.
+    Raises ParibusError if a folder cannot be read.
     """
+
+    def refuse(error: OSError) -> None:
+        raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+
     found: list[Path] = []
-    home = folder.resolve()
-    waiting = [folder]
-    while waiting:
-        try:
-            entries = [entry for entry in os.scandir(waiting.pop()) if entry.name[0] != "."]
-        except OSError as error:
-            raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.is_symlink() and not _leads_into(path, home):
-                raise ParibusError(
-                    f"{path} is a link that leaves {folder} or leads nowhere; put the file itself "
-                    "there, or take the link away"
-                )
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(path)
-            elif not entry.is_dir():
-                found.append(path)
+    seen: set[str] = set()
+    for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "."]
+        if (real := os.path.realpath(here)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [Path(here, name) for name in names if name[0] != "."]
     yield from sorted(found, key=lambda file: file.relative_to(folder).as_posix())
-
-
-def _leads_into(link: Path, home: Path) -> bool:
-    try:
-        return link.resolve(strict=True).is_relative_to(home)
-    except (OSError, RuntimeError):  # it leads nowhere, or in a circle
-        return False
 
 
 def _flag(name: str) -> int:

@@ -124,14 +124,8 @@ def throughput(**columns: object) -> pa.Table:
         None,
         pa.table({"x": [1]}),
         throughput(),
-        throughput(seconds=[0.0]),
-        throughput(seconds=[None]),
-        throughput(seconds=["fast"]),
-        throughput(seconds=[1.0], tokens=[-8]),
-        throughput(seconds=[float("nan")]),
-        throughput(seconds=[float("inf")]),
     ],
-    ids=["empty", "other", "no seconds", "zero", "null", "text", "negative", "nan", "inf"],
+    ids=["empty", "other", "no seconds"],
 )
 def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) -> None:
     file = damaged / "throughput.parquet"

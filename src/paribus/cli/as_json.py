@@ -1,7 +1,7 @@
-"""What verbs print with --json: plain values, each form with a number of its own.
+"""What verbs print with --json: plain values, with a schema number.
 
-A number is raised when a key is renamed, dropped or given another meaning; a new key leaves it. The
-verbs that give verdicts print verdict.json, whose number is that of all records.
+The number is raised when a key is renamed, dropped or given another meaning. The verbs that give
+verdicts print verdict.json, whose number is that of all records.
 """
 
 from __future__ import annotations
@@ -23,19 +23,12 @@ if TYPE_CHECKING:
     from paribus.metric import Metric
     from paribus.study import Study
 
-SCHEMAS = {
-    "plan": 1,
-    "check": 1,
-    "status": 1,
-    "evaluate": 1,
-    "null": 1,
-    "verify": 1,
-}
+SCHEMA = 1
 
 
-def give(form: str, value: Mapping[str, Any]) -> None:
-    """Print `value` as JSON on standard output, under the number of its form."""
-    print_json(stamped(plain(value), SCHEMAS[form]))
+def give(value: Mapping[str, Any]) -> None:
+    """Print `value` as JSON on standard output, with the schema number."""
+    print_json(stamped(plain(value), SCHEMA))
 
 
 def check(

@@ -78,7 +78,7 @@ def plan(
     )
     looks = planned_looks(loaded)
     if json:
-        as_json.give("plan", as_json.plan(loaded, rows, cost, metrics, looks))
+        as_json.give(as_json.plan(loaded, rows, cost, metrics, looks))
         return
     show(*printed.arms(loaded, cost))
     show(*printed.smallest_change(loaded, rows, metrics, study))
@@ -185,7 +185,7 @@ def check(
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
             warnings = parameter_warnings(loaded)
     if json:
-        as_json.give("check", as_json.check(loaded, cost, tried, rows, warnings))
+        as_json.give(as_json.check(loaded, cost, tried, rows, warnings))
         return
     show(*printed.arms(loaded, cost), *printed.keys(loaded, every=all_))
     if parameters:
@@ -315,7 +315,7 @@ def _run_null(
         rates = calibrate_tuned(every)
     write_json(home / "null.json", asdict(rates))
     if json:
-        as_json.give("null", asdict(rates))
+        as_json.give(asdict(rates))
         return
     show(*printed.calibration(rates))
     if study.tuning is not None and not tuned:

@@ -52,7 +52,7 @@ def status(
     if found and not ResultsFolder(folder).exists:  # the job that registers it waits
         if json:
             rows = [asdict(row) for row in found]
-            as_json.give("status", {"finished": [], "unfinished": [], "jobs": rows})
+            as_json.give({"finished": [], "unfinished": [], "jobs": rows})
         else:
             show(*printed.jobs(found))
         return
@@ -61,7 +61,7 @@ def status(
         groups = {"finished": results.finished, "unfinished": results.unfinished}
         labels = {name: [one.label for one in trials] for name, trials in groups.items()}
         jobs = {"jobs": [asdict(row) for row in found]} if found else {}
-        as_json.give("status", labels | jobs)
+        as_json.give(labels | jobs)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.rounds(ResultsFolder(results.path)))
@@ -170,7 +170,7 @@ def evaluate(
     )
     if json:
         about = {"path": str(found.path), "cannot_be_compared": found.unlike}
-        as_json.give("evaluate", about | {"tasks": found.tasks.to_pylist()})
+        as_json.give(about | {"tasks": found.tasks.to_pylist()})
         return
     show(*printed.answers(ResultsFolder(folder).read_study(), found))
     show_path(f"answers: {found.path}")
@@ -183,7 +183,7 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
 
     found = verify_folder(results, trust=trust)
     if json:
-        as_json.give("verify", asdict(found))
+        as_json.give(asdict(found))
         return 3 if found.findings else 0
     for line in found.checked:
         show_path(f"checked: {line}")

@@ -31,10 +31,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
 }
-# Of these, the ones that are words; all others are numbers, or true and false.
-WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind", "metric"})
-# Numbers that must be there in every row and be greater than zero.
-POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("predicted",)}
 
 
 def _require_columns(path: Path, names: list[str]) -> None:
@@ -42,31 +38,6 @@ def _require_columns(path: Path, names: list[str]) -> None:
     lacking = [name for name in wanted if name not in names]
     if lacking:
         raise _refused(path, f"it has no column {', '.join(lacking)}")
-
-
-def _require_values(path: Path, found: pa.Table) -> None:
-    for name in COLUMNS.get(path.name, ()):
-        if name in found.column_names:
-            _require_kind(path, name, found[name].type)
-    for name in POSITIVE.get(path.name, ()):
-        if name not in found.column_names:
-            continue
-        column = found[name]
-        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        if numeric and not column.null_count:
-            values = column.to_numpy()
-            if np.all(np.isfinite(values) & (values > 0)):
-                continue
-        raise _refused(path, f"'{name}' is not a number above zero in every row")
-
-
-def _require_kind(path: Path, name: str, kind: pa.DataType) -> None:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    words = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not (words if name in WORDS else numbers or pa.types.is_null(kind)):
-        raise _refused(path, f"column '{name}' holds {kind}")
 
 
 def _refused(path: Path, why: str) -> ParibusError:
@@ -113,9 +84,7 @@ class Folder:
                 there = file.schema_arrow.names
                 _require_columns(path, there)
                 wanted = columns and [column for column in columns if column in there]
-                found = file.read(wanted, use_threads=not is_small)
-                _require_values(path, found)
-                return found
+                return file.read(wanted, use_threads=not is_small)
             except (pa.ArrowException, OSError, MemoryError) as error:
                 raise ParibusError(
                     f"{path} is not the Parquet file that was written ({error}); restore it, or "

@@ -1,9 +1,8 @@
 """The looks that were taken, and the trials that a study still needs after them.
 
-`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, names
-what it rests on by digest, and the entry before it. What an entry says can be computed again from
-the trials (`paribus.analysis.looks`), so that a run which was killed before it wrote one
-writes the same.
+`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, and
+names what it rests on by digest. What an entry says can be computed again from the trials
+(`paribus.analysis.looks`), so that a run which was killed before it wrote one writes the same.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paribus.digests import digest
 from paribus.results.formats import read_json
 from paribus.results.store import LOOKS, ResultsFolder
 from paribus.study import Study
@@ -32,12 +30,7 @@ def read_looks(folder: ResultsFolder) -> list[Entry]:
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
     """Add a look to those that were taken, and seal them."""
     looks = read_looks(folder)
-    folder.seal(LOOKS, {"looks": [*looks, chained(looks, entry)]})
-
-
-def chained(before: Sequence[Entry], entry: Mapping[str, Any]) -> Entry:
-    """`entry` with the digest of the one before; None of the first."""
-    return {**entry, "before": digest(before[-1]) if before else None}
+    folder.seal(LOOKS, {"looks": [*looks, dict(entry)]})
 
 
 def trials_digest(folder: ResultsFolder, trials: Sequence[Trial]) -> str:
