@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
-from paribus.engine.execution.throughput import UNITS
 from paribus.results import (
     Control,
     Results,
@@ -384,9 +381,7 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
     assert tokens(None)[0] == "not proven"
 
 
-def test_flops_of_own_code_are_not_proven_and_seconds_stand_beside(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_flops_of_own_code_are_not_proven(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("from torch import nn\n\nclass Mlp(nn.Module): ...\n")
     study = small_study(
         training={"budget": "flops", "iterations": 8, "batch_size": 4},
@@ -402,14 +397,8 @@ def test_flops_of_own_code_are_not_proven_and_seconds_stand_beside(
         found = load_results(results.path).controls
         return {c.arm: c for c in found if c.name == "budget"}
 
-    # Before all arms were timed in turn, and where they cannot be, by the clock of each trial.
     assert budgets()["own"].state == "not proven" and budgets()["hot"].state == "held"
-    assert "took 2 s (its own clock) against 2 s" in budgets()["own"].detail
-    rows = [(*trial, "training", 64, 4.0 if "own" in trial else 2.0, 8.0) for trial in study.trials]
-    columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
-    ResultsFolder(results.path).write_throughput(columns, UNITS)
     assert "own code (mlp)" in budgets()["own"].detail
-    assert re.search(r"took 32 s .*in turn.* against 16 s", budgets()["own"].detail)
     analysis = paribus.analyse(load_results(results.path))
     assert analysis.contrast("own", "validation_loss").paired
     said = {verdict.arm: " ".join(verdict.caveats) for verdict in paribus.decide(analysis)}

@@ -9,9 +9,8 @@ itself declares (another batch size, another initial std, other text to train on
 other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
 never the arm's to declare; where one arm's training text has more of it than the other's, it is
 `not proven` that it was held out from both alike, and where an arm's has most of it, that it was
-held out at all. A budget in FLOPs of such an arm is always
-`not proven`, and stands beside the seconds that were measured; so are initial values that its
-modules were asked to draw, and that are bit-equal in two seeds.
+held out at all. A budget in FLOPs of an arm with custom code is always `not proven`; so are initial
+values that its modules were asked to draw, and that are bit-equal in two seeds.
 """
 
 from __future__ import annotations
@@ -45,15 +44,13 @@ class StackedEvidence(Evidence):
     `leaked` is the share of the validation tokens that lie in a run which the training text of the
     arm has word for word, from data.json; None where nobody looked yet. `near` is that of its
     documents, or of its passages, with a near duplicate there, whichever is larger: (what they are,
-    how many have one, how many there are). `clock` is how long its training took, in words, where
-    somebody wants to know.
+    how many have one, how many there are).
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     leaked: float | None = None
     near: tuple[str, int, int] | None = None
-    clock: str = ""
 
     @property
     def near_share(self) -> float | None:
@@ -228,8 +225,7 @@ def _budget(own: StackedEvidence, other: StackedEvidence, declared: Declared) ->
         if state == "held" and hidden:
             # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
             return "not proven", (
-                f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees: "
-                f"training took {own.clock} against {other.clock}; {told}"
+                f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees; {told}"
             )
         return state, told
     if units != {"bytes"}:
@@ -347,7 +343,7 @@ def _settings(own: StackedEvidence, other: StackedEvidence, declared: Declared) 
 
 
 def evidence_of(
-    folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str = ""
+    folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
 ) -> StackedEvidence:
     """Return what the controls look at of one trial; `data` is the study's data.json."""
     of_arm = data.get("arms", {}).get(folder.arm, data)
@@ -362,9 +358,7 @@ def evidence_of(
     ]
     near = max(counts, key=lambda one: one[1] / one[2], default=None)
     initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
-    return StackedEvidence(
-        folder.arm, folder.seed, trial, initial, environment, leaked, near, clock
-    )
+    return StackedEvidence(folder.arm, folder.seed, trial, initial, environment, leaked, near)
 
 
 def _matched_flops(own: Mapping[str, Any], other: Mapping[str, Any], words: str) -> Finding:

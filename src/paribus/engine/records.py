@@ -165,10 +165,10 @@ class StackedRecords(RecordFormat):
         return CHECKS
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> StackedEvidence:
         """Return what checks look at of a trial."""
-        return evidence_of(folder, trial, data, clock)
+        return evidence_of(folder, trial, data)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
         """Return the metric without which a trial has diverged."""

@@ -20,7 +20,7 @@ from paribus.metric import Metric, find, from_records, readable
 from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
-from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
+from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.formats import joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
@@ -154,25 +154,7 @@ class Results(Shown):
     @cached_property
     def _records(self) -> list[Evidence]:
         records = records_of(self.study)
-        return [
-            records.evidence(f, self.trials[f.arm, f.seed], self.data, self._clock(f))
-            for f in self.finished
-        ]
-
-    def _clock(self, folder: TrialFolder) -> str:
-        """Return how long the training of a trial took, in words; empty of one with no budget in
-        FLOPs.
-
-        Measured in turn with the others where all were, or else by its own clock.
-        """
-        record = self.trials[folder.arm, folder.seed]
-        if record["setting"].get("training", {}).get("budget") != "flops":
-            return ""
-        if self.curves_in_turn:
-            speed = self._turns[folder.arm, folder.seed][IN_TURN]
-            assert speed is not None
-            return f"{record['tokens'] / speed:.3g} s (at its speed in turn with the others)"
-        return f"{self.timing[folder.arm, folder.seed]['training_seconds']:.3g} s (its own clock)"
+        return [records.evidence(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
 
     @shared_property
     def tuning_rounds(self) -> list[Results]:

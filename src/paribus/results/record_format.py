@@ -62,9 +62,9 @@ class RecordFormat:
         return Checks({"setting": settings} | pairs)
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> Evidence:
-        """Return what checks look at of a trial; `data` is data.json, `clock` how long it took."""
+        """Return what checks look at of a trial; `data` is data.json."""
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:

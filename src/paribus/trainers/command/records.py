@@ -99,7 +99,7 @@ class CommandRecords(RecordFormat):
         return Checks(pairs, among=among)
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> ProgramEvidence:
         """Return what checks look at of a trial."""
         scores, about = folder.read_json("evaluation.json"), folder.read_json(MACHINE)
