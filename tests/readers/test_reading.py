@@ -13,7 +13,7 @@ from paribus.readers import Columns, Run, counted_once, read, shipped_readers
 from paribus.study.runs import RunsSection
 from paribus.trainers.runs import arm_of
 
-from .excerpts import MINISERIES, MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE
+from .excerpts import MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE, WANDB_CHART
 
 OWN = """
 from paribus.readers import Run, reader
@@ -223,5 +223,5 @@ def test_a_line_without_an_end_of_gigabytes(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "results.csv").write_bytes(MINISERIES.replace(b"612", b"\xe9\xff"))
+    (tmp_path / "results.csv").write_bytes(WANDB_CHART.replace(b"3.5810", b"\xe9\xff", 1))
     assert "not UTF-8" in read(tmp_path).refused[0][1]

@@ -49,7 +49,7 @@ def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure
     # Fabricated trials have answered no questions.
     measured = {endpoint.metric for endpoint in five.study.endpoints} - {"macro_accuracy"}
     owed = {f"pairs-{metric}" for metric in measured}
-    owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
+    owed |= {"forest", "train_loss", "grad_norm", "embedding_norm-all-mean"}
     owed |= {"embedding_norm-spread", "residual-norm-depth", "position-similarity-depth"}
     owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
     owed |= {"logits-all-mean-magnitude", "reliability_accuracy-bin", "temperature_loss-T"}

@@ -9,7 +9,6 @@ from paribus.drawing import HELD_OUT
 from paribus.report.figures.contrasts import (
     forest,
     forest_name,
-    forest_of_all,
     pairs_name,
     seed_pairs,
 )
@@ -44,7 +43,6 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     """Return every figure that the records have data for, in the order of a report."""
     endpoints = [forest(analysis, endpoint) for endpoint in results.study.judged]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
-    endpoints.append(forest_of_all(analysis))
     curves = Curves(results)
     found = [
         *tuning_figures(analysis),

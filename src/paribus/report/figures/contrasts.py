@@ -12,9 +12,7 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.report.figures.style import (
-    CHARACTER_PIXELS,
     LABEL_CHARACTERS,
-    LABEL_PIXELS,
     MOST_PANELS,
     PANEL,
     TEXT,
@@ -227,50 +225,6 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     spans = [f"{one} ({row['interval']})" for one, row in zip(changes, rows, strict=True)]
     caption += f" {'; '.join(spans[:MOST_TOLD])}{' ...' if len(rows) > MOST_TOLD else '.'}"
     return Figure(name, "endpoints", heading, caption, chart, rows, stretch=False)
-
-
-def forest_of_all(analysis: Analysis) -> Figure | None:
-    """Return the other endpoints, each on its own axis."""
-    study, others = analysis.study, [c for c in analysis.contrasts if not c.primary]
-    rows = _rows(analysis, others)
-    metrics = [e.metric for e in study.endpoints if not e.primary]
-    order = [analysis.metrics[metric].short_title for metric in metrics]
-    if not rows:
-        return None
-    name = "forest-others"
-    chart = panels(
-        alt.layer(*_by_arm(study, alt.Chart(), rows, "change")),
-        alt.Facet("metric:N", title=None, sort=order),
-        name,
-        own="x",
-        labels=order,
-        columns=2,
-        height=max(2, len(study.contrasts)) * _row_pixels(rows),
-    )
-    caption = (
-        "Change of every other endpoint, each on its own axis, with "
-        f"{numbers.level(study.inference.alpha)} intervals by the test that decides. They are a "
-        "family of their own: p is adjusted in it, and the tables have simultaneous intervals."
-    )
-    there = {row["metric"] for row in rows}
-    found = [c for c in others if c.significant(study.inference.alpha)]
-    changed = list(dict.fromkeys(c.declared.short_title for c in found))
-    title = f"{len(changed)} of {numbers.plural(len(there), 'other endpoint')} changed in some arm"
-    if changed:
-        caption += f" Significant by Holm's method in this family: {', '.join(changed)}."
-    labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
-    return Figure(
-        name,
-        "endpoints",
-        title,
-        caption,
-        chart,
-        rows,
-        panel=PANEL + 40,
-        room=labels + LEAST_ROOM,
-        wide=True,
-        stretch=False,
-    )
 
 
 def _row_pixels(rows: list[dict[str, Any]]) -> int:
