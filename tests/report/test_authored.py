@@ -224,7 +224,6 @@ def test_an_arm_and_a_metric_go_by_either_name(paper: Callable[..., Wrote]) -> N
         ('{{ figure("one", "forst") }}', "did you mean 'forest'?"),
         ('{{ ref("tbl-none") }}', "ref('tbl-none')"),
         ('{{ setting("one", "model.width") }}', "no setting 'model.width'"),
-        ('{{ fact("one", "Modell") }}', "did you mean 'Model'?"),
         ("\nAs was known [@Unknown2020].", "paper.md:9: @Unknown2020 is not in"),
         ('{{ change("one", "layernorm")', "paper.md:8: braces that cannot be read"),
         ('{{ value("one", "baseline", digits=-1) }}', "paper.md:8: value: digits = -1 must be"),
