@@ -1,4 +1,4 @@
-"""Arms that cheat, each in its own way: none passes the dry run, or the trained model's check."""
+"""Arms that read ahead, mix rows or draw at random fail their check, or that of a trained model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation import leaks, predictions
-from paribus.engine.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
-from paribus.engine.execution.checks.causality import (
-    require_causal_reading,
-    require_causal_training,
+from paribus.engine.evaluation import causality, predictions
+from paribus.engine.evaluation.causality import (
+    draw_places,
+    find_leak,
+    find_length_leak,
+    require_causal,
+    tolerance,
 )
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import TrainedStack, record
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
-from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.results import TrialFolder
 from paribus.study import Study
@@ -60,10 +61,8 @@ class Cheat(MLP):
 
 LATER = {
     "the next position": "future(x)",
-    "in long windows alone": "future(x) if T > 12 else 0 * x",
     "in training alone": "future(x) if self.training else 0 * x",
     "in evaluation alone": "0 * x if self.training else future(x)",
-    "under gradients alone": "future(x) if torch.is_grad_enabled() else 0 * x",
     "behind a gain of zero": "self.gate * future(x)",
     "a mean over time": "x.mean(dim=1, keepdim=True)",
     "a maximum over time": "x.amax(dim=1, keepdim=True)",
@@ -83,8 +82,8 @@ ROWS = {
     "the row above": "x.roll(1, dims=0)",
     "a mean over rows": "x.mean(dim=0, keepdim=True)",
     "batch norm over rows and time": "self.batch_norm(x.flatten(0, 1)).view(B, T, D)",
-    # Not x.amax() alone: the last LayerNorm takes away what all channels share.
-    "the largest of all rows": "x.amax() * x",
+    # Not times x: the last LayerNorm takes away what is in the direction of the stream.
+    "the largest of all rows": "x.amax() * x.flip(-1)",
 }
 STATEFUL = {
     "random": "torch.rand_like(x)",
@@ -116,7 +115,7 @@ def test_reading_the_future_is_refused(
 ) -> None:
     words = r"arm 'cheat' \(model.modules.mlp = '.*Cheat'\): at position t = \d+"
     with pytest.raises(ParibusError, match=rf"{words}.*tokens after it|the text ends there"):
-        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+        check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize("body", ROWS.values(), ids=ROWS.keys())
@@ -124,7 +123,7 @@ def test_reading_other_rows_is_refused(
     arm: Callable[..., Study], small_dataset: Dataset, body: str
 ) -> None:
     with pytest.raises(ParibusError, match=r"modules.mlp.*other rows of the batch"):
-        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+        check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize("body", STATEFUL.values(), ids=STATEFUL.keys())
@@ -132,17 +131,15 @@ def test_what_is_random_or_remembers_is_refused(
     arm: Callable[..., Study], small_dataset: Dataset, body: str
 ) -> None:
     with pytest.raises(ParibusError, match=r"made twice from the same state gives other bits"):
-        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+        check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
 def test_a_device_that_does_not_repeat_itself_is_named(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "paribus.engine.execution.checks.dry_run.differing", lambda *_: ["weights/x"]
-    )
+    monkeypatch.setattr("paribus.engine.check._differing", lambda *_: ["weights/x"])
     with pytest.raises(ParibusError, match=r"\(weights/x\); no code of yours .* \(cpu\)"):
-        dry_run(small_study({}), "baseline", small_dataset, CPU, 1)
+        check_arm(small_study({}), "baseline", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -152,7 +149,7 @@ def test_honest_arms_pass(
 ) -> None:
     study = small_study({"training.dropout": 0.1, "training.precision": precision})
     for one in ("baseline", "layernorm"):
-        dry_run(study, one, small_dataset, CPU, size)
+        check_arm(study, one, small_dataset, CPU, size)
 
 
 HONEST = {
@@ -173,7 +170,7 @@ HONEST = {
 def test_honest_operations_over_time_pass(
     arm: Callable[..., Study], small_dataset: Dataset, body: str, precision: str
 ) -> None:
-    dry_run(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
+    check_arm(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
 
 
 # A head whose logits are those of `honest`, and what is done to them; x is [B, T, D].
@@ -213,7 +210,7 @@ def test_large_logits_hide_no_look_ahead(
     head: Callable[[str], Study], small_dataset: Dataset, body: str
 ) -> None:
     with pytest.raises(ParibusError, match=r"model.modules.head = .*tokens after it.*nats"):
-        dry_run(head(body), "cheat", small_dataset, CPU, 1)
+        check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +225,7 @@ def test_large_logits_hide_no_look_ahead(
 def test_heads_that_mask_shift_or_cap_pass(
     head: Callable[[str], Study], small_dataset: Dataset, body: str
 ) -> None:
-    dry_run(head(body), "cheat", small_dataset, CPU, 1)
+    check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
 STATE = """
@@ -253,77 +250,43 @@ def test_a_buffer_that_training_writes_is_named(
     arms = {"baseline": {}, "running": {"set": {"model.modules.mlp": "state.py:Running"}}}
     words = r"writes the buffer blocks.0.mlp.running_mean.*must be a parameter"
     with pytest.raises(ParibusError, match=words):
-        dry_run(small_study(arms=arms), "running", small_dataset, CPU, 1)
+        check_arm(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
 
-def test_a_module_finds_no_targets_in_the_memory_around_its_tokens(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> None:
-    """Were tokens a view of the window, its base would hold every next token."""
-    (tmp_path / "ideas.py").write_text(
-        "from paribus.engine.model.gpt import Embedding\n"
-        "class Looks(Embedding):\n"
-        "    def forward(self, tokens, start=0):\n"
-        "        assert tokens._base is None or tokens._base.numel() == tokens.numel()\n"
-        "        assert tokens.untyped_storage().nbytes() == 8 * tokens.numel()\n"
-        "        return super().forward(tokens, start)\n"
-    )
-    arms = {"baseline": {}, "looks": {"set": {"model.modules.embedding": "ideas.py:Looks"}}}
-    study = small_study({"training.batch_size": 1}, arms=arms)
-    stack = build_stack(study, study.setting("looks"), [1], small_dataset, CPU)
-    stack.step()
-
-
-@pytest.mark.parametrize("seeds", [[1], [1, 2]])
-@pytest.mark.parametrize(
-    "body", ["future(x) if CALLS[0] > 40 else 0 * x", "(self.gate - 2).relu() * future(x)"]
-)
 def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
-    arm: Callable[..., Study], small_dataset: Dataset, seeds: list[int], body: str
+    arm: Callable[..., Study], small_dataset: Dataset
 ) -> None:
-    """After some calls, which a fresh process has not made; or beyond a gain that grew."""
-    study = arm(body)
+    study = arm("(self.gate - 2).relu() * future(x)")
     setting = study.setting("cheat")
-    stack = build_stack(study, setting, seeds, small_dataset, CPU)
-    require_causal_training("trial", stack, small_dataset, gradients=False)
-    stack.load(stack.parameters(0) | {"blocks.0.mlp.gate": np.full((), 3.0, np.float32)})
-    for _ in range(40):
-        stack.step()
-    words = r"trial x \(model.modules.mlp = .*at position t = \d+, in training"
+    assert check_arm(study, "cheat", small_dataset, CPU, 1) == []
     model = build_model(setting, small_dataset.vocab_size, study.folder)
-    load_parameters(model, stack.parameters(0))
-    for is_own in (True, False):  # the latter is looked at in fewer places
-        given = {"gradients": False, "is_own": is_own}
-        with pytest.raises(ParibusError, match=words):
-            require_causal_training("trial x", stack, small_dataset, **given)
-        with pytest.raises(ParibusError, match=r"at position t = \d+, in evaluation"):
-            require_causal_reading("trial x", model, setting, small_dataset, is_own=is_own)
+    model.blocks[0].mlp.gate.data.fill_(3.0)
+    words = r"trial x \(model.modules.mlp = .*at position t = \d+, in evaluation"
+    with pytest.raises(ParibusError, match=words):
+        require_causal("trial x", model, setting, small_dataset)
 
 
-def test_built_in_parts_are_looked_at_in_two_passes(
+def test_other_trials_are_changed_at_other_positions(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At other places for other weights, so that the trials of a study look at many."""
+    """Two passes of a batch each, so that the trials of a study look at many."""
     study = small_study({"data.seq_len": 64})
-    setting, found = study.setting("baseline"), list[set[int]]()
+    setting, drawn = study.setting("baseline"), list[set[int]]()
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 8 * 64)
-    draw = leaks.draw_places
+    draw = causality.draw_places
 
-    def drawn(*given: Any) -> np.ndarray:
-        found.append({*(places := draw(*given)).tolist()})
+    def kept(*given: Any) -> np.ndarray:
+        drawn.append({*(places := draw(*given)).tolist()})
         return places
 
-    monkeypatch.setattr(leaks, "draw_places", drawn)
-    stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
+    monkeypatch.setattr(causality, "draw_places", kept)
     model = build_model(setting, small_dataset.vocab_size)
-    for replica in range(2):
-        load_parameters(model, stack.parameters(replica))
-        seen = require_causal_reading("x", model, setting, small_dataset, is_own=False)
-        assert seen.positions == pytest.approx(16 / 63)
-    one, other = found
+    for trial in ("trial baseline/seed-1", "trial baseline/seed-2"):
+        reading = require_causal(trial, model, setting, small_dataset)
+        assert reading.positions == pytest.approx(16 / 63)
+    one, other = drawn
     assert len(one) == len(other) == 16
     assert one != other
-    assert require_causal_reading("x", model, setting, small_dataset).positions == 1
 
 
 def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:
@@ -331,32 +294,10 @@ def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset:
     for one in study.arms:
         setting = study.setting(one)
         stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
-        assert require_causal_training(one, stack, small_dataset, gradients=True) == 0
         model = build_model(setting, small_dataset.vocab_size)
         load_parameters(model, stack.parameters(0))
-        assert require_causal_reading(one, model, setting, small_dataset).nats == 0
+        assert require_causal(one, model, setting, small_dataset).nats == 0
         assert model.training
-
-
-def test_built_in_parts_that_are_not_exact_in_bfloat16_are_read_in_float32_as_well(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As own code is from the start: what rounds in float32 may round more in bfloat16."""
-    study = small_study({"training.precision": "bfloat16"})
-    stack = build_stack(study, study.setting("baseline"), [1], small_dataset, CPU)
-    read, asked = Trainer.logits, list[bool]()
-
-    def logits(self: Trainer, *about: Any, mixed: bool) -> Any:
-        asked.append(mixed)
-        found, outputs = read(self, *about, mixed=mixed)
-        return found + (len(asked) % 2) * (1e-3 if mixed else 1e-6) * found.sign(), outputs
-
-    monkeypatch.setattr(Trainer, "logits", logits)
-    assert (
-        require_causal_training("x", stack, small_dataset, gradients=True, brief=True, is_own=False)
-        > 0
-    )
-    assert [*dict.fromkeys(asked)] == [True, False]
 
 
 class TestWeightsThrownFar:
@@ -377,7 +318,7 @@ class TestWeightsThrownFar:
         seen = []
         for replica in range(len(self.SEEDS)):
             load_parameters(model, stack.parameters(replica))
-            found = require_causal_reading("trial x", model, setting, small_dataset)
+            found = require_causal("trial x", model, setting, small_dataset)
             seen.append(found.nats)
         assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
         assert {value.dtype for value in model.parameters()} == {torch.float32}
@@ -387,7 +328,7 @@ class TestWeightsThrownFar:
     ) -> None:
         study = small_study(self.RATE)
         for one in study.arms:
-            dry_run(study, one, small_dataset, CPU, 2)
+            check_arm(study, one, small_dataset, CPU, 2)
 
     def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
         self,
@@ -402,7 +343,7 @@ class TestWeightsThrownFar:
         curve = HeldOutCurve(study, [study.setting("cheat")] * 2, ["cheat"] * 2, small_dataset, CPU)
         for _ in range(6):
             stack.step()
-        trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
+        trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, curve)
         folder = TrialFolder(tmp_path / "trial", "cheat", 1)
         folder.path.mkdir()
         folder.write_json("initial.json", stack.initial_records[0])
@@ -412,10 +353,6 @@ class TestWeightsThrownFar:
         record(trained, [(0, folder)])
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]
-        # Its rows in the stack are not compared; those of its neighbour are.
-        require_causal_training("x", stack, small_dataset, gradients=False, diverged=[0, 1])
-        with pytest.raises(ParibusError, match="tokens after it"):
-            require_causal_training("x", stack, small_dataset, gradients=False, diverged=[0])
 
 
 class TestKnownAnswers:
@@ -481,7 +418,7 @@ class TestKnownAnswers:
             return self.one_hot(tokens) / tokens.shape[1]
 
         assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
-        found, _ = find_length_leak(read, self.tokens, 1e-6, np.random.default_rng(1))
+        found = find_length_leak(read, self.tokens, 1e-6, np.random.default_rng(1))
         assert found is not None
         assert found.cause == "the length of the text"
 
@@ -505,8 +442,8 @@ def test_an_accelerator_compares_all_rows_at_once_as_a_cpu_does_each() -> None:
         theirs[3, 3] = ours[3, 3] = float("inf")
         ours[4, 2, 1], theirs[4, 2, 1] = 0.0, -0.0
         kept = torch.randint(0, 6, (6,)).numpy()
-        one_by_one = leaks._differing(ours, theirs, kept)
-        assert leaks._differing_at_once(ours, theirs, kept) == one_by_one
+        one_by_one = causality._differing(ours, theirs, kept)
+        assert causality._differing_at_once(ours, theirs, kept) == one_by_one
         assert one_by_one == [
             *([0] if kept[0] > 1 else []),
             *([1] if kept[1] == 5 else []),

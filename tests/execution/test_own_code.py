@@ -12,12 +12,8 @@ import torch
 
 import paribus
 from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
-from paribus.engine.execution.trial.checkpoints import begun_stacks
-from paribus.engine.execution.trial.trial import StackTask, identity, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.execution.workers.worker import WorkerContext
+from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.registration import repetitions, require_same_sources
@@ -133,62 +129,6 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_
     assert (first.path / name).read_bytes() == (second.path / name).read_bytes()
 
 
-CHANGES = """
-import torch
-from paribus.engine.training import optimizer
-
-@optimizer("hasty")
-def hasty(update):
-    update.weights.sub_(update.rates * update.gradients)
-    if update.t == 4:
-        torch.backends.cudnn.benchmark = True
-"""
-
-
-def test_a_setting_that_is_changed_while_training_is_named_and_nothing_goes_on_from_it(
-    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ideas.py").write_text(CHANGES)
-    study = small_study({"training.optimizer.name": "ideas.py:hasty"})
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # and put back
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 0.0)
-    dataset = load_dataset(study.data, study.folder)
-    with pytest.raises(ParibusError, match=r"^training trial baseline/seed-1 changes torch"):
-        run_stack(
-            task,
-            dataset,
-            on_progress=lambda *_: None,
-            on_resume=lambda *_: None,
-            leaving=Leaving(),
-        )
-    assert not begun_stacks(folder.path)
-
-
-OWN_TEXT = """
-import torch
-
-def texts(data, folder):
-    BODY
-    return [f"The {n} cats sit on the {n * n} mats. " * 9 for n in range(400)]
-"""
-
-
-def test_a_corpus_that_changes_how_all_computes_is_named(
-    small_study: Maker, tmp_path: Path
-) -> None:
-    body = "torch.set_default_dtype(torch.float64)"
-    (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", body))
-    study = small_study({"data.corpus": "texts.py:texts", "data.path": None})
-    here = cast(WorkerContext, SimpleNamespace(study=study, _datasets={}))
-    try:
-        with pytest.raises(ParibusError, match=r"^reading texts\.py:texts changes .*torch"):
-            WorkerContext.dataset(here, study.data)
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: Path) -> None:
     own = {"own": {"set": {"model.modules.mlp": "own.py:A"}}}
     (tmp_path / "own.py").write_text("A = 1\n")
@@ -201,44 +141,3 @@ def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: P
         settle(folder, study, registered(study, {}))
         drawn.add(repetitions(folder)["own"]["seed"])
     assert drawn == {1, 2, 3}
-
-
-PROBE = """
-from paribus.engine.probes import probe
-
-@probe("innocent", unit="1", every=1)
-def innocent(step):
-    for rows in step.slots.values():
-        if step.t > 1:
-            rows["blocks.0.mlp.up.weight"]WRITES
-    return rows["blocks.0.mlp.up.weight"].sum(dim=(1, 2))
-"""
-
-
-def test_a_probe_that_writes_is_named_at_any_step(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text(PROBE.replace("WRITES", ".mul_(-3)"))
-    study = small_study({"probes.own": ["ideas.py:innocent"]})
-    stack = _stack(study)
-    stack.step()
-    stack.step()
-    with pytest.raises(ParibusError, match=r"probe 'innocent' writes to what it sees at step 2"):
-        stack.step()
-
-
-def test_own_probes_see_copies(small_study: Maker, tmp_path: Path) -> None:
-    """Writing past what counts versions reaches nothing that training goes on from."""
-    (tmp_path / "ideas.py").write_text(PROBE.replace("WRITES", ".numpy()[:] *= -3"))
-    probed, bare = (
-        _stack(study)
-        for study in (small_study({"probes.own": ["ideas.py:innocent"]}), small_study())
-    )
-    for _ in range(4):
-        probed.step()
-        bare.step()
-    for name, weights in bare.parameters(0).items():
-        assert probed.parameters(0)[name].tobytes() == weights.tobytes()
-
-
-def _stack(study: Study) -> Trainer:
-    setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
-    return build_stack(study, setting, [5], dataset, torch.device("cpu"), strict=False)

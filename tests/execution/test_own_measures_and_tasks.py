@@ -11,9 +11,9 @@ import torch
 
 import paribus
 from paribus.analysis import analyse
+from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation import evaluate_on
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.model import build_model, load_parameters
 from paribus.engine.tasks import build_suite, own_tasks
@@ -252,7 +252,7 @@ def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Pat
     study = study_in(tmp_path, name)
     dataset = load_dataset(study.data, study.folder)
     with pytest.raises(paribus.ParibusError, match=words) as caught:
-        dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
+        check_arm(study, "baseline", dataset, torch.device("cpu"), 1)
     assert "\n" not in str(caught.value)
 
 

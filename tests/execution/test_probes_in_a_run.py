@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.results import Results
 from paribus.study import Study, parse_study
 
@@ -119,7 +119,7 @@ def test_an_own_probe_is_measured_and_recorded(measured: Results) -> None:
 def tried(study: Study) -> None:
     """One step of its first arm, as every run does it in a worker before anything is written."""
     dataset = load_dataset(study.data, study.folder)
-    dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
+    check_arm(study, "baseline", dataset, torch.device("cpu"), 1)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def tried(study: Study) -> None:
     [
         ("raises", "probe 'raises' failed: KeyError: 'no such thing'"),
         ("narrow", r"probe 'narrow' failed: .*it gave \(1,\), and must give .*\(1, 2\)"),
-        ("meddles", "probe 'meddles' writes to what it sees at step 0"),
+        ("meddles", "probe 'meddles' writes to what it is given"),
         ("lost", "probe 'lost': the model has no module 'blocks.0.mlp.middle'"),
         ("twice", "a probe cannot be named 'logits': it is there already"),
         ("quite", "no probe of that name: did you mean 'quiet'"),
@@ -149,7 +149,7 @@ def test_an_unknown_cadence_names_the_nearest(tmp_path: Path) -> None:
 
 def test_what_fails_in_the_dry_run_stops_the_study_before_training(tmp_path: Path) -> None:
     """An error of ours here; a foreign one, of an own module, in `test_run.py`."""
-    with pytest.raises(paribus.ParibusError, match="writes to what it sees") as caught:
+    with pytest.raises(paribus.ParibusError, match="writes to what it is given") as caught:
         paribus.run(study_in(tmp_path, "meddles"), tmp_path / "r", workers=1)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "r").exists()

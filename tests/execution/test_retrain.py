@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.checks.repeat import retrain, train_again
+from paribus.engine.execution.crew import PoolCrew
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.execution.workers.messages import Comparison, TrainAgain
+from paribus.engine.execution.workers.messages import Comparison
 from paribus.engine.execution.workers.pool import Pool, code_of
 from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
@@ -95,8 +95,8 @@ def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
 
 
 def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> Comparison:
-    task = TrainAgain(arm, seed, steps=3)
-    return train_again(study, folder, load_dataset(study.data, study.folder), CPU, task)
+    dataset = load_dataset(study.data, study.folder)
+    return Comparison(*repeat_steps(study, folder.trial(arm, seed), dataset, CPU, steps=3))
 
 
 def another_scale(study: Study, patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_what_passes_the_dry_run_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = study_with(name)
-    dry_run(study, "own", load_dataset(study.data, study.folder), CPU, 1)
+    check_arm(study, "own", load_dataset(study.data, study.folder), CPU, 1)
     assert int((study.folder / "calls").read_text()) < 900
     (study.folder / "calls").write_text("996")  # the warm-up ends in the fourth step
     folder = train(study, ("own", 1))
@@ -176,10 +176,10 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
     assert repetitions(folder) == {"own": {"seed": 1, "steps": 3}}
     assert states(folder) == {"own": "not proven"}
     pool, said = _Here(study, folder.path, device="cpu", checkpoint_seconds=0), list[str]()
-    retrain(pool, study, folder, said.append)
+    PoolCrew(pool, None, None).retrain(study, folder, said.append)
     assert said.pop() == "training again 3 steps of own/seed-1"
     assert states(folder) == {"own": "held"}
-    retrain(pool, study, folder, said.append)
+    PoolCrew(pool, None, None).retrain(study, folder, said.append)
     assert said == []  # once is enough
 
     # Of a trial that was trained anew nothing is known.
@@ -192,7 +192,7 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
     assert states(folder) == {"own": "not proven"}
 
     (study.folder / "scale").write_text("1.5")
-    retrain(pool, study, folder, said.append)
+    PoolCrew(pool, None, None).retrain(study, folder, said.append)
     analysis = paribus.analyse(load_results(folder.path))
     assert analysis.contrasts[0].why_not == "controls broken: repeatable"
     (verdict,) = paribus.decide(analysis)
@@ -212,7 +212,7 @@ def test_it_is_a_process_of_its_own(study_with: Callable[[str], Study]) -> None:
     folder = train(study, ("own", 1))
     with Pool(study, folder.path, device="cpu", checkpoint_seconds=0) as pool:
         first = pool.start()
-        retrain(pool, study, folder, lambda doing: None)
+        PoolCrew(pool, None, None).retrain(study, folder, lambda doing: None)
         assert pool.workers == [first]
         assert folder.read_repeated(study.arms)["own"]["differs_at"] == 1
 

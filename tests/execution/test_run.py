@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.backends import find_backend
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.execution.workers.lifetime import Leaving
@@ -224,7 +224,7 @@ def test_what_cannot_work_is_told_before_anything_is_written(
         arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "layernrm"}}}
     )
     with pytest.raises(ParibusError, match="did you mean 'layernorm'"):
-        dry_run(misspelt, "b", small_dataset, torch.device("cpu"), 1)
+        check_arm(misspelt, "b", small_dataset, torch.device("cpu"), 1)
     if not torch.cuda.is_available():
         with pytest.raises(ParibusError, match="'cuda' is not available"):
             paribus.run(small_study(), tmp_path / "r", device="cuda")

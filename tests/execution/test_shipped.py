@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import count_parameters
 from paribus.engine.setting import with_precision
 from paribus.engine.setting.data import SourceText
@@ -77,7 +77,7 @@ def test_every_arm_passes_its_dry_run(
         (tmp_path / "text.txt").write_text(small_text())
         texts = {name: SourceText(path="text.txt") for name in data.sources}
         dataset = load_dataset(data.model_copy(update={"sources": texts}), tmp_path)
-    assert dry_run(study, arm, dataset, torch.device("cpu"), 1) == []
+    assert check_arm(study, arm, dataset, torch.device("cpu"), 1) == []
 
 
 @pytest.mark.parametrize("name", STUDIES)

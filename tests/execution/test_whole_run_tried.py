@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.training.schedules import MOST_TRIED, first_and_last
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -92,7 +92,7 @@ def tried(
 
     def make(overrides: dict[str, Any]) -> list[str]:
         study = small_study({"training.iterations": 20, **overrides}, arms={"baseline": {}})
-        return dry_run(study, "baseline", small_dataset, torch.device("cpu"), 1)
+        return check_arm(study, "baseline", small_dataset, torch.device("cpu"), 1)
 
     return make
 

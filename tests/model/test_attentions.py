@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.export.hugging_face import in_their_words
 from paribus.engine.model import (
     KeyValueCache,
@@ -81,7 +81,7 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
     key: dict[str, str],
 ) -> None:
     study = small_study(key, arms={"a": {}}, baseline="a")
-    assert dry_run(study, "a", small_dataset, torch.device("cpu"), 2) == []
+    assert check_arm(study, "a", small_dataset, torch.device("cpu"), 2) == []
     setting = study.setting("a")
     probes = [shipped_probes()["attention_logits"]]
     together = Trainer(setting, [1, 2], small_dataset, folder=study.folder, probes=probes)

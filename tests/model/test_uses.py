@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.engine.training import is_decayed
 from paribus.engine.training.parameters import parameter_rows
@@ -95,13 +95,13 @@ def test_a_part_that_declares_nothing_is_told_once(
     study_of: Callable[[str], Study], small_dataset: Dataset
 ) -> None:
     cpu = torch.device("cpu")
-    (line,) = dry_run(study_of("Silent"), "own", small_dataset, cpu, 1)
+    (line,) = check_arm(study_of("Silent"), "own", small_dataset, cpu, 1)
     assert "model.modules.mlp = 'ideas.py:Silent'" in line
     assert "residual_projections = ('w2',)" in line
     assert "std 0.02" in line
     for quiet in ("Declared", "Nowhere"):
-        assert dry_run(study_of(quiet), "own", small_dataset, cpu, 1) == []
-    assert dry_run(study_of("Silent"), "baseline", small_dataset, cpu, 1) == []
+        assert check_arm(study_of(quiet), "own", small_dataset, cpu, 1) == []
+    assert check_arm(study_of("Silent"), "baseline", small_dataset, cpu, 1) == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import torch
 
 import paribus
 import paribus.results
+from paribus.engine.check import check_arm
 from paribus.engine.data import CharacterTokenizer, load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.model import count_parameters
 from paribus.engine.probes import study_probes
 from paribus.engine.training import Trainer
@@ -39,7 +39,8 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
     assert parameters["baseline"] == parameters["hot"] == parameters["rotary"] + 128 * 128
     assert parameters["baseline"] == parameters["average"] + 8 * 2 * (128 * 128 + 128)
     assert (
-        dry_run(study, "average", load_dataset(study.data, tmp_path), torch.device("cpu"), 1) == []
+        check_arm(study, "average", load_dataset(study.data, tmp_path), torch.device("cpu"), 1)
+        == []
     )
 
 

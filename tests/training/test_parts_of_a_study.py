@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from paribus.declared import declared
+from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting.setting import Loss as LossSpec
 from paribus.engine.training import COLUMNS, Optimizer, Trainer
@@ -224,7 +224,7 @@ def tried(study: Study) -> str:
     (study.folder / "ideas.py").write_text(OWN)
     dataset = load_dataset(study.data, study.folder)
     with pytest.raises(ParibusError) as caught:
-        dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
+        check_arm(study, "baseline", dataset, torch.device("cpu"), 1)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 

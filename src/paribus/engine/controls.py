@@ -315,7 +315,8 @@ def _causality(own: StackedEvidence, other: StackedEvidence, declared: Declared)
     unclear = [one["not_proven"] for one in checked if one and "not_proven" in one]
     if unclear:
         return "not proven", f"of a trial: {unclear[0]}"
-    largest = max(one[when] for one in checked if one for when in ("training", "evaluation"))
+    modes = ("training", "evaluation")
+    largest = max(one[mode] for one in checked if one for mode in modes if mode in one)
     words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
     share = min(one["positions"] for one in checked if one)
     tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""

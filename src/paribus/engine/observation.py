@@ -112,7 +112,7 @@ class Probe:
         label, digits: what readers are shown.
         drawings: how it is drawn, columns without its name; None for its first
             statistic over training.
-        is_own: whether it is the user's own, and sees copies of what training goes on from.
+        is_own: whether it is the user's own.
     """
 
     measure: Measure

@@ -62,9 +62,12 @@ class NotProvenForm(Record):
 
 
 class CausalityForm(Record):
-    """The largest influence of later tokens on earlier ones, while training and evaluated."""
+    """The largest influence of later tokens on earlier ones, in nats.
 
-    training: float
+    `training` is that of the trained stack, where it was tested in training mode as well.
+    """
+
+    training: float = 0.0
     evaluation: float
     positions: float
 

@@ -13,7 +13,6 @@ from paribus.engine.evaluation.measures import (
     all_measures,
     measure,
     own_measures,
-    require_equal,
 )
 from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions, predict
 from paribus.engine.evaluation.text_parts import Row
@@ -33,5 +32,4 @@ __all__ = [
     "measure",
     "own_measures",
     "predict",
-    "require_equal",
 ]

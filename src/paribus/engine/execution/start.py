@@ -22,14 +22,14 @@ from paribus.engine.execution.trial.stacks import (
     sharing_arms,
 )
 from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
-from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
+from paribus.engine.execution.workers.messages import Check, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.machine.measurements import Fit
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, registration, settle
-from paribus.study import Study, require_trust, step_code, with_choice
+from paribus.study import Study, require_trust, with_choice
 from paribus.study.trainer import Trial
 
 DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
@@ -126,8 +126,7 @@ def _check(
     """Try some steps of every arm, the workers sharing the arms; returns what to warn of.
 
     Arms that could share a stack, or differ in warmup besides, run the same code, and are tried as
-    one: a grid of both costs no more dry runs than its arms. Without own code, the steps of an arm
-    and the reading with its weights know nothing of each other, and are two tasks.
+    one: a grid of both costs no more dry runs than its arms.
     """
     warnings: list[str] = []
     todo: dict[tuple[str, int], str] = {}
@@ -138,13 +137,7 @@ def _check(
     def hear(task: Check, message: Findings) -> None:
         warnings.extend(message.lines)
 
-    parts: dict[str, tuple[DryPart, ...]] = {}
-    for key, arm in todo.items():
-        if key not in tried:
-            parts[arm] = ("whole",) if step_code(study, arm) else ("steps", "reading")
-            if arm in large:
-                parts[arm] = ("shapes",)
-    tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
+    tasks = [Check(arm, size, arm in large) for key, arm in todo.items() if key not in tried]
     pool.work(tasks, hear)
     tried.update(key for key, arm in todo.items() if arm not in large)
     return warnings

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from paribus.engine.data import Dataset
+from paribus.engine.observation import Probe
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
@@ -27,16 +28,17 @@ def build_stack(
     strict: bool = True,
     graphs: bool = True,
     ranks: Ranks | None = None,
+    probes: Sequence[Probe] | None = None,
 ) -> Trainer:
-    """Return a stack as every trial has it: the study's probes and custom parts; with `ranks`,
-    one trial over several devices."""
+    """Return a stack as every trial has it: the study's custom parts and probes (or `probes`); with
+    `ranks`, one trial over several devices."""
     return Trainer(
         setting,
         seeds,
         dataset,
         folder=study.folder,
         device=device,
-        probes=study_probes(study),
+        probes=study_probes(study) if probes is None else probes,
         strict=strict,
         graphs=graphs,
         ranks=ranks,

@@ -11,7 +11,6 @@ from paribus.engine.model.build import (
     training_flops_per_token,
     weight_shapes,
 )
-from paribus.engine.model.contract import require_parts, unused_positions
 from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import (
     InitialRule,
@@ -22,7 +21,12 @@ from paribus.engine.model.initialization import (
 from paribus.engine.model.layers import Dropout
 from paribus.engine.model.parts import ModelConfig, Part, describe_parts, find_part, part, parts
 from paribus.engine.model.shared import Seen, Shared
-from paribus.engine.model.uses import ParameterUse, parameter_uses, undeclared_projections
+from paribus.engine.model.uses import (
+    ParameterUse,
+    parameter_uses,
+    undeclared_projections,
+    unused_positions,
+)
 
 __all__ = [
     "GPT",
@@ -47,7 +51,6 @@ __all__ = [
     "part",
     "parts",
     "require_initializers",
-    "require_parts",
     "study_positions",
     "training_flops",
     "training_flops_per_token",

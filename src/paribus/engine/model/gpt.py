@@ -19,11 +19,10 @@ from paribus.engine.model.attentions import KeyValueCache
 from paribus.engine.model.layers import Dropout, capped
 from paribus.engine.model.parts import ModelConfig, Part, find_part, module_class, own_part
 from paribus.engine.model.shared import Shared, auxiliary_names, takes_shared
+from paribus.engine.model.uses import PLACES
 from paribus.engine.ops import functional as ops
 from paribus.engine.ops.fused_block import FusedBlock
 from paribus.errors import ParibusError
-
-PLACES = ("embedding", "attention", "nowhere")
 
 
 class Embedding(nn.Module):

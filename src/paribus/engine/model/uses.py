@@ -22,6 +22,7 @@ from paribus.errors import ParibusError, nearest
 RESIDUAL = "residual_projections"
 UNDECAYED = "undecayed"
 HEAD = "head."  # the site, whatever stands there
+PLACES = ("embedding", "attention", "nowhere")  # where positions stand
 
 
 @dataclass(frozen=True)
@@ -115,3 +116,26 @@ def _declared(model: nn.Module, attribute: str) -> set[str]:
                 )
             found |= {f"{path}.{name}" if path else name for name in hit}
     return found
+
+
+def unused_positions(model: nn.Module, setting: Setting) -> list[str]:
+    """Return a line where the positions that a study names stand in no part of the model.
+
+    An attention or embedding of the user's own has them only where it builds them.
+    """
+    named, kind = setting.model.modules.named, setting.model.positions.kind
+    others = [site for site in ("attention", "embedding") if site in named]
+    is_chosen = "positions" in named or (kind == "rotary" and "attention" in named)
+    if (
+        not is_chosen
+        or not others
+        or any(getattr(m, "stands", "") in PLACES for m in model.modules())
+    ):
+        return []
+    where = "model.modules.positions" if "positions" in named else "model.positions.kind"
+    what = named.get("positions", kind)
+    own = ", ".join(f"model.modules.{site} = '{named[site]}'" for site in others)
+    return [
+        f"{where} = '{what}' has no effect: {own} does not build it (see "
+        "paribus.extend.study_positions)"
+    ]

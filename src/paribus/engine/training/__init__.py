@@ -5,7 +5,6 @@ from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
 from paribus.engine.training.optimizers import Optimizer, Update, optimizer
-from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS
 from paribus.engine.training.safeguards import clip_factors
 from paribus.engine.training.schedules import Moment, find_schedule, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
@@ -28,9 +27,6 @@ __all__ = [
     "MEASURED",
     "METRICS",
     "OBJECTIVE",
-    "OTHER",
-    "PHASES",
-    "PRODUCTS",
     "WEIGHTS",
     "Loss",
     "Moment",

@@ -444,8 +444,6 @@ def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def step(group: ParameterGroup, update: Update) -> None:
     """Make a step. Raises ParibusError where it fails; what a GPU's recording refuses goes on."""
     name = group.optimizer.name
-    tensors = {"weights": update.weights, **update.slots}
-    places = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in tensors.items()}
     what = f"optimizer '{name}' failed on weights of shape {tuple(update.weights.shape)}"
     but = (RuntimeError,) if update.weights.is_cuda else ()
     with blamed(what, "it is called with one paribus.extend.Update", but=but):
@@ -455,12 +453,6 @@ def step(group: ParameterGroup, update: Update) -> None:
             f"optimizer '{name}' gave {type(given).__name__}; it writes to update.weights and "
             "update.slots in place, and gives nothing"
         )
-    for key, tensor in tensors.items():
-        if (tensor.data_ptr(), tensor.shape) != places[key]:
-            raise ParibusError(
-                f"optimizer '{name}' puts another tensor in the place of '{key}', which no "
-                "checkpoint would hold; let it write with copy_() or another operation in place"
-            )
 
 
 def _slot_shapes(

@@ -35,20 +35,7 @@ from paribus.errors import ParibusError, nearest
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
 
-# Phases of a step, in the order of doing: names for whoever asks where the time goes.
-DATA = "data"  # the batch, its digest, its way to the device
-FORWARD = "forward"
-BACKWARD = "backward"
-OPTIMIZER = "optimizer"  # the gradient's norm, clipping, the update
-PROBES = "probes"
-OTHER = "other"
-
-PHASES: tuple[str, ...] = (DATA, FORWARD, BACKWARD, OPTIMIZER, PROBES, OTHER)
-
-# In what matrix products are computed, by what `training.precision` calls it.
-PRODUCTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-OnPhase = Callable[[str], object]
+LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}  # dtypes of autocast by precision
 
 
 class ForwardBackward(NamedTuple):
@@ -131,7 +118,7 @@ class Replicas:
             )
         if checkpointing:
             recompute_blocks(self.model)
-        self._lower = lower_products(setting.training.precision)
+        self._lower = LOWER.get(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
         self._groups = groups
@@ -222,7 +209,6 @@ class Replicas:
         self,
         inputs: Inputs,
         tapped: Sequence[str],
-        on_phase: OnPhase,
         scales_R: Tensor | None = None,
     ) -> ForwardBackward:
         """Return loss and gradient of a batch, and outputs of the modules at the `tapped` paths.
@@ -231,17 +217,13 @@ class Replicas:
         objectives times `scales_R`, and gradients are divided by them. Over several devices, loss
         and gradient are of the whole batch, and outputs of this rank's rows.
         """
-        on_phase(FORWARD)
         rows = self._own_rows(inputs.windows.shape[1])
         pieces = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
         losses, objectives, outputs, auxiliaries, grads_RN = [], [], [], [], None
         for number, windows in enumerate(pieces):
-            if number:
-                on_phase(FORWARD)
             self._set_first(rows.start + number * self._micro_batch)
             with self._kept_for_recomputing(inputs.dropout_keys, tapped):
-                # A copy: of a view, a module could find the targets in the memory around it.
-                tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
+                tokens_RBT = windows[..., :-1].contiguous()
                 logits_RBTV, tapped_outputs, seen = self._read(
                     inputs.dropout_keys, tokens_RBT, tapped
                 )
@@ -249,7 +231,6 @@ class Replicas:
                 if seen is not None and self.auxiliaries:
                     objectives_R = objectives_R + weighed(seen, self._auxiliary_weights)
                     auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
-                on_phase(BACKWARD)
                 scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
                 more = torch.autograd.grad(
                     scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
@@ -472,8 +453,3 @@ def mean_of(parts_R: Sequence[Tensor]) -> Tensor:
 def _together(parts_RB: Sequence[Tensor]) -> Tensor:
     """Join what a module gave for parts of a batch."""
     return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)
-
-
-def lower_products(precision: str) -> torch.dtype | None:
-    """Return what autocast rounds operands to; None in float32, where it is not wanted."""
-    return None if precision == "float32" else PRODUCTS[precision]

@@ -16,9 +16,8 @@ Axes: R replicas, B batch, T time, C measured columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,14 +31,7 @@ from paribus.engine.setting import Ramp, Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import AHEAD, Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
-from paribus.engine.training.replicas import (
-    DATA,
-    OPTIMIZER,
-    OTHER,
-    PROBES,
-    ForwardBackward,
-    Replicas,
-)
+from paribus.engine.training.replicas import ForwardBackward, Replicas
 from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import (
@@ -97,8 +89,6 @@ class Trainer:
         self.setting = self.settings[0]
         self.device = torch.device(device)
         self.t = 0
-        # Called at each phase start; a GPU's steps are then not replayed as one.
-        self.on_phase: Callable[[str], object] | None = None
         R = len(self.seeds)
         self.ranks, self.devices = ranks, devices
         self.replicas = Replicas(
@@ -138,15 +128,11 @@ class Trainer:
     def step(self) -> None:
         """Make one optimizer step of every replica that is still finite."""
         kind = self._probing.kind(self.t)
-        self._begin(DATA)
         inputs = self._feed.at(self.t)
-        advance = self._advance if self.on_phase else partial(self._graphs, self._advance)
-        done = advance(inputs, kind)
+        done = self._graphs(self._advance, inputs, kind)
         self.replicas.afterwards(self.t)
-        self._begin(PROBES)
         probed = self._probing.measure(self.t, done)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
-        self._begin(OTHER)
         self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
         self.t += 1
 
@@ -159,10 +145,8 @@ class Trainer:
         replicas = self.replicas
         scaling = self._scaling
         scales_R = scaling.scales.clone() if scaling else None
-        found = replicas.forward_backward(inputs, kind.tapped, self._begin, scales_R)
-        self._begin(PROBES)
+        found = replicas.forward_backward(inputs, kind.tapped, scales_R)
         before = replicas.weights.clone() if kind.seen else replicas.weights
-        self._begin(OPTIMIZER)
         norms_R = replicas.norms(found.gradients)
         # Adam's own count, as torch.optim's: a step that is skipped is none.
         t = inputs.t - scaling.skipped if scaling else inputs.t
@@ -286,10 +270,6 @@ class Trainer:
         setting = self.setting
         if isinstance(setting.training.batch_size, Ramp):
             self.go_to(setting.iterations - setting.n_largest)
-
-    def _begin(self, phase: str) -> None:
-        if self.on_phase:
-            self.on_phase(phase)
 
 
 def _one_per_seed(

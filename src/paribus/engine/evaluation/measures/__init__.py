@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,7 @@ from paribus.study.choices import require_new_name
 from paribus.study.importing import load_own
 
 if TYPE_CHECKING:
-    from paribus.engine.evaluation.heldout import Evaluation
+    from paribus.engine.evaluation.heldout import Evaluation as Evaluation
 
 
 # What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
@@ -304,20 +304,6 @@ def own_measures(
         taken.add(measure.name)
         own.append(OwnMeasure(measure, strict))
     return tuple(own)
-
-
-def require_equal(own: Sequence[OwnMeasure], first: Evaluation, again: Evaluation) -> None:
-    """Raise ParibusError where an own measure gave other numbers for the same predictions."""
-    for measure in (one.measure for one in own):
-        rows = [
-            [(r.part, repr(r.value)) for r in of.rows if r.measure == measure.name]
-            for of in (first, again)
-        ]
-        if rows[0] != rows[1]:
-            raise ParibusError(
-                f"measure '{measure.name}' gives other numbers when it is called again: it draws "
-                "random numbers, or keeps something between calls"
-            )
 
 
 def _checked(measure: Measure, found: Any, seq_len: int, is_finite: bool) -> list[Row]:

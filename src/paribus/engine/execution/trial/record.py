@@ -21,13 +21,10 @@ from paribus.engine.evaluation import (
     own_measures,
 )
 from paribus.engine.evaluation.blocks import OF_OWN, UNITS
+from paribus.engine.evaluation.causality import NotCausalError, require_causal
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.engine.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
 from paribus.engine.evaluation.measures import all_measures
-from paribus.engine.execution.checks.causality import (
-    NotCausalError,
-    require_causal_reading,
-)
 from paribus.engine.execution.trial.endpoints import declarations
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.questions import run_tasks
@@ -38,7 +35,7 @@ from paribus.engine.setting import Setting
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
-from paribus.study import Study, custom_code, measuring_record, own_digests
+from paribus.study import Study, measuring_record, own_digests
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class TrainedStack:
         trials: who was trained in it, by replica.
         suite: where the study's tasks are; None where there are none.
         seconds: what training all of it took.
-        causality: what `require_causal_training` saw, in nats.
         curve: the held-out loss along the way.
         earlier_machines: others than this one, on which some of its steps were trained.
         requests: what its replicas are asked, prepared for all of them; None shares nothing.
@@ -64,7 +60,6 @@ class TrainedStack:
     trials: Sequence[tuple[str, int]]
     suite: Path | None
     seconds: float
-    causality: float
     curve: HeldOutCurve
     earlier_machines: Sequence[dict[str, Any]] = ()
     requests: SharedRequests | None = None
@@ -187,14 +182,13 @@ def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
 
 def _reads_the_past(of: TrainedStack, replica: int, where: str, model: GPT) -> dict[str, Any]:
     """Return what trial.json says of causality; of a trial that diverged, why it is not shown."""
-    setting, is_own = of.trainer.settings[replica], bool(custom_code(of.study))
     try:
-        seen = require_causal_reading(where, model, setting, of.dataset, is_own=is_own)
+        seen = require_causal(where, model, of.trainer.settings[replica], of.dataset)
     except NotCausalError as error:
         if not has_diverged(of.study, of.trainer, replica):
             raise
         return {"not_proven": f"it diverged, and a log-probability moves by {error.nats:.3g} nats"}
-    return {"training": of.causality, "evaluation": seen.nats, "positions": seen.positions}
+    return {"evaluation": seen.nats, "positions": seen.positions}
 
 
 def _about(

@@ -16,14 +16,13 @@ import torch
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import SharedRequests
-from paribus.engine.execution.checks.causality import require_causal_training
 from paribus.engine.execution.trial.checkpoints import (
     Arrays,
     Checkpoint,
     StackCheckpoints,
 )
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
-from paribus.engine.execution.trial.record import TrainedStack, has_diverged, record
+from paribus.engine.execution.trial.record import TrainedStack, record
 from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.execution.workers.lifetime import Leaving, Left
 from paribus.engine.machine.assembly import build_stack
@@ -34,8 +33,7 @@ from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, package_versions
 from paribus.results.software import SAME_BITS
-from paribus.study import Study, custom_code, measuring_record, own_digests
-from paribus.study.importing import same_settings
+from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
 
 if TYPE_CHECKING:
@@ -88,13 +86,9 @@ def run_stack(
     stack = Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
-    try:
-        with leaving.held(), same_settings(f"training trial {stack.labels}"):
-            if not stack.train(on_progress, leaving):
-                return False
-    except ParibusError:
-        stack.remove_checkpoints()  # what they hold may have been trained with other settings
-        raise
+    with leaving.held():
+        if not stack.train(on_progress, leaving):
+            return False
     if not stack.writes:
         return True
     wait(task.device)  # a GPU works on after the last step was handed to it
@@ -275,18 +269,9 @@ class Stack:
             self._measuring += self.curve.measure(self.trainer, self.seconds)
 
     def record(self, seconds: float) -> None:
-        """Show that the stack reads the past alone; evaluate, record and seal its trials."""
+        """Evaluate, record and seal the trials of the stack."""
         study, trainer = self.task.study, self.trainer
         free_unused(self.task.device)  # what a step takes, evaluation does not
-        diverged = [r for r in range(len(trainer.seeds)) if has_diverged(study, trainer, r)]
-        causality = require_causal_training(
-            f"trial {self.labels}",
-            trainer,
-            self.dataset,
-            gradients=False,
-            is_own=bool(custom_code(study)),
-            diverged=diverged,
-        )
         suite = suite_folder(study, self.task.results)
         trials = self.task.trials
         requests = SharedRequests() if len(self.todo) > 1 else None
@@ -297,7 +282,6 @@ class Stack:
             trials,
             suite,
             seconds,
-            causality,
             self.curve,
             [one for one in self._machines if one != self._here],
             requests,

@@ -13,14 +13,13 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cache
 from types import NoneType
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
 from paribus.engine.machine.measurements import Fit, StepTime
 from paribus.study.trainer import Trial
 
-DryPart = Literal["whole", "steps", "reading", "shapes"]
 Answer = TypeVar("Answer")
 Message = TypeVar("Message")
 
@@ -193,11 +192,11 @@ class Declare(Task[Metrics]):
 
 @dataclass(frozen=True)
 class Check(ArmTask[Findings]):
-    """Try some steps of an arm, in stacks of so many replicas; see `checks.dry_run`."""
+    """Try some steps of an arm, in stacks of so many replicas; see `engine.check`."""
 
     arm: str
     stack: int
-    part: DryPart = "whole"
+    by_shapes: bool = False
 
     @property
     def doing(self) -> str:

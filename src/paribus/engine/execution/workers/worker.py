@@ -20,9 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.checks.repeat import train_again
 from paribus.engine.execution.evaluate import answer_tasks
 from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
@@ -53,7 +52,6 @@ from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import parse_study
-from paribus.study.importing import same_settings
 
 if TYPE_CHECKING:
     import torch
@@ -170,13 +168,9 @@ class WorkerContext:
         )
 
     def dataset(self, data: Data) -> Dataset:
-        """Return the text of `data`, which is read once.
-
-        Raises ParibusError where own code that reads it changes how all of a process computes.
-        """
+        """Return the text of `data`, which is read once."""
         if data not in self._datasets:
-            with same_settings(f"reading {', '.join(data.own.values())}"):
-                self._datasets[data] = load_dataset(data, self.study.folder)
+            self._datasets[data] = load_dataset(data, self.study.folder)
         return self._datasets[data]
 
 
@@ -209,9 +203,9 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
     study, results, device, graphs = context.study, context.results, context.device, context.graphs
     dataset = context.dataset(study.setting(task.arm).data)
     match task:
-        case messages.Check(arm, stack, part):
-            found = dry_run(study, arm, dataset, device, stack, graphs=graphs, part=part)
-            return messages.Findings(found)
+        case messages.Check(arm, stack, by_shapes):
+            how = {"graphs": graphs, "by_shapes": by_shapes}
+            return messages.Findings(check_arm(study, arm, dataset, device, stack, **how))
         case messages.MeasureMemory(arm, stack, workers):
             return largest_stack(study, arm, dataset, device, stack, workers, graphs=graphs)
         case messages.MeasureStep(arm, stack):
@@ -230,8 +224,10 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
             return messages.Comparison(
                 elsewhere=["way of training: one trial over several devices"]
             )
-        case messages.TrainAgain():
-            return train_again(study, results, dataset, device, task, graphs)
+        case messages.TrainAgain(arm, seed, steps):
+            trial = results.trial(arm, seed)
+            again = repeat_steps(study, trial, dataset, device, steps, graphs=graphs)
+            return messages.Comparison(*again)
     raise ValueError(f"nobody does {task}")
 
 

@@ -28,7 +28,6 @@ __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "
 NONE = "none"
 PACKAGE = "paribus.engine.training.averages"
 WHERE = "training.average"
-MOST_TRIED = 100_000  # steps: two seconds
 TAKEN = "it is called with a Taken: weights [R, N], kept, done, steps and options"
 
 
@@ -150,30 +149,7 @@ class Averaging:
 
     @torch.no_grad()
     def _called(self, function: Callable[[Taken], Any], done: int, weights: Rows) -> Any:
-        name, version = self._average.name, weights.flat._version
         kept = [rows.flat for rows in self.kept.values()]
         at = Taken(weights.flat, kept, done, self._steps, self._options)
-        with blamed(f"{WHERE}: average '{name}' failed after step {done}", TAKEN):
-            found = function(at)
-        if weights.flat._version != version:
-            raise ParibusError(
-                f"{WHERE}: average '{name}' writes to the weights that are trained; let it write "
-                "to what is kept"
-            )
-        return found
-
-
-def tried(spec: setting.Average, steps: int, folder: Path | None) -> bool:
-    """Tell whether an average gives else than the last weights, as far as it can be tried.
-
-    It is tried on a model of two parameters. Raises ParibusError where it fails at a step.
-    """
-    found = find_average(spec, folder)
-    if found is None or steps > MOST_TRIED:
-        return True
-    weights = Rows(torch.zeros(1, 2), {"tried": torch.Size([2])})
-    averaging = Averaging(found, steps, weights)
-    for done in range(1, steps + 1):
-        weights.flat.fill_(done)
-        averaging.take(done, weights)
-    return not averaging.given(steps, weights).flat.equal(weights.flat)
+        with blamed(f"{WHERE}: average '{self._average.name}' failed after step {done}", TAKEN):
+            return function(at)

@@ -87,10 +87,8 @@ class TrainingLoss:
     def __call__(
         self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
     ) -> Tensor:
-        """Return [R, B, T]. Raises ParibusError where the loss fails, gives anything else, or
-        writes to what it is given; what a GPU's recording refuses goes on."""
-        given = (logits_RBTV, targets_RBT)
-        versions = [tensor._version for tensor in given]
+        """Return [R, B, T]. Raises ParibusError if the loss fails or gives anything else; what a
+        GPU's recording refuses goes on."""
         more = {"shared": shared} if self.takes_shared else {}
         advice = "it is called with logits [R, B, T, V], targets [R, B, T] and its options"
         if shared is not None and more:
@@ -103,13 +101,8 @@ class TrainingLoss:
                 f"auxiliary losses: {auxiliary}"
             )
         but = (RuntimeError,) if logits_RBTV.is_cuda else ()
-        try:
-            with blamed(f"loss '{self.declared.name}' failed", advice, but=but):
-                values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
-        except ParibusError as error:
-            if "modified inplace" in str(error):  # autograd's words, of a view
-                raise ParibusError(self._writes) from None
-            raise
+        with blamed(f"loss '{self.declared.name}' failed", advice, but=but):
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
             found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(
@@ -121,14 +114,7 @@ class TrainingLoss:
                 f"loss '{self.declared.name}' gave numbers ({values.dtype}) that no gradient leads "
                 "from to the logits; compute them from the logits, without detach() or rounding"
             )
-        if versions != [tensor._version for tensor in given]:
-            raise ParibusError(self._writes)
         return values
-
-    @property
-    def _writes(self) -> str:
-        name = self.declared.name
-        return f"loss '{name}' writes to its logits or targets; let it write to a copy"
 
 
 def find_loss(wanted: setting.Loss, folder: Path | None) -> TrainingLoss:

@@ -1,1 +1,0 @@
-"""Checks of an arm and of a trial: dry run, causality, repetition."""
