@@ -140,7 +140,9 @@ def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    study = small_study({"tasks.names": ()}, seeds=[1], arms={"baseline": {}})
+    study = small_study(
+        {"tasks.names": (), "decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}
+    )
     results = paribus.run(study, tmp_path / "r", workers=1)
     (trial,) = results.finished
     assert trial.read_json("environment.json")["kernels"] == "torch"

@@ -142,7 +142,7 @@ def test_a_whole_run_survives_its_tracker(
 ) -> None:
     point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
     monkeypatch.setattr(sinks, "entry_points", lambda group: [point])
-    study = small_study(seeds=[1], arms={"baseline": {}})
+    study = small_study({"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}})
     results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
     assert len(results.finished) == 1
 

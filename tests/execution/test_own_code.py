@@ -119,6 +119,7 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_
         "training.optimizer.name": "ideas.py:warm",
         "tasks.names": [],
         "training.iterations": 20,
+        "decision.unreachable": "accept",
     }
     small = {"baseline": {}}
     both = small_study(changed, seeds=[1, 2], arms=small)

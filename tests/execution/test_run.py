@@ -310,7 +310,9 @@ def test_training_seconds_wait_for_the_device(
 ) -> None:
     """A GPU works on after its last step was handed to it: here a device that takes half a second
     more."""
-    study = small_study(seeds=[1], arms={"baseline": {}}, tasks={"names": []})
+    study = small_study(
+        {"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}, tasks={"names": []}
+    )
     folder = ResultsFolder(tmp_path / "r")
     monkeypatch.setattr("paribus.engine.execution.trial.trial.wait", lambda device: time.sleep(0.5))
     dataset = load_dataset(study.data, study.folder)

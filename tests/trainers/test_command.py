@@ -442,6 +442,7 @@ def test_check_runs_each_arm_briefly_and_leaves_nothing(folder: Path) -> None:
     changed(folder, ('"well"', '"crash"'))
     code, _, err = verb("check", "study.toml")
     assert code == 2 and "exit code 3" in err and "CUDA error: out of luck" in err
+    assert "output.log" not in err and "finished trials" not in err
     assert sorted(one.name for one in folder.iterdir()) == ["study.toml", "train.py"]
 
 
@@ -459,7 +460,8 @@ def test_a_trial_that_fails_stops_the_run(
     changed(folder, ('"well"', f'"{do}"'), ('kind = "command"', f'kind = "command"\n{also}'))
     code, _, err = verb("run", "study.toml", "--results", "r")
     assert code == 2 and err.count("\n") == 1 and all(one in err for one in words), err
-    assert "output.log" in err and not list((folder / "r").rglob("manifest.json"))
+    assert not list((folder / "r").rglob("manifest.json"))
+    assert Path(err.partition("printed is in ")[2].partition(";")[0].strip()).is_file()
 
 
 def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> None:
@@ -567,7 +569,8 @@ def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
 def test_a_program_that_is_edited_meanwhile_stops_the_run(folder: Path) -> None:
     study = changed(folder)
     (folder / "train.py").write_text(PROGRAM + "open('train.py', 'a').write('# once more\\n')\n")
-    with pytest.raises(ParibusError, match="was changed while the study runs"):
+    words = r"^train\.py changed since the study began.* give the arm `ref`"
+    with pytest.raises(ParibusError, match=words):
         paribus.run(study, "r")
 
 

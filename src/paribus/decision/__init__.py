@@ -4,7 +4,12 @@ from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhe
 from paribus.decision.hypotheses import Judgement, judge
 from paribus.decision.interactions import Depends, DependsWord, depends
 from paribus.decision.null import Calibration, calibrate, calibrate_tuned
-from paribus.decision.reach import out_of_reach, require_reachable, unreachable
+from paribus.decision.reach import (
+    out_of_reach,
+    require_comparison,
+    require_reachable,
+    unreachable,
+)
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
@@ -64,6 +69,7 @@ __all__ = [
     "no_partner_in_words",
     "out_of_reach",
     "own_rule",
+    "require_comparison",
     "require_reachable",
     "rule_of",
     "shared_caveats",

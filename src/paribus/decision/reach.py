@@ -116,6 +116,15 @@ def unreachable(study: Study) -> list[str]:
     return [f"{what}: {reason}" for reason, what in lines.items()]
 
 
+def require_comparison(study: Study) -> None:
+    """Raise ParibusError if a study that is about to be run has one arm and nothing to compare."""
+    if not study.contrasts and study.decision.unreachable == "refuse":
+        raise ParibusError(
+            f"the study has one arm, '{next(iter(study.arms))}', and nothing to compare it with; "
+            'add an arm, [arms.NAME], or train it alone with decision.unreachable = "accept"'
+        )
+
+
 def require_reachable(study: Study) -> None:
     """Raise ParibusError where a study that is about to be registered names what cannot occur, and
     does not say that it accepts that. One of fewer than five seeds describes, whatever its rule: it

@@ -174,7 +174,8 @@ class Decision(Spec):
     a ratio (throughput, memory)."""
     unreachable: Literal["refuse", "accept"] = "refuse"
     """Whether a study is registered whose rule can adopt nothing, or whose hypotheses name outcomes
-    that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint."""
+    that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint; or that
+    has one arm, and so nothing to compare."""
 
     @model_validator(mode="before")
     @classmethod

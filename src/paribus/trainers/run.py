@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from paribus.analysis import boundaries
-from paribus.decision import own_rule, require_reachable
+from paribus.decision import own_rule, require_comparison, require_reachable
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.ledger import TextPart
@@ -116,6 +116,8 @@ def run(study: Study, results: str | os.PathLike[str] | None = None, **options: 
             by_jobs = partial(train, backend, **about)
         study = extended(study, folder)
         folder.require_same(study)
+        if study.trainer != RUNS:  # judge has its own words
+            require_comparison(study)
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         earlier = read_registration(folder)
@@ -168,6 +170,8 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
     with folder.lock():
         study = extended(study, folder)
         folder.require_same(study)
+        if study.trainer != RUNS:  # judge has its own words
+            require_comparison(study)
         declaration = declared_by(study, trainer)
         _require_fresh(study, folder, declaration)
         _register(study, folder, trainer, declaration)

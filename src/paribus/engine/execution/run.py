@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from paribus.decision import require_comparison
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.backends.jobs import JobBackend
@@ -261,6 +262,7 @@ def _opened(
     study = settled_budgets(study)
     study = as_registered(study, folder)
     folder.require_same(study)
+    require_comparison(study)
     require_sealed(study, folder)
     datasets = read_data(study)
     data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}

@@ -96,6 +96,7 @@ class Job:
     Attributes:
         home: its folder in `runs`, with `out`, which is `{folder}`.
         attempts: how those before ended.
+        is_kept: whether its folder stays when it fails; that of `paribus check` does not.
     """
 
     arm: str
@@ -106,6 +107,12 @@ class Job:
     config: str = ""
     controls: dict[str, str] = field(default_factory=dict)
     attempts: list[dict[str, Any]] = field(default_factory=list)
+    is_kept: bool = True
+
+    @property
+    def printed(self) -> str:
+        """Where all that it printed is, for an error; empty where that is removed."""
+        return f"; all it printed is in {self.home / LOG}" if self.is_kept else ""
 
     @property
     def label(self) -> str:
@@ -226,6 +233,8 @@ class Command:
             return dict.fromkeys(study.arms, "not started (trainer.check is 0)")
         told = {}
         jobs = [self._job(study, arm, study.seeds[0]) for arm in study.arms]
+        for job in jobs:
+            job.is_kept = False
         with self._pool(study, len(jobs)) as pool:
             task = lambda job: self._task(study, job) | {"timeout": limit}  # noqa: E731
             for job, ended in pool.work(jobs, task, lambda job, latest: None):
@@ -343,10 +352,13 @@ class Command:
             return before
         now = source_of(study, job.arm, job.setting)
         if now.evidence != before.evidence:
+            names = [name for name, _ in before.files.items() ^ now.files.items()]
+            names = [*dict.fromkeys([*sorted(names), *now.changed, *before.changed])]
+            is_commit = now.commit != before.commit or not names
+            what = f"the commit of {now.folder}" if is_commit else some(names, CHANGED_SHOWN)
             raise ParibusError(
-                f"{before.folder} was changed while the study runs: {before.evidence} before trial "
-                f"{job.label}, {now.evidence} now; restore it, and state a ref where you want to "
-                "go on working there meanwhile"
+                f"{what} changed since the study began, before trial {job.label}; restore it, or "
+                "give the arm `ref`"
             )
         return now
 
@@ -381,9 +393,9 @@ class Command:
         if not ended["started"]:
             raise ParibusError(f"trial {job.label} cannot be started: {ended['words']}")
         if ended["code"] or ended["why"]:
+            kept = "; finished trials are kept: fix it and run again" if job.is_kept else ""
             raise ParibusError(
-                f"trial {job.label} failed: {ended['words']}{_last(ended)}; all it printed is in "
-                f"{job.home / LOG}; finished trials are kept: mend it and run again"
+                f"trial {job.label} failed: {ended['words']}{_last(ended)}{job.printed}{kept}"
             )
 
     def _record(self, study: Study, job: Job, ended: Mapping[str, Any]) -> TrialRecord:
@@ -462,8 +474,8 @@ class Command:
             names = {one for row in (*reported.results, *reported.rows) for one in row}
             why = f"it did not report it: {nearest(key, names)}"
         raise ParibusError(
-            f"trial {job.label} ended ({ended['words']}) without a value of '{name}': {why}; all "
-            f"it printed is in {job.home / LOG}"
+            f"trial {job.label} ended ({ended['words']}) without a value of '{name}': {why}"
+            f"{job.printed}"
         )
 
     def _written(
