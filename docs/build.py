@@ -132,10 +132,10 @@ STATED_AS = {"plan": "seeds"}
 def backends() -> str:
     """Return the options of every backend that ships, those first that all jobs have."""
     from paribus.declared import declared
-    from paribus.engine.execution.backends.jobs import JobOptions
-    from paribus.engine.execution.backends.protocol import BackendClass
+    from paribus.runs.executors.jobs import JobOptions
+    from paribus.runs.executors import BackendClass
 
-    ships = declared("paribus.engine.execution.backends", BackendClass)
+    ships = declared("paribus.runs.executors", BackendClass)
     shown = [("`slurm` and `ray`", JobOptions, set[str]())]
     shown += [
         (f"`{name}`", of.options, set(JobOptions.model_fields))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from paribus.errors import ParibusError
     from paribus.report.page import write_report
     from paribus.results import extend, load_results
+    from paribus.runs import register, run
     from paribus.study import Study, load_study, null_study, shipped_studies
-    from paribus.trainers import register, run
     from paribus.trainers.judging import judge
     from paribus.verification import verify
 
@@ -44,7 +44,7 @@ _HOMES = {
         "paribus.report.page": "write_report",
         "paribus.results": "extend load_results",
         "paribus.study": "Study load_study null_study shipped_studies",
-        "paribus.trainers": "register run",
+        "paribus.runs": "register run",
         "paribus.trainers.judging": "judge",
         "paribus.verification": "verify",
     }.items()

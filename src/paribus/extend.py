@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from paribus.drawing import Drawing
     from paribus.engine.data import corpus
     from paribus.engine.evaluation import Predictions, measure
-    from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
-    from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
-    from paribus.engine.execution.following import EachTrial
     from paribus.engine.model import (
         Attention,
         Dropout,
@@ -42,6 +39,9 @@ if TYPE_CHECKING:
     )
     from paribus.metric import ItemSums, Metric
     from paribus.readers import Run, Source, reader
+    from paribus.runs.executors import Backend, backend
+    from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
+    from paribus.runs.trackers import EachTrial
     from paribus.study import Study
     from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
 
@@ -52,9 +52,6 @@ _HOMES = {
         "paribus.drawing": "Drawing",
         "paribus.engine.data": "corpus",
         "paribus.engine.evaluation": "Predictions measure",
-        "paribus.engine.execution.backends": "Backend PipedProcess WORKER backend",
-        "paribus.engine.execution.backends.jobs": "JobBackend JobOptions JobState",
-        "paribus.engine.execution.following": "EachTrial",
         "paribus.engine.model": (
             "Attention Dropout KeyValueCache ModelConfig Seen Shared part study_positions"
         ),
@@ -63,6 +60,9 @@ _HOMES = {
         "paribus.engine.training": "Moment Taken Update average loss optimizer schedule",
         "paribus.metric": "ItemSums Metric",
         "paribus.readers": "Run Source reader",
+        "paribus.runs.executors": "Backend backend",
+        "paribus.runs.executors.jobs": "JobBackend JobOptions JobState",
+        "paribus.runs.trackers": "EachTrial",
         "paribus.study": "Study",
         "paribus.study.choices": "Options",
         "paribus.study.trainer": "Declaration TestText Trainer TrialRecord",
@@ -71,7 +71,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "WORKER",
     "Attention",
     "Backend",
     "Declaration",
@@ -88,7 +87,6 @@ __all__ = [
     "ModelConfig",
     "Moment",
     "Options",
-    "PipedProcess",
     "Predictions",
     "Question",
     "Row",

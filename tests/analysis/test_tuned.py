@@ -28,8 +28,8 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results
+from paribus.runs.looks import take_look
 from paribus.study import Study
-from paribus.trainers.looking import take_look
 from paribus.verification import verify
 
 from ..conftest import studies_in

@@ -23,11 +23,10 @@ from paribus.cli.options import Where
 from paribus.engine.cost import Cost
 from paribus.engine.data.corpora import all_corpora
 from paribus.engine.execution.estimate import estimate
-from paribus.engine.execution.workers import processes
-from paribus.engine.execution.workers.processes import worker_environment
 from paribus.engine.format import DOWNLOADED
 from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
+from paribus.runs.run import Device
 from paribus.study import shipped_studies
 from paribus.study.load import EXAMPLES
 
@@ -349,12 +348,12 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     monkeypatch.setenv(SWITCH, "auto")
     known = resolve()
     Where(cpu_kernels=wanted)  # type: ignore[arg-type]
-    assert worker_environment()[SWITCH] == ("off" if wanted == "off" else known)
+    assert resolve() == ("off" if wanted == "off" else known)
     for name in ("run", "plan", "evaluate", "register"):
         told = verb(name, "--help", cwd=Path()).stdout
         assert "--cpu-kernels" in told and verb("help", name, cwd=Path()).stdout == told
     library.cache_clear()
-    assert options.Device == processes.Device
+    assert options.Device == Device
 
 
 def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from paribus.engine.execution.workers import processes
-
 from .test_cli import verb, write_study
 
 OWN = """
@@ -80,19 +78,7 @@ def test_data_are_not_read_where_nothing_can_be_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "paribus.engine.execution.run.read_data", lambda study: pytest.fail("was read")
+        "paribus.runs.executors.local.Local.start", lambda *_: pytest.fail("a worker was started")
     )
     done = verb("run", "study.toml", "--results", "text.txt/deeper", cwd=folder)
     assert "cannot write to" in done.stderr
-
-
-def test_kernels_are_not_compiled_before_somebody_needs_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What compiles says so: that would stand before a mistake in the study."""
-    started = list[bool]()
-    monkeypatch.setattr(processes, "worker_template", lambda is_fresh: started.append(is_fresh))
-    for settled in (False, True):
-        monkeypatch.setattr(processes, "is_settled", lambda settled=settled: settled)
-        processes._warm_up()
-        assert started == [False] * settled

@@ -26,9 +26,9 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.report.page import render
 from paribus.results import Results
+from paribus.runs import register
 from paribus.study import Study, load_study, null_study
 from paribus.study.tuning_study import tuning_study
-from paribus.trainers import register
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.execution.following import Progress
-from paribus.results import Results, load_results
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.runs.advance import advance
+from paribus.runs.executors import find_backend
+from paribus.runs.progress import Progress
+from paribus.runs.queue import Queue
+from paribus.runs.run import Options, _order
+from paribus.runs.runners import runner_of
+from paribus.runs.worker import Context
 from paribus.study import Study
 
 from ..conftest import NOTHING, studies_in
@@ -94,3 +100,24 @@ def odd_arms(tmp_path_factory: pytest.TempPathFactory) -> Results:
         paribus.run(study, folder / "r", workers=1)
 
     return load_results(made_once(tmp_path_factory, "odd-arms", train) / "r")
+
+
+def run_here(study: Study, results: Path) -> Results:
+    """Run a study in this process, so that a test can replace what it calls."""
+    folder = ResultsFolder(results)
+    queue = Queue.of(folder.path)
+    with folder.lock():
+        queue.open(_order(study, folder, Options(workers=1), find_backend("local")))
+        context = Context(queue, queue.read_order(), "here", 0)
+        runner = runner_of(study.trainer)
+        while not queue.is_finished:
+            advance(context, runner)
+            for name in queue.names():
+                task = queue.read_task(name)
+                assert task is not None
+                answer = runner.execute(task, context)
+                if answer is not None:
+                    queue.answer(task.id, answer)
+                queue.finish(task)
+        queue.remove()
+    return load_results(results)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import paribus
-from paribus.engine.execution.backends import backend
-from paribus.engine.execution.backends.jobs import JobBackend, JobOptions, JobState
+from paribus.runs.executors import backend
+from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
 from paribus.study import Study
 
 from ..repository import git
@@ -107,8 +107,26 @@ def assert_like_here(ours: paribus.Results, study: Study, folder: Path) -> None:
         for name in ("evaluation.json", "output.log", "machine.json"):
             assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
     assert [one.state for one in ours.controls] == [one.state for one in theirs.controls]
-    assert not (ours.path / "worktrees").exists() and not (ours.path / "live.json").exists()
-    assert not (ours.path.parent / f".{ours.path.name}.jobs").exists()
+    assert not (ours.path / "worktrees").exists()
+    assert not (ours.path / ".run").exists()
+
+
+def toml_of(study: Study) -> str:
+    """The small study with three seeds, as a file."""
+    return """
+name = "small"
+seeds = [1, 2, 3]
+data = {corpus = "text", path = "text.txt", seq_len = 16}
+model = {n_layer = 2, n_head = 2, d_model = 16}
+training = {iterations = 8, batch_size = 4}
+evaluation = {every = 3}
+stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
+[arms.baseline]
+[arms.layernorm]
+set."model.embedding.norm" = "layernorm"
+[arms.rmsnorm]
+set."model.embedding.norm" = "rmsnorm"
+"""
 
 
 def _is_alive(pid: int) -> bool:

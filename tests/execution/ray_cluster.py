@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from paribus.engine.execution.backends import find_backend
 from paribus.errors import ParibusError
+from paribus.runs.executors import find_backend
 
 ADDRESS = "127.0.0.2"
 SECONDS = 120.0

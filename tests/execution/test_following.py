@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +12,13 @@ from rich.console import Console
 
 import paribus
 from paribus.cli.watch import watch
-from paribus.engine.execution import following as sinks
-from paribus.engine.execution.following import Live, Progress, known_sinks
-from paribus.engine.execution.progress import _plain
-from paribus.engine.execution.run import _Run
-from paribus.engine.execution.workers.messages import Train
-from paribus.results import Results, ResultsFolder
-from paribus.results.live import read_live
+from paribus.results import Results
+from paribus.runs import trackers
+from paribus.runs.bar import _plain
+from paribus.runs.progress import Progress, Tracker
+from paribus.runs.queue import Order, Queue
+from paribus.runs.standing import read_progress
+from paribus.runs.trackers import known_trackers
 from paribus.study import Study
 
 from .conftest import Trained
@@ -46,7 +45,7 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained: Train
     score = next(r for r in results.scores.to_pylist() if r["arm"] == "layernorm")
     assert (loss.step, loss.value) == (8, pytest.approx(score["validation_loss"], rel=1e-6))
     assert "embedding_norm/all/mean" in events.Tags()["scalars"]
-    assert read_live(results.path) is None
+    assert read_progress(results.path) is None
     seen = shown(results.path)
     assert "9/9 trials" in seen
     assert "✓ batches" in seen
@@ -63,9 +62,17 @@ def test_an_unknown_tracker_is_told_before_anything_is_written(
 def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "paribus.engine.execution.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "paribus.runs.tensorboard", None)
     with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
-        known_sinks(["tensorboard"])
+        known_trackers(["tensorboard"])
+
+
+def queue_of(results: Results) -> Queue:
+    """Return the queue of a run in the folder of some results."""
+    queue = Queue.of(results.path)
+    executor = {"backend": "local", "options": {}}
+    queue.open(Order({}, "/", str(results.path), "stacked", {}, executor, {}, "/"))
+    return queue
 
 
 def test_a_study_under_way_is_shown(
@@ -74,19 +81,18 @@ def test_a_study_under_way_is_shown(
     study = small_study(seeds=[1, 2, 3])
     skip = [("baseline", 3), ("layernorm", 3), ("rmsnorm", 2), ("rmsnorm", 3)]
     results = fabricate(study, lambda arm, seed: 2.0, skip=skip)
-    progress = Progress(9, 5, tokens=1000, tokens_done=600, tokens_before=500)
-    live = Live(ResultsFolder(results.path))
+    queue = queue_of(results)
+    queue.report("w", {"event": "stage", "home": str(results.path)})
     for t in (2, 5):
-        progress.running = {"rmsnorm/seed-2": (t, 3.0 - t / 10)}
-        live._written = -math.inf
-        live.note(progress)
+        event = {"event": "trained", "trials": [["rmsnorm", 2]], "t": t, "losses": [3.0 - t / 10]}
+        queue.report("w", event)
     seen = shown(results.path)
     assert "5/9 trials" in seen
     assert "left" in seen
     line = next(line for line in seen.splitlines() if line.strip().startswith("rmsnorm"))
     assert line.split() == ["rmsnorm", "1/3", "1", "5", "2.500"]
     assert max(map(len, seen.splitlines())) <= 80
-    live.close()
+    queue.remove()
     assert "no run is under way" in shown(results.path)
 
 
@@ -124,8 +130,8 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken, sound = Broken(at), Broken("never")
-    monkeypatch.setattr(sinks, "known_sinks", lambda names: [broken, sound])
-    followers = sinks.Sinks(["broken", "sound"], trained.study, tmp_path)
+    monkeypatch.setattr(trackers, "known_trackers", lambda names: [broken, sound])
+    followers = trackers.Trackers(["broken", "sound"], trained.study, tmp_path)
     trial = trained.results.finished[0]
     followers.progress("baseline", 1, 2, 3.0)
     followers.finished(trial)
@@ -141,7 +147,7 @@ def test_a_whole_run_survives_its_tracker(
     small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
-    monkeypatch.setattr(sinks, "entry_points", lambda group: [point])
+    monkeypatch.setattr(trackers, "entry_points", lambda group: [point])
     study = small_study({"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}})
     results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
     assert len(results.finished) == 1
@@ -187,15 +193,18 @@ def test_what_is_done_after_the_last_token_is_said() -> None:
     assert "left" not in told[-1], "nothing is left, and nothing is known of what takes time"
 
 
-def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study]) -> None:
+def test_a_stack_that_is_finished_is_one_line(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
     study = small_study(seeds=list(range(1, 6)))
-    heard: list[str] = []
-    followers = SimpleNamespace(
-        progress=lambda progress: heard.append(progress.news),
-        sinks=SimpleNamespace(finished=lambda trial: None),
-    )
-    folder = ResultsFolder(study.folder / "none")
-    run = _Run(study, folder, SimpleNamespace(), followers)  # type: ignore[arg-type]
-    run._note_finished(Train("baseline", tuple(("baseline", seed) for seed in study.seeds)))
-    assert heard == ["baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"]
-    assert run.progress.n_finished == 5
+    results = fabricate(study, lambda arm, seed: 2.0, skip=study.trials)
+    queue = queue_of(results)
+    queue.report("w", {"event": "stage", "home": str(results.path)})
+    trials = [["baseline", seed] for seed in study.seeds]
+    queue.report("w", {"event": "finished", "trials": trials})
+    tracker = Tracker(queue)
+    tracker.update()
+    progress = tracker.progress
+    assert progress is not None
+    assert progress.news == "baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"
+    assert progress.n_finished == 5

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paribus
-from paribus.engine.execution.workers.pool import Pool, Worker, code_of
 from paribus.study import Study
 
 Maker = Callable[..., Study]
@@ -45,47 +44,3 @@ def test_an_arm_that_meddles_changes_no_other(small_study: Maker, tmp_path: Path
     rows = {row["arm"]: row["validation_loss"] for row in with_it.scores.to_pylist()}
     assert rows["mine"] != rows["baseline"]
     assert set(with_it.throughput["arm"].to_pylist()) == {"mine", "baseline", "layernorm"}
-
-
-def test_what_code_a_setting_needs(small_study: Maker) -> None:
-    modules = {"model.modules.mlp": "a.py:A", "model.modules.block_norm": "b.py:B"}
-    arms = {
-        "baseline": {},
-        "both": {"set": modules},
-        "one": {"set": {"model.modules.mlp": "a.py:A"}},
-        "other": {"set": {"model.modules.mlp": "a.py:B"}},
-    }
-    study = small_study(arms=arms)
-    codes = [code_of(study.setting(arm)) for arm in arms]
-    assert codes == ["", "a.py:A b.py:B", "a.py:A", "a.py:B"]
-
-
-class _Idle(Pool):
-    """A pool whose workers are no processes."""
-
-    def start(self, number: int | None = None, *, is_fresh: bool = False) -> Worker:
-        worker = Worker(len(self.workers) if number is None else number)
-        self.workers.append(worker)
-        return worker
-
-
-def test_who_serves_whom(small_study: Maker, tmp_path: Path) -> None:
-    arms = {name: {"set": {"model.modules.mlp": f"{name}.py:A"}} for name in "ab"}
-    study = small_study(arms={"baseline": {}} | arms)
-    plain, a, b = (study.setting(arm) for arm in ("baseline", "a", "b"))
-    pool = _Idle(study, tmp_path, device="cpu", checkpoint_seconds=0)
-    first = pool.start()
-    assert pool.worker_for(plain) is first  # it has loaded nothing, and may serve anyone
-    assert pool.worker_for(a) is first
-    assert pool.worker_for(a) is first
-    second = pool.worker_for(plain)
-    assert second is not first
-    assert pool.worker_for(b) is second
-    third = pool.worker_for(plain)
-    assert third not in (first, second)
-    assert pool.worker_for(a) is first
-    # A GPU that a busy worker has is left to it.
-    assert (first.number, second.number) == (0, 0)
-    other = pool.worker_for(a, busy=[second])
-    assert other.number == 1
-    assert other is not first

@@ -18,6 +18,7 @@ from paribus.results import Results, ResultsFolder, opened_texts
 from paribus.study import Study, parse_study
 
 from ..conftest import SMALL, studies_in
+from .conftest import run_here
 
 Maker = Callable[..., Study]
 TABLES: dict[str, Any] = {
@@ -97,7 +98,7 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(heldout_part, "seal_reuse", killed)
         with pytest.raises(KeyboardInterrupt):
-            paribus.run(study, tmp_path / "r", device="cpu")
+            run_here(study, tmp_path / "r")
     before = [event.text for event in events_in(ledger) if event.text]
     assert [text.role for text in before] == ["validation", "test"]
     assert not (tmp_path / "r" / "ledger.json").exists()

@@ -11,23 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 
 import paribus
-from paribus.engine.execution.backends import find_backend
-from paribus.engine.execution.backends.local import PipedProcess
-from paribus.engine.execution.workers import processes
-from paribus.engine.execution.workers.messages import (
-    Check,
-    Findings,
-    Hello,
-    Refused,
-    decode,
-    encode,
-)
-from paribus.engine.execution.workers.processes import Fork
+from paribus.errors import ParibusError
 from paribus.study import Study
 
 from ..process_life import running
@@ -82,64 +70,6 @@ def study_of(small_study: Callable[..., Study]) -> Study:
     return small_study(own, arms={"baseline": {}}, seeds=[1])
 
 
-class Asked:
-    """A worker that was asked to check the arm, and what it said."""
-
-    def __init__(self, study: Study, results: Path) -> None:
-        said = SimpleQueue[str | None]()
-        worker = find_backend("local").start(said.put)
-        assert isinstance(worker, PipedProcess) and isinstance(worker.process, Fork)
-        dump, home = study.model_dump(mode="json"), str(study.folder)
-        hello = Hello(dump, home, str(results), "cpu", 0, 60, eager=False)
-        worker.send(encode(hello))
-        worker.send(encode(Check("baseline", stack=1)))
-        self.worker, self.process, self.said = worker, worker.process, said
-
-    def hear(self) -> object:
-        line = self.said.get(timeout=120)
-        return line and decode(line)
-
-
-@pytest.fixture
-def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers are forks of a template; or, as where there is a GPU, new interpreters."""
-    there: dict[bool, tuple[processes.Key, processes.Template]] = {}
-    if request.param == "anew":
-        monkeypatch.setattr(processes, "can_fork", lambda: False)
-        monkeypatch.setattr(processes, "_THERE", there)
-    yield
-    for _, template in there.values():
-        template.kill()
-
-
-@pytest.mark.parametrize(
-    ("how", "starts"),
-    [("answer", "forked"), ("error", "forked"), ("killed", "forked"), ("killed", "anew")],
-    indirect=["starts"],
-)
-def test_nothing_outlives_a_worker(
-    how: str,
-    starts: None,
-    small_study: Callable[..., Study],
-    sleepers: Callable[[], set[int]],
-    tmp_path: Path,
-) -> None:
-    if how != "answer":
-        (tmp_path / {"error": "fail", "killed": "wait"}[how]).touch()
-    asked = Asked(study_of(small_study), tmp_path / "r")
-    if how == "killed":
-        eventually((tmp_path / "waits").exists)
-        assert len(sleepers()) >= 4
-        os.kill(asked.process.forked.result(), signal.SIGKILL)
-    else:
-        expected = {"answer": Findings, "error": Refused}[how]
-        while not isinstance(said := asked.hear(), expected):
-            assert said is not None
-        asked.worker.stop()
-    asked.worker.close()
-    assert not sleepers()
-
-
 RUN = """
 import json, sys
 from pathlib import Path
@@ -148,6 +78,22 @@ from paribus.study import parse_study
 folder = Path(sys.argv[1])
 paribus.run(parse_study(json.load(sys.stdin), folder=folder), folder / "r", workers=1)
 """
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_outlives_a_dry_run(
+    fails: bool,
+    small_study: Callable[..., Study],
+    sleepers: Callable[[], set[int]],
+    tmp_path: Path,
+) -> None:
+    if fails:
+        (tmp_path / "fail").touch()
+        with pytest.raises(ParibusError, match="as it was told to"):
+            paribus.register(study_of(small_study), tmp_path / "r")
+    else:
+        paribus.register(study_of(small_study), tmp_path / "r")
+    assert not sleepers()
 
 
 @pytest.mark.slow
@@ -191,9 +137,9 @@ def test_elsewhere_a_worker_that_leaves_ends_its_group() -> None:
     seconds = f"{86400 + os.getpid()}.{next(NUMBERS)}"
     code = (
         "import subprocess, sys\n"
+        "from paribus.runs.processes import adopt_orphans, leave\n"
         "sys.platform = 'darwin'\n"
-        "from paribus.engine.execution.workers.lifetime import adopt, leave\n"
-        "adopt()\n"
+        "adopt_orphans()\n"
         f"subprocess.Popen(['sleep', '{seconds}'], stdout=subprocess.DEVNULL)\n"
         "leave(7)\n"
     )

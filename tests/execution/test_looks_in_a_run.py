@@ -14,11 +14,12 @@ from paribus.analysis import analyse, boundaries
 from paribus.errors import ParibusError
 from paribus.results import Results, load_results, read_registration
 from paribus.results.store import ResultsFolder
+from paribus.runs import looks as looking
 from paribus.study import Study
-from paribus.trainers import looking
 from paribus.verification import verify
 
 from ..conftest import studies_in
+from .conftest import run_here
 
 ARMS = {
     "baseline": {},
@@ -50,7 +51,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "append_look", killed)
         with pytest.raises(Killed):
-            paribus.run(study, folder / "r", workers=2)
+            run_here(study, folder / "r")
     assert not (folder / "r" / "looks.json").exists()
     assert len(load_results(folder / "r").finished) == 15
     return study, paribus.run(study, folder / "r", workers=2)

@@ -76,7 +76,7 @@ def test_a_results_folder_that_a_machine_does_not_see(trained: Trained, tmp_path
     there.mkdir()
     backend = Elsewhere(tmp_path / "home", *hiding(there))
     said = refused(trained, there / "r", backend)
-    assert str(there / ".r.jobs") in said and "does every machine see that folder?" in said
+    assert str(there / "r" / ".run") in said and "every machine sees" in said
 
 
 def test_a_text_that_a_machine_does_not_see(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.workers.messages import Ready
-from paribus.engine.execution.workers.pool import Pool, Worker
 from paribus.engine.machine.environment import native_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
@@ -39,16 +36,21 @@ def tiny(small_study: Maker) -> Maker:
 ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
 
 
+PRETENDS = """
+import paribus.engine.machine.environment as environment
+environment.native_precision = lambda device: {precision!r}
+"""
+
+
 @pytest.fixture
-def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
-    ready = Pool.ready
 
     def pretend(precision: str) -> None:
-        def found(self: Pool, worker: Worker) -> Ready:
-            return replace(ready(self, worker), precision=precision)
-
-        monkeypatch.setattr(Pool, "ready", found)
+        folder = tmp_path / precision
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(PRETENDS.format(precision=precision))
+        monkeypatch.syspath_prepend(str(folder))
 
     return pretend
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.execution.backends import find_backend
 from paribus.errors import ParibusError
+from paribus.runs.executors import find_backend
 
 from .conftest import Trained
 from .job_backend import assert_like_here, command_study
@@ -30,7 +30,7 @@ def test_the_same_bytes(cluster: str, trained: Trained, tmp_path: Path) -> None:
     backend = find_backend("ray", {"address": cluster, "jobs": 2})
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
-    assert not (tmp_path / ".r.jobs").exists()
+    assert not (tmp_path / "r" / ".run").exists()
 
 
 def test_a_command_runs_as_jobs(cluster: str, tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from paribus.engine.execution.trial import trial as resuming
 from paribus.engine.execution.trial.checkpoints import StackCheckpoints, begun_stacks
 from paribus.engine.execution.trial.stacks import plan_stacks, read_recorded
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving, Left
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.software import differences
 from paribus.results.trial_folder import CANONICAL
+from paribus.runs.processes import Leaving, Left
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +13,14 @@ import torch
 import paribus
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.crew import PoolCrew
+from paribus.engine.execution.runner import EngineStages
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.execution.workers.messages import Comparison
-from paribus.engine.execution.workers.pool import Pool, code_of
 from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
 from paribus.results.registration import repetitions
+from paribus.runs import ask
+from paribus.runs.processes import Leaving
+from paribus.runs.queue import Task
 from paribus.study import Study
 from paribus.verification import verify
 
@@ -94,9 +95,11 @@ def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
     return folder
 
 
-def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> Comparison:
+def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> SimpleNamespace:
     dataset = load_dataset(study.data, study.folder)
-    return Comparison(*repeat_steps(study, folder.trial(arm, seed), dataset, CPU, steps=3))
+    answer = repeat_steps(study, folder.trial(arm, seed), dataset, CPU, steps=3)
+    names = ("elsewhere", "differs_at", "differs")
+    return SimpleNamespace(**dict(zip(names, answer, strict=True)))
 
 
 def another_scale(study: Study, patch: pytest.MonkeyPatch) -> None:
@@ -156,12 +159,27 @@ def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
     assert again(study, folder, "layernorm", 2).elsewhere == ["processor"]
 
 
-class _Here(Pool):
-    """A pool that trains again in this process."""
+class Here:
+    """The queue of a run that trains again in this process; what it says is kept."""
 
-    def ask_fresh(self, tasks: Any, doing: Any) -> list[Any]:
+    def __init__(self, study: Study) -> None:
+        self.study, self.said = study, list[str]()
+
+    def read_answer(self, name: str) -> None:
+        return None
+
+    def ask(self, tasks: list[Task]) -> list[dict[str, Any]]:
         folder = ResultsFolder(self.study.folder / "r")
-        return [again(self.study, folder, task.arm) for task in tasks]
+        return [vars(again(self.study, folder, task.arguments["arm"])) for task in tasks]
+
+    def retrain(self, folder: ResultsFolder) -> None:
+        """Train again what is registered and was not yet."""
+        context: Any = SimpleNamespace(
+            queue=self,
+            order=SimpleNamespace(settings={}),
+            report=lambda event, words: self.said.append(words),
+        )
+        EngineStages(context).after_trials(self.study, folder)
 
 
 def states(folder: ResultsFolder) -> dict[str, str]:
@@ -175,12 +193,12 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
     train(study, ("baseline", 1))
     assert repetitions(folder) == {"own": {"seed": 1, "steps": 3}}
     assert states(folder) == {"own": "not proven"}
-    pool, said = _Here(study, folder.path, device="cpu", checkpoint_seconds=0), list[str]()
-    PoolCrew(pool, None, None).retrain(study, folder, said.append)
-    assert said.pop() == "training again 3 steps of own/seed-1"
+    here = Here(study)
+    here.retrain(folder)
+    assert here.said.pop() == "training again 3 steps of own/seed-1"
     assert states(folder) == {"own": "held"}
-    PoolCrew(pool, None, None).retrain(study, folder, said.append)
-    assert said == []  # once is enough
+    here.retrain(folder)
+    assert here.said == []  # once is enough
 
     # Of a trial that was trained anew nothing is known.
     (folder.trial("own", 1).path / "manifest.json").unlink()
@@ -192,7 +210,7 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
     assert states(folder) == {"own": "not proven"}
 
     (study.folder / "scale").write_text("1.5")
-    PoolCrew(pool, None, None).retrain(study, folder, said.append)
+    here.retrain(folder)
     analysis = paribus.analyse(load_results(folder.path))
     assert analysis.contrasts[0].why_not == "controls broken: repeatable"
     (verdict,) = paribus.decide(analysis)
@@ -210,11 +228,10 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
 def test_it_is_a_process_of_its_own(study_with: Callable[[str], Study]) -> None:
     study = study_with("OfItsProcess")
     folder = train(study, ("own", 1))
-    with Pool(study, folder.path, device="cpu", checkpoint_seconds=0) as pool:
-        first = pool.start()
-        PoolCrew(pool, None, None).retrain(study, folder, lambda doing: None)
-        assert pool.workers == [first]
-        assert folder.read_repeated(study.arms)["own"]["differs_at"] == 1
+    home = str(folder.path.absolute())
+    task = Task("again", "again", "", home, {"arm": "own", "seed": 1, "steps": 3})
+    (answer,) = ask(study, folder.path, [task], device="cpu")
+    assert answer["differs_at"] == 1
 
 
 def test_honest_arms_are_held_and_others_not_trained_again(odd_arms: Results) -> None:
@@ -236,4 +253,3 @@ def test_how_many_steps(small_study: Maker) -> None:
         settle(folder, study, registered(study, {}))
         found = {arm: one["steps"] for arm, one in repetitions(folder).items()}
         assert found == {"own": steps, "loss": steps}
-    assert code_of(study.setting("loss")) == "own.py:loss"

@@ -17,13 +17,12 @@ import torch
 import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
+from paribus.runs.processes import Leaving
 from paribus.study import Study
 
 from ..conftest import studies_in
@@ -68,68 +67,6 @@ def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
     assert len(before) == 10, "nine trials, and what the study itself has sealed"
     paribus.run(trained.study, copy)
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")} == before
-
-
-REVERSED = '''
-from paribus.engine.execution.backends import WORKER, Backend, Options, PipedProcess, backend
-from paribus.engine.execution.workers.messages import Train, decode
-from paribus.engine.execution.workers.processes import worker_template
-
-
-class ReversedOptions(Options):
-    n: int = 2
-
-
-@backend("reversed", options=ReversedOptions)
-class Reversed(Backend):
-    """Trials wait until there is one for each worker; then they begin, the last one first.
-
-    The first worker has an interpreter of its own; others are forks, which start faster.
-    """
-
-    def __init__(self, options):
-        super().__init__(options)
-        self.waiting, self.begun, self.started = [], [], 0
-
-    def start(self, hear):
-        self.started += 1
-        return Waiting(self, hear)
-
-    def default_workers(self, device, devices):
-        return self.options.n
-
-
-class Waiting(PipedProcess):
-    def __init__(self, backend, hear):
-        fork = lambda _, files: worker_template(is_fresh=False).fork(files)
-        super().__init__(WORKER, hear, **({} if backend.started == 1 else {"begin": fork}))
-        self.backend = backend
-
-    def send(self, line):
-        if not isinstance(decode(line), Train):
-            super().send(line)
-            return
-        self.backend.waiting.append((self, line))
-        if len(self.backend.waiting) == self.backend.options.n:
-            while self.backend.waiting:
-                process, line = self.backend.waiting.pop()
-                self.backend.begun.append(decode(line).trials[0])
-                super(Waiting, process).send(line)
-'''
-
-
-@pytest.mark.slow
-def test_an_own_backend_and_another_order_give_the_same_bytes(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By three workers of an own backend; `trained` is by two of `local`, in their order."""
-    monkeypatch.chdir(tmp_path)
-    Path("cluster.py").write_text(REVERSED)
-    own = find_backend("cluster.py:Reversed", {"n": 3})
-    results = paribus.run(trained.study, tmp_path / "own", backend=own)
-    by_threes = [trained.study.trials[i : i + 3] for i in (0, 3, 6)]
-    assert vars(own)["begun"] == [trial for three in by_threes for trial in reversed(three)]
-    assert canonical_bytes(results) == canonical_bytes(trained.results)
 
 
 def test_a_stack_writes_the_same_trials(trained: Trained, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.workers.ranks import RANKS_PER_CORE, require_devices
+from paribus.engine.execution.ranks import RANKS_PER_CORE, require_devices
 from paribus.engine.model import build_model
 from paribus.engine.setting import rows_of
 from paribus.errors import ParibusError
@@ -111,10 +111,10 @@ def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path)
     assert [one["ranks"] for one in environment["resumed_from"]] == [2]
 
 
-RANKS = "paribus.engine.execution.workers.ranks"
+RANKS = "paribus.engine.execution.ranks"
 RUN = """
 import sys, paribus
-from paribus.engine.execution.backends import find_backend
+from paribus.runs.executors import find_backend
 from paribus.errors import ParibusError
 from tests.execution.test_several_devices import study
 try:
@@ -148,7 +148,7 @@ def kill_rank(results: Path, run: subprocess.Popen[str], at: int = 0) -> int:
 
 
 def _steps(results: Path) -> list[int]:
-    return [int(path.name[5:]) for path in results.glob("checkpoints/*/step-*")]
+    return [int(path.name[5:].partition(".")[0]) for path in results.glob("checkpoints/*/step-*")]
 
 
 def helper_below(parent: int) -> int:

@@ -22,13 +22,12 @@ import pytest
 
 import paribus
 from paribus.cli import main
-from paribus.engine.execution.backends import find_backend
-from paribus.engine.execution.backends.slurm import Slurm
-from paribus.engine.execution.jobs.standing import job_rows
+from paribus.runs.executors import find_backend
+from paribus.runs.executors.slurm import Slurm
+from paribus.runs.standing import job_rows
 
 from .conftest import Trained
-from .job_backend import assert_like_here, command_study
-from .test_jobs import _toml
+from .job_backend import assert_like_here, command_study, toml_of
 from .test_run import canonical_bytes
 from .test_several_devices import study as over_two
 
@@ -52,7 +51,7 @@ OF_TWO = (
 )
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SECONDS = 300.0
-RANKS = b"paribus.engine.execution.workers.ranks"
+RANKS = b"paribus.engine.execution.ranks"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,7 +89,7 @@ def test_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
-    assert not (tmp_path / ".r.jobs").exists()
+    assert not (tmp_path / "r" / ".run").exists()
 
 
 def test_a_command_runs_as_jobs(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_an_unknown_partition_is_told_in_its_words(
     trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = trained.study.folder / "partition.toml"
-    file.write_text(_toml(trained.study))
+    file.write_text(toml_of(trained.study))
     given = ["--backend", "slurm", "--backend-option", "partition=nowhere", "--device", "cpu"]
     assert main(["run", str(file), "--results", str(tmp_path / "r"), *given]) == 2
     said = capfd.readouterr().err
@@ -117,7 +116,7 @@ def test_status_and_cancel(
     """`cancel` ends what the study has running, and not the job of somebody else; the jobs of a
     command that was killed are shown; a second command is refused; then the study goes on."""
     file = trained.study.folder / "again.toml"
-    file.write_text(_toml(trained.study))
+    file.write_text(toml_of(trained.study))
     results = tmp_path / "r"
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
@@ -154,15 +153,15 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
         pytest.skip("this SLURM preempts nothing")
     file = trained.study.folder / "long.toml"
-    text = _toml(trained.study).replace("iterations = 8", "iterations = 800")
+    text = toml_of(trained.study).replace("iterations = 8", "iterations = 800")
     file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
     results = tmp_path / "r"
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: any("at step" in row.doing for row in job_rows(results)))
-        (row,) = [row for row in job_rows(results) if "at step" in row.doing]
+        until(lambda: any(row.doing for row in job_rows(results)))
+        (row,) = [row for row in job_rows(results) if row.doing]
         if what == "its time is over":
             subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
         elif what == "it is preempted":

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset
-from paribus.engine.execution.start import Tried, _check, _fitting
+from paribus.engine.execution.runner import EngineStages
 from paribus.engine.execution.trial import record
 from paribus.engine.execution.trial.stacks import (
     Recorded,
@@ -26,14 +26,14 @@ from paribus.engine.execution.trial.stacks import (
     sharing_arms,
 )
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving
-from paribus.engine.execution.workers.messages import Check, MeasureMemory
 from paribus.engine.machine import memory as capacity
 from paribus.engine.machine.environment import machine_failure
 from paribus.engine.machine.measurements import Fit
 from paribus.engine.machine.memory import free_memory, largest_stack
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
+from paribus.runs.processes import Leaving
+from paribus.runs.queue import Task
 from paribus.study import LEARNING_RATE, Study, parse_study
 
 CPU = torch.device("cpu")
@@ -261,29 +261,33 @@ def test_what_surely_fits_is_not_built(
 
 
 class OneAnswer:
-    """A pool whose worker finds that so many replicas fit."""
+    """A queue whose workers find that so many replicas fit."""
 
     def __init__(self, fit: int) -> None:
-        self.fit, self.asked = fit, []
+        self.fit, self.asked = fit, list[int]()
 
-    def worker_for(self, setting: object) -> OneAnswer:
-        return self
+    def ask(self, tasks: list[Task]) -> list[dict[str, Any]]:
+        (task,) = tasks
+        self.asked.append(task.arguments["stack"])
+        return [{"stack": min(self.fit, self.asked[-1]), "why": "each takes 1 GiB"}]
 
-    def ask(self, worker: object, task: MeasureMemory, doing: str) -> Fit:
-        self.asked.append(task)
-        return Fit(min(self.fit, task.stack), "each takes 1 GiB")
+
+def stages_of(queue: object) -> EngineStages:
+    """Return stages whose tasks go to a queue that is made up."""
+    context: Any = SimpleNamespace(queue=queue, order=SimpleNamespace(settings={}))
+    return EngineStages(context)
 
 
 def fitted(
     study: Study, fit: int, size: int, recorded: Recorded
 ) -> tuple[set[int], list[int], list[str]]:
     """(sizes of the planned stacks, sizes asked for, warnings) if memory holds `fit` replicas."""
-    pool = OneAnswer(fit)
-    stacks, warnings = _fitting(pool, study, size, 1, recorded)  # type: ignore[arg-type]
+    queue = OneAnswer(fit)
+    stacks, warnings = stages_of(queue)._fitting(study, size, 1, recorded)
     assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
     sizes = {trial: len(stack) for stack in stacks for trial in stack}
     assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
-    return set(sizes.values()), [task.stack for task in pool.asked], warnings
+    return set(sizes.values()), queue.asked, warnings
 
 
 def test_a_smaller_stack_is_said_aloud() -> None:
@@ -355,23 +359,27 @@ def test_memory_is_not_that_of_who_started_us() -> None:
 def test_arms_that_could_share_a_stack_are_tried_once() -> None:
     """And what was tried before is not tried again: a tuned study has three starts."""
     asked: dict[str, list[str]] = {}
+    answered: set[str] = set()
 
     class Hearing:
-        def work(self, tasks: list[Check], hear: object) -> None:
+        def ask(self, tasks: list[Task]) -> list[list[str]]:
             for task in tasks:
-                asked.setdefault(task.arm, []).append(task.part)
+                if task.id not in answered:
+                    asked.setdefault(task.arguments["arm"], []).append(task.arguments["part"])
+                answered.add(task.id)
+            return [[] for _ in tasks]
 
-    tried: Tried = set()
+    stages = stages_of(Hearing())
     warmups = {f"warmup-{n}": {"set": {"training.schedule.warmup": n}} for n in (5, 9)}
     study = study_of(NORMS | SWEEP | warmups, [1, 2])
-    _check(Hearing(), study, 1, tried)  # type: ignore[arg-type]
+    stages._check(study, 1, set())
     once = {arm: ["reading", "steps"] for arm in ("baseline", *NORMS)}
     assert {arm: sorted(parts) for arm, parts in asked.items()} == once
-    _check(Hearing(), study_of(NORMS, [3]), 1, tried)  # type: ignore[arg-type]
+    stages._check(study_of(NORMS, [3]), 1, set())
     assert {arm: sorted(parts) for arm, parts in asked.items()} == once
-    _check(Hearing(), study_of(NORMS, [3]), 2, tried)  # type: ignore[arg-type]
+    stages._check(study_of(NORMS, [3]), 2, set())
     assert {arm: sorted(parts) for arm, parts in asked.items()} == {
         arm: sorted(2 * parts) for arm, parts in once.items()
     }
-    _check(Hearing(), study_of(NORMS, [3]), 12, tried)  # type: ignore[arg-type]  # as two
+    stages._check(study_of(NORMS, [3]), 12, set())  # as two
     assert all(len(parts) == 4 for parts in asked.values())

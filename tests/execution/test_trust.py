@@ -15,10 +15,11 @@ import paribus
 from paribus.cli import main
 from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.start import read_data
-from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
+from paribus.runs import ask
+from paribus.runs.queue import Task
 from paribus.study import Study, load_study, null_study, require_trust
 
 CODE = """
@@ -78,14 +79,13 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
         null_study(load_study(stranger / "study.json", {"model.modules.mlp": "own.py:Nothing"}), 1),
     ):
         with pytest.raises(ParibusError, match="say --trust"):
-            Pool(study, stranger, device="cpu", checkpoint_seconds=0)
+            ask(study, stranger, [])
     # The arm that names code is not in the null study, which is of the baseline alone.
     assert null_study(read, 1).is_foreign
     require_trust(null_study(read, 1))
     trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
     require_trust(trusted)
     require_trust(paribus.load_results(stranger, trust=True).study)
-    Pool(trusted, stranger, device="cpu", checkpoint_seconds=0)
 
 
 def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
@@ -127,8 +127,10 @@ def test_a_worker_does_not_import_from_the_current_folder(
     for name in ("torch.py", "numpy.py", "paribus.py"):
         (stranger / name).write_text("raise SystemExit(f'{__file__} ran')")
     study = small_study()
-    with chdir(stranger), Pool(study, tmp_path / "r", device="cpu", checkpoint_seconds=0) as pool:
-        assert pool.ready(pool.start()).device == "cpu"
+    task = Task("machine", "machine", "at the start", "")
+    with chdir(stranger):
+        (machine,) = ask(study, tmp_path / "r", [task], device="cpu")
+    assert machine["device"] == "cpu"
 
 
 def test_a_suite_that_was_not_registered_is_not_asked(

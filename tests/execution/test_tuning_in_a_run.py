@@ -23,13 +23,12 @@ from paribus.cli.watch import picture
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
-from paribus.engine.execution.following import Progress
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.report.page import write_report
-from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, extension, load_results
+from paribus.runs.progress import Progress
 from paribus.study import Study, tuning_study, with_choice
 from paribus.study.tuning import Value
 from paribus.verification import verify
@@ -205,7 +204,6 @@ def test_the_report_says_which_text_it_is_of(tuned: Results) -> None:
     assert analysis.tuned.metric.label == "validation loss"
     (verdict,) = decide(analysis)
     assert analysis.text in verdict.sentence
-    assert analysis.text in headline(analysis, [verdict])
     control = next(c for c in analysis.controls if c.name == "sealed test part")
     assert (control.state, "read once" in control.detail) == ("held", True)
 

@@ -22,8 +22,8 @@ import yaml
 import paribus
 from paribus.cli import VERBS, app, main, options
 from paribus.decision import find_rule
-from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
+from paribus.runs.executors import find_backend
 from paribus.study import shipped_studies
 from paribus.study.load import parse_study
 

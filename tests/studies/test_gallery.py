@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.execution.following import Progress
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
+from paribus.runs.progress import Progress
 from paribus.study import load_study
 
 from ..conftest import studies_in

@@ -2,7 +2,7 @@
 faults of the disk in it and in its workers.
 
     python commands.py [--fault KIND PLACE LOG] VERB ...
-    python commands.py --worker KIND PLACE LOG PARENT     # how such a process starts its workers
+    python commands.py --worker KIND PLACE LOG ...        # how such a process starts its worker
 
 KIND is an error by name (ENOSPC, EIO), which the write at PLACE meets after half of its bytes, or
 `torn`: half of the bytes, then the process is killed. PLACE is `PATH#N`: of all processes together
@@ -69,26 +69,20 @@ def _whole(path: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--worker":
-        from paribus.engine.execution.workers.lifetime import tie_to
-
-        kind, place, log, parent = arguments[1:]
-        tie_to(int(parent))
+        kind, place, log = arguments[1:4]
         fail_at(kind, place, Path(log))
-        from paribus.engine.execution.workers import worker
+        from paribus.runs import worker
 
-        return worker.main()
+        return worker.main(arguments[4:])
 
-    from paribus.engine.execution.backends import local
-    from paribus.engine.execution.run import run
-    from paribus.engine.execution.workers import processes
+    from paribus.runs.executors import local
+    from paribus.runs.run import run
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], fault[1], Path(fault[2]))
-        assert local.COMMAND and hasattr(processes, "FORKS")
-        processes.FORKS = False
-        local.COMMAND = (sys.executable, __file__, "--worker", *fault)
+        local.WORKER = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report
         from paribus import ParibusError, load_study
 

@@ -100,7 +100,7 @@ def litter(folder: Path) -> list[str]:
     return [
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
-        if path.name.startswith(".") or path.name in ("live.json", "checkpoints")
+        if path.name.startswith(".") or path.name == "checkpoints"
     ]
 
 

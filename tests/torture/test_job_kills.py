@@ -48,7 +48,7 @@ STUDIES = pytest.mark.parametrize("study", [STUDY, OVER_TWO], ids=["stacked", "r
 RUN = """
 import json, sys
 from paribus import ParibusError, load_study
-from paribus.engine.execution.backends import find_backend
+from paribus.runs.executors import find_backend
 from paribus.engine.execution.run import run
 try:
     backend = find_backend(sys.argv[1], json.loads(sys.argv[2]))

@@ -19,10 +19,10 @@ import torch
 from paribus import files
 from paribus.engine.data import Dataset
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
+from paribus.runs.processes import Leaving
 from paribus.study import Study
 
 from .harness import litter, undisturbed, written

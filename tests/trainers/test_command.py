@@ -897,7 +897,7 @@ def test_any_backend_runs_it_without_torch(folder: Path) -> None:
     (folder / "train.py").write_text(PROGRAM + "print('where', os.environ.get('WHERE'))\n")
     changed(folder, ("[1, 2, 3]", "[1]"))
     code = (
-        "import sys, paribus; from paribus.engine.execution.backends import find_backend;"
+        "import sys, paribus; from paribus.runs.executors import find_backend;"
         "s = paribus.load_study('study.toml');"
         "r = paribus.run(s, 'r', backend=find_backend('cluster.py:Mine'), workers=2);"
         "paribus.decide(paribus.analyse(r)); assert 'torch' not in sys.modules"

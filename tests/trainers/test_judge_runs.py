@@ -27,9 +27,9 @@ from paribus.errors import ParibusError
 from paribus.report.card import card, chips
 from paribus.report.figures import draw
 from paribus.results import ResultsFolder, extend
+from paribus.runs import register
 from paribus.statistics import holm, welch
 from paribus.study import load_study
-from paribus.trainers import register
 from paribus.trainers.judging import direction, exploratory, judged, table_runs
 from paribus.verification import verify
 

@@ -20,10 +20,10 @@ from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
 from paribus.results.trial_folder import TrialFolder
+from paribus.runs import register, run
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
 from paribus.study.trainer import STACKED
-from paribus.trainers import register, run
 
 Run = Callable[..., Results]
 Register = Callable[[Study, Path], Path]

@@ -120,7 +120,7 @@ def end(
 def _runners(workers: int | None, where: Where) -> dict[str, Any]:
     require_positive(workers=workers)
     from paribus.cli.commands import options_of, train
-    from paribus.trainers import register as register_study
+    from paribus.runs import register as register_study
 
     def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
         return train(study, folder, workers, where, None, open_test=open_test)

@@ -121,11 +121,12 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
     if study.trainer == STACKED:
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
-        from paribus.engine.execution.workers.lifetime import ending_children
+        from paribus.runs.processes import ending_children
 
         with ending_children():  # measures and probes may be the user's own code
             return endpoint_metrics(study)
-    from paribus.trainers.run import declared_by, find_trainer, results_folder
+    from paribus.runs import results_folder
+    from paribus.runs.declared import declared_by, find_trainer
 
     trainer = find_trainer(study, results_folder(study, None))
     return by_name({"the trainer": declared_by(study, trainer).metrics})
@@ -157,9 +158,9 @@ def check(
     loaded = _load(study, set_, trust, where)
     from paribus.cli import as_json, printed
     from paribus.ledger import unrecorded
+    from paribus.runs import register as register_study
+    from paribus.runs import try_briefly
     from paribus.study.trainer import COMMAND, STACKED
-    from paribus.trainers import register as register_study
-    from paribus.trainers import try_briefly
 
     _require_used(loaded, where, eager=eager)
     if parameters:
@@ -169,7 +170,7 @@ def check(
         home = Path(folder) / "results"
         register_study(loaded, home, **options_of(loaded, where, eager=eager))
         if loaded.trainer == COMMAND:
-            tried = try_briefly(loaded, home, **options_of(loaded, where))
+            tried = try_briefly(loaded, home)
     cost = None
     rows, warnings = dict[str, "list[ParameterRow]"](), list[str]()
     if loaded.trainer == STACKED:
@@ -178,8 +179,8 @@ def check(
         loaded = _settled(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))
     if parameters:
-        from paribus.engine.execution.workers.lifetime import ending_children
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
+        from paribus.runs.processes import ending_children
 
         with ending_children():  # modules may be the user's own code
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
@@ -207,11 +208,9 @@ def _list_examples() -> None:
 
 
 def options_of(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
-    """Return what the trainer of a study is told of where it runs."""
-    from paribus.study.trainer import COMMAND, STACKED
+    """Return the options of `register` that the trainer of a study takes."""
+    from paribus.study.trainer import STACKED
 
-    if study.trainer == COMMAND:
-        return {"backend": where.chosen()["backend"]}
     return {**where.chosen(), "eager": eager} if study.trainer == STACKED else {}
 
 
@@ -227,7 +226,7 @@ def register(
     """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
-    from paribus.trainers import register as register_study
+    from paribus.runs import register as register_study
 
     _require_used(loaded, where, eager=eager)
     path = register_study(loaded, results, **options_of(loaded, where, eager=eager))
@@ -275,7 +274,7 @@ def run(
         return 0
     from paribus.cli import printed
     from paribus.results import extended
-    from paribus.trainers import results_folder
+    from paribus.runs import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*printed.design(staged, {}, warnings=True)]
@@ -297,8 +296,8 @@ def _run_null(
     from paribus.cli import as_json, printed
     from paribus.decision import calibrate, calibrate_tuned
     from paribus.results.formats import write_json
+    from paribus.runs import results_folder
     from paribus.study import null_name, null_study, tuned_null_studies
-    from paribus.trainers.run import results_folder
 
     tuned = study.tuning is not None and tuning
     nulls = tuned_null_studies(study, replicates) if tuned else [null_study(study, replicates)]
@@ -372,41 +371,26 @@ def train(
 ) -> Results:
     """Run a study, with our own engine up to its sealed test part or through it; `before` is
     printed once nothing refuses it any more."""
-    from paribus.engine.execution.progress import watching
-    from paribus.study.trainer import COMMAND, STACKED
-    from paribus.trainers import run as run_study
+    from paribus.runs import run as run_study
+    from paribus.runs.bar import watching
+    from paribus.study.trainer import STACKED
 
     _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
-    if study.trainer == COMMAND:
-        with watching(console, before) as watch:
-            return run_study(
-                study,
-                results,
-                workers=workers,
-                backend=where.chosen()["backend"],
-                watch=watch,
-            )
-    if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
-        for part in before:
-            console.print(part)
-        by_jobs = {"backend": where.chosen()["backend"]} if ":" in study.trainer else {}
-        return run_study(study, results, **by_jobs)
+    options: dict[str, Any] = {"workers": workers, "backend": where.chosen()["backend"]}
+    if study.trainer == STACKED:
+        options |= {**where.chosen(), "stack": stack, "eager": eager, "log": log}
+        options["open_test"] = open_test
     with watching(console, before) as watch:
         return run_study(
             study,
             results,
-            workers=workers,
-            **where.chosen(),
-            stack=stack,
-            eager=eager,
             watch=watch,
-            log=log,
-            open_test=open_test,
+            **options,
         )
 
 
-JOBS_TAKE = ("backend", "backend_option")
-PROGRAMS_TAKE = ("workers", *JOBS_TAKE)
+# What a trainer of the user's own takes, and a program.
+TAKEN = ("workers", "backend", "backend_option")
 
 
 def _require_used(study: Study, where: Where, **given: Any) -> None:
@@ -414,10 +398,8 @@ def _require_used(study: Study, where: Where, **given: Any) -> None:
     from paribus.study.trainer import COMMAND, STACKED
 
     given |= {f.name: of for f in fields(where) if (of := getattr(where, f.name)) != f.default}
-    # Jobs run a trainer of the user's own too; programs have workers besides.
-    taken = PROGRAMS_TAKE if study.trainer == COMMAND else JOBS_TAKE
     if study.trainer == COMMAND or ":" in study.trainer:
-        given = {key: of for key, of in given.items() if key not in taken}
+        given = {key: value for key, value in given.items() if key not in TAKEN}
     stated = [f"--{name.replace('_', '-')}" for name, of in given.items() if of]
     if study.trainer != STACKED and stated:
         raise ParibusError(
@@ -497,12 +479,12 @@ def _finish(results: Results, answer: Answer, *, paper: bool, page: bool = True)
 
 def _draw(results: Results, *, paper: bool) -> tuple[Analysis, list[Verdict], list[str]]:
     """Analyse and decide, and write the page and the paper; returns lines on what was written."""
-    from paribus.engine.execution.progress import doing
     from paribus.files import sweep
     from paribus.report.figures import draw
     from paribus.report.page import prepare, write_report
     from paribus.report.paper import write_paper
     from paribus.results import write_tables
+    from paribus.runs.bar import doing
 
     prepare()
     sweep(results.path)

@@ -26,7 +26,7 @@ from paribus.cli.options import (
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
-    from paribus.engine.execution.jobs.standing import JobRow
+    from paribus.runs.standing import JobRow
 
 
 def status(
@@ -79,7 +79,7 @@ def cancel(
     ] = None,
 ) -> None:
     """End what a study has running: its jobs, or its command here."""
-    from paribus.engine.execution.jobs.standing import cancel as cancel_study
+    from paribus.runs.standing import cancel as cancel_study
 
     named = Where(backend=backend, backend_option=backend_option) if backend else None
     for line in cancel_study(folder, named.chosen()["backend"] if named else None):
@@ -90,11 +90,7 @@ def cancel(
 def running_jobs(folder: Path) -> list[JobRow]:
     """Return the jobs of a results folder; one line of warning where their scheduler cannot be
     asked."""
-    from paribus.engine.execution.jobs.folder import JobsFolder
-
-    if JobsFolder.of(folder).about() is None:
-        return []
-    from paribus.engine.execution.jobs.standing import job_rows
+    from paribus.runs.standing import job_rows
 
     try:
         return job_rows(folder)

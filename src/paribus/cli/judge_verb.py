@@ -124,9 +124,9 @@ def judge(
             )
         registered, home = _registered(study, results, paths)
         reading = _read(registered, paths, reader)
-        from paribus.trainers import run
+        from paribus.runs import judge_runs
 
-        found = run(registered, home, **({"reading": reading} if reading else {}))
+        found = judge_runs(registered, home, **({"reading": reading} if reading else {}))
         return _give(found, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")

@@ -17,7 +17,7 @@ from rich.text import Text
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
-    from paribus.engine.execution.backends import Backend
+    from paribus.runs.executors import Backend
 
 # As `machine.programs` has it, which help need not wait for.
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -106,13 +106,13 @@ class Where:
     def warm_up(self) -> None:
         """Let workers import what they need, while this process has other things to do."""
         if self.backend == "local" and self.device in ("auto", "cpu"):
-            from paribus.engine.execution.workers.processes import warm_up
+            from paribus.runs.executors.local import warm_up
 
             warm_up()
 
     def chosen(self) -> Chosen:
         """Return the same as functions take it. Raises ParibusError for a backend that is none."""
-        from paribus.engine.execution.backends import find_backend
+        from paribus.runs.executors import find_backend
         from paribus.study import parse_override
 
         options = dict(parse_override(text) for text in self.backend_option or ())

@@ -46,7 +46,6 @@ from paribus.report.section_tables import (
 from paribus.report.table_model import MARKS, Table
 from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
-from paribus.results.live import read_live
 from paribus.results.record_format import records_of
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study, in_words, is_untuned, tuning_study
@@ -55,8 +54,8 @@ from paribus.study.trainer import RUNS, STACKED
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost, Rate
     from paribus.engine.execution.evaluate import Answers
-    from paribus.engine.execution.jobs.standing import JobRow
     from paribus.engine.training.parameters import ParameterRow
+    from paribus.runs.standing import JobRow
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 CARD_WIDTH = 80  # up to which a note stands beside its arm
@@ -799,8 +798,10 @@ def jobs(rows: Sequence[JobRow]) -> Parts:
 def _begun(results: Results) -> dict[tuple[str, int], int]:
     """Return the steps of trials that are begun and not finished."""
     if results.study.trainer != STACKED:
-        running = (read_live(results.path) or {"running": {}})["running"]
-        begun = {label: step for label, (step, _) in running.items()}
+        from paribus.runs.standing import read_progress
+
+        found = read_progress(results.path)
+        begun = {label: t for label, (t, _) in found.running.items()} if found else {}
         parted = {label.rpartition("/seed-")[::2]: steps for label, steps in begun.items()}
         return {(arm, int(seed)): steps for (arm, seed), steps in parted.items()}
     from paribus.engine.execution.trial.checkpoints import begun_stacks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,7 +17,8 @@ from paribus.cli.folder_verbs import running_jobs
 from paribus.cli.printed import jobs, marked, rounds, standing
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results
-from paribus.results.live import read_live
+from paribus.runs.progress import Progress
+from paribus.runs.standing import read_progress
 from paribus.study import is_untuned
 
 SECONDS = 2.0
@@ -66,9 +66,9 @@ def picture(folder: Path) -> tuple[Group, bool]:
     home = ResultsFolder(folder)
     is_tuning = is_untuned(home.read_study())
     current = (home.tuning_rounds if is_tuning else [])[-1:] or [home]
-    results, live = load_results(current[0].path), read_live(current[0].path)
+    results, live = load_results(current[0].path), read_progress(folder)
     n_finished, n_trials = len(results.finished), results.n_trials
-    done, total = (live["tokens_done"], live["tokens"]) if live else (n_finished, n_trials)
+    done, total = (live.tokens_done, live.tokens) if live else (n_finished, n_trials)
     bar = Grid.grid()
     bar.add_row(ProgressBar(total, done, width=72))
     shown = Group(
@@ -84,25 +84,25 @@ def picture(folder: Path) -> tuple[Group, bool]:
     return shown, not is_tuning and n_finished == n_trials and live is None
 
 
-def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str:
+def _summary(n_finished: int, n_trials: int, live: Progress | None) -> str:
     parts = [f"{n_finished}/{n_trials} trials"]
     if live is None:
         return parts[0] if n_finished == n_trials else f"{parts[0]}; no run is under way"
-    if live.get("unit", "tokens") == "tokens":
-        parts.append(f"{live['tokens_per_second']:,.0f} tokens/s")
-    if live["doing"]:
-        parts.append(live["doing"])
-    elif live["seconds_left"] is not None:
-        parts.append(f"{numbers.duration(live['seconds_left'])} left")
-    age = time.time() - live["written_at"]
+    if live.unit == "tokens":
+        parts.append(f"{live.tokens_per_second:,.0f} tokens/s")
+    if live.doing:
+        parts.append(live.doing)
+    elif live.seconds_left is not None:
+        parts.append(f"{numbers.duration(live.seconds_left)} left")
+    age = time.time() - live.heard
     if age > LONG_AGO:
         parts.append(f"[yellow]last heard of {numbers.duration(age)} ago[/]")
     return ", ".join(parts)
 
 
-def _arms(results: Results, live: dict[str, Any] | None) -> Table:
+def _arms(results: Results, live: Progress | None) -> Table:
     """Return a row for each arm: its trials, and the last loss of one that is being trained."""
-    running = live["running"] if live else {}
+    running = live.running if live else {}
     rows = []
     for arm in results.study.arms:
         done = sum(trial.arm == arm for trial in results.finished)

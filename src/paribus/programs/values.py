@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,36 +121,6 @@ class Finder:
         if self.value is None or math.isnan(self.value):
             return True
         return value < self.value if self.better == "lower" else value > self.value
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """Return what was found, as a message has it; JSON has no NaN, so numbers are texts."""
-        return {
-            "n": self.n,
-            "value": None if self.value is None else repr(self.value),
-            "step": self.step,
-            "points": [[step, repr(value)] for step, value in self.points],
-            "unread": self.unread,
-            "passed": self.passed,
-            "labels": self.labels,
-            "label": self.label,
-        }
-
-    @classmethod
-    def of(cls, message: Mapping[str, Any]) -> Finder:
-        """Return what `found` says, as the one that found it; it looks for nothing more."""
-        value = message["value"]
-        return cls(
-            "",
-            n=message["n"],
-            value=None if value is None else float(value),
-            step=message["step"],
-            points=[(float(step), float(text)) for step, text in message["points"]],
-            unread=message["unread"],
-            passed=message["passed"],
-            labels=list(message.get("labels", ())),
-            label=message.get("label", ""),
-        )
 
 
 GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")

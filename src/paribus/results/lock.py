@@ -26,8 +26,7 @@ MOST_BYTES = 4096
 def hold(folder: Path) -> Iterator[None]:
     """Hold the lock of `folder`, which exists. Raises ParibusError if another run holds it."""
     path = folder / NAME
-    own = {"host": platform.node(), "pid": os.getpid(), "started": _started(os.getpid())}
-    own["token"] = secrets.token_hex(8)
+    own = process_record() | {"token": secrets.token_hex(8)}
     _take(path, own)
     try:
         yield
@@ -42,15 +41,20 @@ def holder(folder: Path) -> dict[str, Any] | None:
     None if no run holds it, as far as this host can tell.
     """
     about = _read(folder / NAME)
-    if about is None or _is_dead(about):
+    if about is None or is_dead(about):
         return None
     return about | {"is_here": about.get("host") == platform.node()}
+
+
+def process_record() -> dict[str, Any]:
+    """Return the host, process and start time of this process."""
+    return {"host": platform.node(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def _take(path: Path, own: dict[str, Any]) -> None:
     """Create the lock file, in place of one that a dead process of this host has left."""
     other = _read(path)
-    if other is not None and _is_dead(other):
+    if other is not None and is_dead(other):
         _remove(path, other)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -91,7 +95,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return about if isinstance(about, dict) else {}
 
 
-def _is_dead(about: dict[str, Any]) -> bool:
+def is_dead(about: dict[str, Any]) -> bool:
     """Return whether a run of this host has ended. A run of another host counts as alive."""
     pid = about.get("pid")
     if about.get("host") != platform.node() or not isinstance(pid, int) or pid <= 0:

@@ -24,9 +24,9 @@ from paribus.metric import readable
 from paribus.numbers import plural, some
 from paribus.readers import Columns, Reading, Run, counted_once, read, without_shared_seed
 from paribus.results import Results
+from paribus.runs.run import judge_runs
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
-from paribus.trainers.run import run
 from paribus.trainers.runs import (
     FROM_PATH,
     arm_of,
@@ -136,7 +136,7 @@ def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator
     """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
     end; no ledger hears of it."""
     with unrecorded(), fleeting() as folder:
-        yield run(study, home or folder / "runs", reading=reading, is_kept=home is not None)
+        yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
 
 
 def is_paths(data: Any) -> bool:

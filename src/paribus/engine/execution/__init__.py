@@ -1,5 +1,4 @@
-"""Running a study's trials: `run.py` starts them, `worker.py` is where they are trained.
+"""Running a study's trials: `runner.py` says what comes next, `tasks.py` is what children do.
 
-Names are imported from the files that have them: a worker, whose start is waited for, imports this
-folder as well and needs little of it. What starts workers imports no torch.
+Names are imported from the files that have them. What starts workers imports no torch.
 """

@@ -6,14 +6,16 @@ import math
 from pathlib import Path
 
 from paribus.engine.cost import Cost, Rate, is_large, study_cost
-from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.start import read_data, settle_precision
+from paribus.engine.execution.start import read_data
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
-from paribus.engine.execution.workers.messages import MeasureMemory, MeasureStep
-from paribus.engine.execution.workers.pool import Pool
-from paribus.engine.execution.workers.processes import Device, is_surely_cpu
+from paribus.engine.machine.measurements import StepTime
+from paribus.engine.machine.signs import is_surely_cpu
+from paribus.engine.setting import is_open, with_precision
 from paribus.errors import require_positive
+from paribus.runs.executors import Backend, find_backend
+from paribus.runs.queue import Task
+from paribus.runs.run import Device, ask
 from paribus.study import Study
 
 
@@ -40,23 +42,25 @@ def estimate(
     windows = setting.training.largest_batch
     if is_surely_cpu(device) and is_large(setting, vocabularies[study.baseline], windows):
         return cost
-    with Pool(study, Path(), device=device, backend=find_backend(backend)) as pool:
-        ready = pool.ready(pool.start())
-        study = settle_precision(study, ready, pool)
-        n_workers = pool.n_workers(workers, ready)
-        size = stack or default_size(study, ready.device, ready.devices)
-        size = max(map(len, plan_stacks(study, size)))
-        if size > 1:
-            worker, sharing = pool.worker_for(setting), math.ceil(n_workers / ready.devices)
-            task = MeasureMemory(study.baseline, size, sharing)
-            size = pool.ask(worker, task, "while its memory was measured").stack
-        n_workers = min(n_workers, len(plan_stacks(study, size)))
-        for worker in [pool.start() for _ in range(n_workers - pool.at_once)]:
-            pool.ready(worker)
-        # All workers at once, because they share caches and memory, as in the study.
-        steps = pool.ask_at_once(
-            MeasureStep(study.baseline, size), n_workers, "while a step was timed"
-        )
+    about = {"device": device, "backend": find_backend(backend)}
+    [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **about)
+    if is_open(study):
+        study = with_precision(study, machine["precision"])
+    n_workers = workers or max(machine["workers"] // (study.resources.devices_per_trial or 1), 1)
+    size = stack or default_size(study, machine["device"], machine["devices"])
+    size = max(map(len, plan_stacks(study, size)))
+    if size > 1:
+        arguments = {"arm": study.baseline, "stack": size}
+        arguments |= {"workers": math.ceil(n_workers / machine["devices"])}
+        task = Task("memory", "memory", "while its memory was measured", "", arguments)
+        size = ask(study, Path(), [task], **about)[0]["stack"]
+    n_workers = min(n_workers, len(plan_stacks(study, size)))
+    # All workers at once, because they share caches and memory, as in the study.
+    arguments = {"arm": study.baseline, "stack": size}
+    tasks = [
+        Task(f"step.{k}", "step", "while a step was timed", "", arguments) for k in range(n_workers)
+    ]
+    steps = [StepTime(**step) for step in ask(study, Path(), tasks, workers=n_workers, **about)]
     slowest = max(steps, key=lambda step: step.seconds)
     baseline = cost.arms[study.baseline]
     flops = slowest.stack * baseline.flops / setting.budget_iterations

@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from paribus.digests import digest
-from paribus.engine.execution.backends import Backend, find_backend
 from paribus.engine.execution.start import read_data
 from paribus.engine.execution.trial.suite import ANSWERED, FOLDER, answers_folder, make_suite
-from paribus.engine.execution.workers.messages import AnswerTasks
-from paribus.engine.execution.workers.pool import Pool
-from paribus.engine.execution.workers.processes import Device
 from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.files import file_digest
@@ -29,6 +25,9 @@ from paribus.results.formats import write_json, write_table
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
+from paribus.runs.executors import Backend, find_backend
+from paribus.runs.queue import Task
+from paribus.runs.run import Device, ask
 from paribus.study import Study, require_trust
 from paribus.study.trainer import require_stacked
 
@@ -168,10 +167,17 @@ def _ask(
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
-    tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
-    with Pool(results.study, results.path, device=device, backend=backend) as pool:
-        pool.start_for(len(tasks), workers)
-        pool.work(tasks)
+    tasks = [
+        Task(
+            f"{k:05d}.{trial.arm}.seed-{trial.seed}",
+            "answer",
+            f"on {trial.label}",
+            str(results.path.absolute()),
+            {"arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out.absolute())},
+        )
+        for k, trial in enumerate(todo)
+    ]
+    ask(results.study, results.path, tasks, workers=workers, device=device, backend=backend)
 
 
 def _about(folder: TrialFolder) -> dict[str, Any]:
@@ -210,14 +216,15 @@ def answer_tasks(
     results: ResultsFolder,
     dataset: Dataset,
     device: torch.device,
-    task: AnswerTasks,
+    arguments: dict[str, Any],
 ) -> None:
-    """Answer `task.request` for one trial, in a worker, and keep the answers below `task.out`."""
+    """Let one trial answer a `request`, and keep the answers below `out`."""
     from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks
     from paribus.engine.execution.trial.record import write_tasks
     from paribus.engine.model import build_model, load_parameters
 
-    trial, request = results.trial(task.arm, task.seed), task.request
+    trial = results.trial(arguments["arm"], arguments["seed"])
+    request = arguments["request"]
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder).to(device)
     load_parameters(model, trial.read_weights(**request.get("weights", {})))
@@ -234,7 +241,7 @@ def answer_tasks(
             unknown=study.tasks.unknown,
             suite_sha256=request["suite_sha256"],
         )
-    folder = answers_folder(Path(task.out), trial.arm, trial.seed)
+    folder = answers_folder(Path(arguments["out"]), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}
     folder.write_json("about.json", outcome.about | {"sha256": sealed})  # last: it is answered

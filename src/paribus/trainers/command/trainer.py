@@ -1,4 +1,4 @@
-"""The trainer `command`: starts a program for each trial, on workers, and reads what it gave."""
+"""The trainer `command`: starts a program for each trial, and reads what it gave."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import math
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
-from queue import Queue
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paribus.digests import canonical_json
-from paribus.errors import ParibusError, nearest, require_positive
+from paribus.errors import ParibusError, nearest
 from paribus.files import remove_folder
 from paribus.numbers import some
+from paribus.programs.machine import VISIBLE, gpus, interpreter, machine, names_of, packages, shares
+from paribus.programs.process import run_program
 from paribus.programs.values import NUMBER, Finder
-from paribus.programs.worker import HELLO
 from paribus.results import ResultsFolder, read_registration
-from paribus.results.live import Followed, Watch
 from paribus.results.record_format import TRAINER
 from paribus.results.store import OUTPUTS
+from paribus.runs.processes import children, end_children
 from paribus.schema import stamped
 from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -66,12 +67,13 @@ from paribus.untrusted_io import (
     read_text,
 )
 
-Hear = Callable[[Trial, int, float | None], None]
-BACKENDS = "paribus.engine.execution.backends"
+if TYPE_CHECKING:
+    from paribus.runs.worker import Context
+
+Hear = Callable[[Mapping[str, Finder]], None]
+REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 LOG_ = logging.getLogger("paribus")
 SHOWN_LINES = 3
-LINES = "*"  # what was told of all arms
-POLL_SECONDS = 0.5
 CHANGED_SHOWN = 3
 # By which keys an arm declares that it differs in a control.
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -87,6 +89,15 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         INITIAL: ("program.ref", "program.patch", "program.folder", "program.command"),
     }
 )
+
+
+@dataclass(frozen=True)
+class ProgramTask:
+    """What is started for a trial: its folder, its environment, and what looks for its values."""
+
+    folder: Path
+    env: dict[str, str]
+    finders: dict[str, Finder]
 
 
 @dataclass
@@ -125,42 +136,23 @@ class Command:
 
     Args:
         home: the results folder of the study, where copies of repositories are kept meanwhile.
-        workers: how many trials run at the same time; by default one, or where `trainer.gpus` is
-            stated as many as have their own.
-        backend: where workers run, as of our own engine.
-        watch: hears of progress.
-        part: of a job that runs a part of the trials: its name. How far the run is, whoever
-            follows the job tells.
-        hear: is given, by a job, each trial that begins or has printed something: with the step
-            and the value that it printed last.
+        context: of the child process that runs a trial; None where none is run.
+        is_here: whether programs run on this machine.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        workers: int | None = None,
-        backend: Any = "local",
-        watch: Watch | None = None,
-        part: str = "",
-        hear: Hear = lambda trial, step, value: None,
-    ) -> None:
-        require_positive(workers=workers)
+    def __init__(self, home: Path, *, context: Context | None = None, is_here: bool = True) -> None:
         self._home = home.absolute()
-        self._workers, self._watch, self._part, self._hear = workers, watch, part, hear
-        # Jobs do not share copies: one may be remaking what another's program stands in.
+        self._context, self._is_here = context, is_here
+        # Workers do not share copies: one may be remaking what another's program stands in.
+        part = "" if context is None else f"{context.worker}-{context.slot}"
         self._copies = self._home / COPIES / part
-        self._backend = resolve_name(f"{BACKENDS}:find_backend")(backend)
         self._folder = ResultsFolder(home)
         self._sources: dict[str, Source] = {}
-        self._scores: dict[str, dict[int, float]] = {}
-        self._asked: set[str] = set()
-        self._told: set[tuple[str, str]] = set()
+        self._interpreters: dict[str, dict[str, Any]] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
         """Return the same, for the trials of `folder`: a study's, or of a round of its tuning."""
         self._folder = folder
-        self._scores, self._asked = {}, set()
         return self
 
     def declare(self, study: Study) -> Declaration:
@@ -172,7 +164,7 @@ class Command:
         require_put(settings, templates)
         sources = {arm: self._source(study, arm) for arm in study.arms}
         self._require_programs(study, sources)
-        if not self._part:
+        if self._context is None:
             _tell_uncommitted(sources)
         declares = study.program.declares
         controls = {name: (*keys, *declares.get(name, ())) for name, keys in KEYS.items()}
@@ -191,36 +183,55 @@ class Command:
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Run the program for each of `trials`, and yield the record of each when it has ended."""
-        jobs = [self._job(study, arm, seed) for arm, seed in trials]
-        for job in {job.arm: job for job in jobs}.values():  # a patch fails before any trial
-            if (source := self._source(study, job.arm)).is_copied:
-                place(study, job.arm, job.setting, source, self._copies)
-        followed = None if self._part else Followed(study, self._folder, self._watch)
-        with followed or contextlib.nullcontext(), self._pool(study, len(jobs)) as pool:
+        for arm, seed in trials:
+            job = self._job(study, arm, seed)
 
-            def heard(job: Job, latest: Mapping[str, Any]) -> None:
-                at = _latest(latest, study.primary.metric)
-                self._hear((job.arm, job.seed), *at)
-                if followed is not None:
-                    followed.running((job.arm, job.seed), *at)
+            def hear(finders: Mapping[str, Finder], trial: Trial = (arm, seed)) -> None:
+                t, value = _latest(finders, study.primary.metric)
+                self._report("trained", trials=[trial], t=t, losses=[value])
 
-            def task(job: Job) -> dict[str, Any]:
-                heard(job, {})
-                return self._task(study, job)
-
-            for job, ended in pool.work(jobs, task, heard):
+            self._report("resumed", trials=[(arm, seed)], t=0)
+            record = None
+            while record is None:  # a program that fails is started again
+                ended = self._run_program(study, job, hear)
                 record = self._ended(study, job, ended)
-                if record is None:  # it is tried again
-                    pool.again(job)
-                    continue
-                yield (job.arm, job.seed), record
-                _tidy(job)
-                if followed is not None:
-                    followed.finished((job.arm, job.seed))
-                self._ask(study, job, record.scores[study.primary.metric])
-        is_whole = all(self._folder.trial(*trial).is_finished for trial in study.trials)
-        if self._part or (is_whole and self._folder.path.absolute() == self._home):
-            remove_copies(self._copies)
+            yield (arm, seed), record
+
+    def changed_files(self, study: Study, registered: Mapping[str, Any]) -> list[str]:
+        """Return the files that changed since the study began; `registered` is by arm."""
+        for arm in study.arms:
+            source, before = self._source(study, arm), registered.get(arm, {})
+            if source.is_copied or source.about == before:
+                continue
+            files = before.get("files", {})
+            names = [name for name in source.files if source.files[name] != files.get(name)]
+            names += [name for name in files if name not in source.files]
+            return names or list(source.changed) or [str(source.folder)]
+        return []
+
+    def tidy(self, trial: Trial) -> None:
+        """Remove what the sealed records of a trial have; what the program wrote stays."""
+        home = self._job_home(*trial)
+        for name in (LOG, REPORTED):
+            (home / name).unlink(missing_ok=True)
+        for folder in (home / OUT, home, home.parent, home.parent.parent):
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+    def ask_about_seeds(self, study: Study, folder: ResultsFolder) -> None:
+        """Ask whether a program reads its seed that gives all seeds of an arm one score."""
+        name = study.primary.metric
+        for arm in study.arms:
+            done = [folder.trial(arm, seed) for seed in study.seeds]
+            scores = {
+                trial.seed: trial.read_json("evaluation.json").get(name)
+                for trial in done
+                if trial.is_finished
+            }
+            known = {seed: value for seed, value in scores.items() if value is not None}
+            if len(known) > 1 and len(set(known.values())) == 1:
+                words = ask_about_seed(arm, list(known), next(iter(known.values())))
+                LOG_.warning("%s", words, extra={"once": f"seed {arm}"})
 
     def try_briefly(self, study: Study, seconds: float | None = None) -> dict[str, str]:
         """Run each arm's first seed for some seconds, into folders that are not kept.
@@ -231,27 +242,80 @@ class Command:
         limit = study.program.check_seconds if seconds is None else seconds
         if not limit:
             return dict.fromkeys(study.arms, "not started (trainer.check is 0)")
-        told = {}
-        jobs = [self._job(study, arm, study.seeds[0]) for arm in study.arms]
-        for job in jobs:
-            job.is_kept = False
-        with self._pool(study, len(jobs)) as pool:
-            task = lambda job: self._task(study, job) | {"timeout": limit}  # noqa: E731
-            for job, ended in pool.work(jobs, task, lambda job, latest: None):
-                if ended.get("why") == "timeout":
-                    seen = [name for name, one in ended["found"].items() if one["n"]]
-                    names = f"{', '.join(seen)} seen" if seen else "no metric seen yet"
-                    told[job.arm] = f"still running after {limit:g} s, and ended; {names}"
-                    continue
-                self._require_success(job, ended)
-                record = self._record(study, job, ended)
-                scores = ", ".join(f"{name} {value:g}" for name, value in record.scores.items())
-                told[job.arm] = f"ended by itself after {ended['seconds']:.3g} s; {scores}"
+        seen: dict[str, str] = {}
+        for arm in study.arms:
+            job = self._job(study, arm, study.seeds[0])
+            ended = self._run_program(study, job, lambda finders: None, timeout=limit)
+            if ended.get("why") == "timeout":
+                names = [name for name, finder in ended["found"].items() if finder.n]
+                metrics = f"{', '.join(names)} seen" if names else "no metric seen yet"
+                seen[arm] = f"still running after {limit:g} s, and ended; {metrics}"
+                continue
+            self._require_success(job, ended, is_kept=False)
+            record = self._record(study, job, ended)
+            scores = ", ".join(f"{name} {value:g}" for name, value in record.scores.items())
+            seen[arm] = f"ended by itself after {ended['seconds']:.3g} s; {scores}"
         remove_copies(self._copies)
-        return {arm: told[arm] for arm in study.arms}
+        return seen
 
-    def _pool(self, study: Study, n_jobs: int) -> Pool:
-        return Pool(self._backend, self._workers, study.program.gpus, n_jobs)
+    def _report(self, event: str, **content: Any) -> None:
+        if self._context is not None:
+            self._context.report(event, **content)
+
+    def _run_program(
+        self, study: Study, job: Job, hear: Hear, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Run the program of a trial once; returns how it ended."""
+        task = self._task(study, job)
+        program = job.setting.program
+        env = os.environ | task.env
+        slot = 0 if self._context is None else self._context.slot
+        try:
+            if program.gpus is not None:
+                env[VISIBLE] = ",".join(shares(gpus(), program.gpus, slot))
+            python = interpreter(job.command, str(task.folder), env)
+            if python and python not in self._interpreters:
+                self._interpreters[python] = packages(python, str(task.folder), env)
+            reported, before = time.monotonic(), children()
+
+            def hear_line(line: str) -> None:
+                for finder in task.finders.values():
+                    finder.hear(line)
+
+            def tick() -> None:
+                nonlocal reported
+                if time.monotonic() - reported > REPORT_SECONDS:
+                    reported = time.monotonic()
+                    hear(task.finders)
+
+            end = run_program(
+                job.command,
+                folder=task.folder,
+                env=env,
+                log=job.home / LOG,
+                log_bytes=program.log_mib * MIB,
+                hear=hear_line,
+                timeout=program.timeout_seconds if timeout is None else timeout,
+                tick=tick,
+                end_others=partial(end_children, before),
+            )
+        except OSError as error:
+            words = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+            return {"started": False, "words": words}
+        return {
+            "started": True,
+            "code": end.code,
+            "words": end.words,
+            "seconds": end.seconds,
+            "why": end.why,
+            "n_bytes": end.n_bytes,
+            "n_left_out": end.n_left_out,
+            "last": end.last,
+            "found": task.finders,
+            "gpus": names_of(env.get(VISIBLE)),
+            "software": self._interpreters.get(python, {}),
+            "machine": machine(),
+        }
 
     def _template(self, study: Study, arm: str) -> dict[str, str]:
         """Return the template of an arm's configuration, by its key; none where it has none."""
@@ -279,7 +343,7 @@ class Command:
 
     def _require_programs(self, study: Study, sources: Mapping[str, Source]) -> None:
         """Raise ParibusError for a program that this machine does not have, where it runs here."""
-        if self._backend.name != "local":
+        if not self._is_here:
             return
         for arm, source in sources.items():
             setting = study.setting(arm)
@@ -294,12 +358,14 @@ class Command:
                 )
 
     def _job(self, study: Study, arm: str, seed: int) -> Job:
-        home = self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
-        return Job(arm, seed, study.setting(arm), home)
+        return Job(arm, seed, study.setting(arm), self._job_home(arm, seed))
 
-    def _task(self, study: Study, job: Job) -> dict[str, Any]:
-        """Make the folder of a trial, put values in, and return what a worker is told."""
-        program, source = job.setting.program, self._now(study, job)
+    def _job_home(self, arm: str, seed: int) -> Path:
+        return self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
+
+    def _task(self, study: Study, job: Job) -> ProgramTask:
+        """Make the folder of a trial, put values in, and return what is started."""
+        program, source = job.setting.program, self._source(study, job.arm)
         folder = place(study, job.arm, job.setting, source, self._copies)
         remove_folder(job.home)
         out = job.home / OUT
@@ -329,38 +395,12 @@ class Command:
         }
         if program.train_loss is not None:
             sources[TRAIN_LOSS] = (program.train_loss, "lower")
-        return {
-            "message": "StartProgram",
-            "argv": list(job.command),
-            "folder": str(folder),
-            "env": env,
-            "log": str(job.home / LOG),
-            "log_bytes": program.log_mib * MIB,
-            "timeout": program.timeout_seconds,
-            "gpus": program.gpus,
-            "patterns": {
-                name: [one.stdout, one.take, better]
-                for name, (one, better) in sources.items()
-                if one.stdout
-            },
+        finders = {
+            name: Finder(source.stdout, source.take, better)
+            for name, (source, better) in sources.items()
+            if source.stdout
         }
-
-    def _now(self, study: Study, job: Job) -> Source:
-        """Return the code of an arm. Raises ParibusError where it was edited meanwhile."""
-        before = self._source(study, job.arm)
-        if before.is_copied:
-            return before
-        now = source_of(study, job.arm, job.setting)
-        if now.evidence != before.evidence:
-            names = [name for name, _ in before.files.items() ^ now.files.items()]
-            names = [*dict.fromkeys([*sorted(names), *now.changed, *before.changed])]
-            is_commit = now.commit != before.commit or not names
-            what = f"the commit of {now.folder}" if is_commit else some(names, CHANGED_SHOWN)
-            raise ParibusError(
-                f"{what} changed since the study began, before trial {job.label}; restore it, or "
-                "give the arm `ref`"
-            )
-        return now
+        return ProgramTask(folder, env, finders)
 
     def _ended(self, study: Study, job: Job, ended: Mapping[str, Any]) -> TrialRecord | None:
         """Return the record of a trial that has ended; None where it is to be tried again."""
@@ -389,13 +429,18 @@ class Command:
             failed=ended["words"],
         )
 
-    def _require_success(self, job: Job, ended: Mapping[str, Any]) -> None:
+    def _require_success(self, job: Job, ended: Mapping[str, Any], *, is_kept: bool = True) -> None:
         if not ended["started"]:
             raise ParibusError(f"trial {job.label} cannot be started: {ended['words']}")
         if ended["code"] or ended["why"]:
-            kept = "; finished trials are kept: fix it and run again" if job.is_kept else ""
+            way_on = (
+                f"all it printed is in {job.home / LOG}; finished trials are kept: fix it and run "
+                "again"
+                if is_kept
+                else "fix the program and check again"
+            )
             raise ParibusError(
-                f"trial {job.label} failed: {ended['words']}{_last(ended)}{job.printed}{kept}"
+                f"trial {job.label} failed: {ended['words']}{_last(ended)}; {way_on}"
             )
 
     def _record(self, study: Study, job: Job, ended: Mapping[str, Any]) -> TrialRecord:
@@ -413,19 +458,19 @@ class Command:
             if not found[TRAIN_LOSS].n:
                 self._refuse(job, TRAIN_LOSS, loss, found[TRAIN_LOSS], ended, reported)
         for name, one in found.items():
-            if one.passed and (job.arm, name) not in self._told:
-                self._told.add((job.arm, name))
+            if one.passed:
                 LOG_.warning(
                     "trial %s: in the place of %s, %s was passed over; %g counts",
                     *(job.label, name, one.passed, _score(one)),
+                    extra={"once": f"passed {job.arm} {name}"},
                 )
-            if len(one.labels) > 1 and (LINES, name) not in self._told:
-                self._told.add((LINES, name))
+            if len(one.labels) > 1:
                 kinds = ", ".join(f"'{label}'" for label in one.labels)
                 LOG_.warning(
                     "trial %s: the pattern of %s matches numbers of several names, %s; that of "
                     "'%s' counts: make it match one of them",
                     *(job.label, name, kinds, one.label),
+                    extra={"once": f"names {name}"},
                 )
         return self._written(study, job, ended, scores, reported, found)
 
@@ -438,7 +483,7 @@ class Command:
         ended: Mapping[str, Any],
         reported: Reported,
     ) -> Finder:
-        printed = {name: Finder.of(ended["found"][name])} if source.stdout else {}
+        printed = {name: ended["found"][name]} if source.stdout else {}
         out = job.home / OUT
         return found_of(
             job.label, name, source, better, out=out, printed=printed, reported=reported
@@ -535,16 +580,6 @@ class Command:
             files=files,
         )
 
-    def _ask(self, study: Study, job: Job, value: float) -> None:
-        """Ask, once an arm, whether a program reads its seed that gives one score at all."""
-        mine = self._scores.setdefault(job.arm, {})
-        if not math.isfinite(value):  # it failed or diverged, whatever its seed
-            return
-        mine[job.seed] = value
-        if len(mine) > 1 and len(set(mine.values())) == 1 and job.arm not in self._asked:
-            self._asked.add(job.arm)
-            LOG_.warning("%s", ask_about_seed(job.arm, list(mine), value))
-
 
 def _score(found: Finder) -> float:
     assert found.value is not None
@@ -561,19 +596,14 @@ def _last(ended: Mapping[str, Any]) -> str:
     )
 
 
-def _latest(latest: Mapping[str, Any], primary: str) -> tuple[int, float | None]:
+def _latest(finders: Mapping[str, Finder], primary: str) -> tuple[int, float | None]:
     """Return step and value that a program printed last: of the training loss, or what decides."""
-    step, value = latest.get(TRAIN_LOSS) or latest.get(primary) or (None, None)
-    return int(step or 0), value
-
-
-def _tidy(job: Job) -> None:
-    """Remove what the sealed records of a trial have; what the program wrote stays."""
-    for name in (LOG, REPORTED):
-        (job.home / name).unlink(missing_ok=True)
-    for folder in (job.home / OUT, job.home, job.home.parent):
-        with contextlib.suppress(OSError):  # it is not empty
-            folder.rmdir()
+    for name in (TRAIN_LOSS, primary):
+        finder = finders.get(name)
+        if finder is not None and finder.n:
+            is_number = finder.value is not None and math.isfinite(finder.value)
+            return int(finder.step or 0), finder.value if is_number else None
+    return 0, None
 
 
 def _tell_uncommitted(sources: Mapping[str, Source]) -> None:
@@ -586,94 +616,3 @@ def _tell_uncommitted(sources: Mapping[str, Source]) -> None:
                 "them to run this again some day",
                 *(source.top, some(source.changed, CHANGED_SHOWN)),
             )
-
-
-class Pool:
-    """Workers that run programs, started by a backend; none is left behind."""
-
-    def __init__(self, backend: Any, workers: int | None, gpus: int | None, n_jobs: int) -> None:
-        self._backend, self._wanted, self._gpus, self._n_jobs = backend, workers, gpus, n_jobs
-        self._inbox: Queue[tuple[int, str | None]] = Queue()
-        self._processes: list[Any] = []
-        self._machines: dict[int, dict[str, Any]] = {}
-        self._waiting: list[Job] = []
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with contextlib.ExitStack() as last:
-            for process in self._processes:
-                last.callback(process.close)
-            for process in self._processes:
-                last.callback(process.stop)
-
-    def again(self, job: Job) -> None:
-        """Let a job wait once more, before all others."""
-        self._waiting.insert(0, job)
-
-    def work(
-        self, jobs: Sequence[Job], task: Any, hear: Any
-    ) -> Iterator[tuple[Job, dict[str, Any]]]:
-        """Yield each job when its program has ended, and how; in the order in which they end.
-
-        Args:
-            task: called with a job, gives what a worker is told.
-            hear: called with a job and the latest values that were printed.
-        """
-        self._waiting = list(jobs)
-        busy: dict[int, Job] = {}
-        idle: list[int] = []
-        if jobs:
-            self._start()
-        while self._waiting or busy:
-            while self._waiting and idle:
-                number, job = idle.pop(), self._waiting.pop(0)
-                busy[number] = job
-                self._processes[number].send(json.dumps(task(job)) + "\n")
-            number, line = self._inbox.get()
-            if line is None:
-                raise self._died(number, busy)
-            try:
-                message = json.loads(line)
-            except ValueError:
-                raise ParibusError(
-                    f"backend '{self._backend.name}' heard what is no message of a worker: "
-                    f"{line!r:.80}"
-                ) from None
-            name = message.pop("message", "")
-            if name == "ReadyProgram":
-                self._machines[number] = {k: message[k] for k in ("processor", "system")}
-                idle.append(number)
-                if number == 0:
-                    self._start_more(message)
-            elif name == "Heard":
-                hear(busy[number], message["latest"])
-            elif name == "EndedProgram":
-                job = busy.pop(number)
-                idle.append(number)
-                yield job, message | {"machine": self._machines[number]}
-
-    def _start_more(self, first: Mapping[str, Any]) -> None:
-        """Start the other workers: as many as are wanted, or as there are GPUs for."""
-        wanted = self._wanted
-        if wanted is None:
-            wanted = max(1, len(first["gpus"]) // self._gpus) if self._gpus else 1
-        for _ in range(min(wanted, self._n_jobs) - 1):
-            self._start()
-
-    def _start(self) -> None:
-        number = len(self._processes)
-        hear = lambda line: self._inbox.put((number, line))  # noqa: E731
-        process = resolve_name(f"{BACKENDS}:called")(self._backend, "start_bare", hear)
-        self._processes.append(process)
-        process.send(json.dumps({"message": HELLO, "number": number}) + "\n")
-
-    def _died(self, number: int, busy: Mapping[int, Job]) -> ParibusError:
-        end = self._processes[number].end()
-        doing = f" on {busy[number].label}" if number in busy else ""
-        last = f": {end.last_words}" if end.last_words else ""
-        return ParibusError(
-            f"a worker died with {end.how}{doing}{last}; finished trials are kept: run again to "
-            "continue"
-        )

@@ -1,6 +1,6 @@
 """Checkpoints of stacks that are in training: complete or absent, the two newest of each kept.
 
-checkpoints/<id of the stack>/step-<t>/
+checkpoints/<id of the stack>/step-<t>.<worker>/
     replica-<r>-<k>.safetensors   named arrays of one replica, in files of about a gigabyte
     about.json                    written last: whose state it is, and digests of all of it
 
@@ -96,10 +96,10 @@ class Checkpoint:
 
 
 class StackCheckpoints:
-    """Those of one stack."""
+    """Checkpoints of one stack. Each worker writes under its own name; any may be gone on from."""
 
-    def __init__(self, results: Path, trials: Sequence[Trial]) -> None:
-        self.trials = tuple(trials)
+    def __init__(self, results: Path, trials: Sequence[Trial], owner: str = "") -> None:
+        self.trials, self._owner = tuple(trials), owner
         self.path = results / FOLDER / _id(self.trials)
 
     def write(
@@ -111,7 +111,7 @@ class StackCheckpoints:
         about: Mapping[str, Any],
     ) -> None:
         """One more, of step t, and away with those before the last; `states` by replica."""
-        target = self.path / f"step-{t}"
+        target = self.path / (f"step-{t}.{self._owner}" if self._owner else f"step-{t}")
         remove_folder(target)
         with whole_folder(target) as folder:
             record = {
@@ -128,7 +128,10 @@ class StackCheckpoints:
 
     def at(self, t: int) -> Checkpoint:
         """Return the checkpoint of step t. Raises UnusableError if it cannot be read."""
-        return _read(self.path / f"step-{t}")
+        paths = [path for path in self._newest_first() if _step(path) == t]
+        if not paths:
+            raise UnusableError(f"there is no checkpoint of step {t}")
+        return _read(paths[0])
 
     def newest_first(self) -> Iterator[Checkpoint | UnusableError]:
         """Each that is there, or why it cannot be read."""
@@ -186,7 +189,7 @@ def _id(trials: Sequence[Trial]) -> str:
 
 
 def _step(path: Path) -> int:
-    number = path.name.removeprefix("step-")
+    number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
 

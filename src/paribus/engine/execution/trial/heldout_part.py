@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paribus.engine.data import Dataset, open_test
 from paribus.engine.data.split import HeldOutText, part_digest
-from paribus.engine.execution.workers.messages import EvaluateHeldoutPart
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
@@ -20,9 +19,6 @@ from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
     import torch
-
-    from paribus.engine.execution.crew import PoolCrew
-    from paribus.engine.execution.jobs.crew import JobCrew
 
 
 @dataclass(frozen=True)
@@ -67,29 +63,32 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
     )
 
 
-def judge_on_heldout_part(
-    crew: PoolCrew | JobCrew,
-    study: Study,
-    folder: ResultsFolder,
-    dataset: Dataset,
-    trials: Sequence[Trial],
-    say: Callable[[str], object],
-) -> None:
-    """Evaluate `trials`, all of which are finished, on the test part, where the study seals one."""
+def is_judged(folder: ResultsFolder, dataset: Dataset, trials: Sequence[Trial]) -> bool:
+    """Return whether all of `trials` were evaluated on the test part, or none is sealed."""
     if dataset.test is None:
-        return
-    folders = [folder.trial(arm, seed) for arm, seed in trials]
-    todo = [trial for trial in folders if not is_tested(folder, trial)]
-    if not todo and folder.has_sealed(TEST):
-        return
+        return True
+    todo = any(not is_tested(folder, folder.trial(*trial)) for trial in trials)
+    return not todo and folder.has_sealed(TEST)
+
+
+def open_heldout_part(
+    study: Study, folder: ResultsFolder, dataset: Dataset, trials: Sequence[Trial]
+) -> list[Trial]:
+    """Open the test part on the record; returns the trials that are not evaluated on it yet.
+
+    All of `trials` must be finished.
+    """
+    assert dataset.test is not None
     open_test(dataset.test, _Held(folder, study), purpose(study.name))
     opened = folder.read_opened()
     if opened and not folder.has_sealed(LEDGER):  # interrupted between the two
         seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
-    say("evaluating every trial on the sealed test part")
-    tasks = [EvaluateHeldoutPart(trial.arm, trial.seed) for trial in todo]
-    crew.work(tasks)
-    seal_heldout(folder, folders)
+    return [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
+
+
+def seal_heldout_part(folder: ResultsFolder, trials: Sequence[Trial]) -> None:
+    """Seal what every trial gave on the test part."""
+    seal_heldout(folder, [folder.trial(*trial) for trial in trials])
 
 
 def _known(dataset: Dataset) -> HeldOutText:

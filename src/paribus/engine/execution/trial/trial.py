@@ -24,7 +24,6 @@ from paribus.engine.execution.trial.checkpoints import (
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import TrainedStack, record
 from paribus.engine.execution.trial.suite import suite_folder
-from paribus.engine.execution.workers.lifetime import Leaving, Left
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.clock import wait
 from paribus.engine.machine.environment import environment
@@ -33,6 +32,7 @@ from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, package_versions
 from paribus.results.software import SAME_BITS
+from paribus.runs.processes import Leaving, Left
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
 
@@ -53,6 +53,7 @@ class StackTask:
     checkpoint_seconds: float
     graphs: bool = True
     ranks: Ranks | None = None  # the processes that train the only trial; None is this one alone
+    owner: str = ""  # the worker, whose name its checkpoints have
 
     @property
     def arms(self) -> list[str]:
@@ -127,7 +128,7 @@ class Stack:
             graphs=task.graphs,
             ranks=task.ranks,
         )
-        self.checkpoints = StackCheckpoints(task.results.path, task.trials)
+        self.checkpoints = StackCheckpoints(task.results.path, task.trials, task.owner)
         self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
         self._identity = identity(study, task.arms, dataset, self.trainer)
         self._earlier, self._machines, self.words = self._restored()

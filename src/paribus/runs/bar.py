@@ -1,0 +1,126 @@
+"""Live progress: a bar and the trials under way, in a terminal or a notebook; else plain lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+
+from paribus import numbers
+from paribus.runs.progress import Progress, Watch
+
+PLAIN_SECONDS, NOTEBOOK_SECONDS = 15.0, 0.5
+MOST_TRIALS_SHOWN = 12
+
+
+@contextmanager
+def bar(wanted: bool | None) -> Iterator[Watch | None]:
+    """Yield what shows progress if it is `wanted`: by default, in a terminal or a notebook."""
+    console = Console()
+    if not (console.is_terminal or console.is_jupyter if wanted is None else wanted):
+        yield None
+    else:
+        with watching(console) as watch:
+            yield watch
+
+
+@contextmanager
+def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
+    """Yield a function to hand to `paribus.run` as `watch`; it prints what comes `before` when it
+    hears of the run for the first time."""
+    waiting = iter(before)
+
+    def after(watch: Watch) -> Watch:
+        def heard(progress: Progress) -> None:
+            for part in waiting:
+                console.print(part)
+            watch(progress)
+
+        return heard
+
+    if console.is_jupyter:
+        yield after(_in_notebook())
+        return
+    if not console.is_terminal:
+        yield after(_plain(console))
+        return
+    starting = Spinner("dots", "starting workers, trying one step of every arm")
+    with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
+        yield after(lambda progress: live.update(_picture(progress)))
+
+
+@contextmanager
+def doing(console: Console, what: str) -> Iterator[None]:
+    """Say `what` is done while it is; a line where there is no terminal."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    console.print(what)
+    yield
+
+
+def _in_notebook() -> Watch:
+    """Return what writes one output anew; rich's own live display needs ipywidgets for that."""
+    from IPython.display import display  # pyright: ignore[reportMissingImports]
+
+    handle: Any = display({"text/plain": "starting"}, raw=True, display_id=True)
+    last = -PLAIN_SECONDS
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        over = progress.n_finished == progress.n_trials
+        if over or time.monotonic() - last >= NOTEBOOK_SECONDS:
+            last = time.monotonic()
+            console = Console(width=80, force_jupyter=False, color_system=None)
+            with console.capture() as drawn:
+                console.print(_picture(progress))
+            handle.update({"text/plain": drawn.get()}, raw=True)
+
+    return watch
+
+
+def _plain(console: Console) -> Watch:
+    last = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        if progress.news or time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            fresh = progress.news not in ("", progress.doing)
+            news = f"{progress.news}; " if fresh else ""
+            console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
+
+    return watch
+
+
+def _summary(progress: Progress) -> str:
+    left = progress.seconds_left
+    words = progress.doing
+    if not words and left is not None and progress.tokens_done < progress.tokens:
+        words = f"{numbers.duration(left)} left"
+    if progress.unit == "trials":
+        more = f", {words}" if words else ""
+        return f"{progress.n_finished}/{progress.n_trials} trials{more}"
+    return (
+        f"{progress.n_finished}/{progress.n_trials} trials, "
+        f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens, "
+        f"{progress.tokens_per_second:,.0f} tokens/s" + (f", {words}" if words else "")
+    )
+
+
+def _picture(progress: Progress) -> Group:
+    running = Table.grid(padding=(0, 2))
+    for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
+        running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
+    bar = Table.grid()  # a bar alone does not end its line
+    bar.add_row(ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=72))
+    return Group(bar, _summary(progress), running)

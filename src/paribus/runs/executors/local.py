@@ -1,0 +1,207 @@
+"""`local`: one worker process of this machine, which ends with the command."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+from paribus.errors import ParibusError
+from paribus.runs.executors import Backend, Retrying, backend
+from paribus.runs.queue import Queue
+from paribus.search_path import shared_folders
+from paribus.study.trainer import STACKED
+
+# -P: the current folder may be somebody else's; it is searched only where ours has it.
+WORKER = (sys.executable, "-P", "-m", "paribus.runs.worker")
+LEAVE_SECONDS = 90.0  # children finish their step and write checkpoints
+# Variables that no worker reads, or that every order brings.
+PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR", "PARIBUS_LEDGER"}
+
+
+@backend("local", options=Retrying)
+class Local(Backend):
+    """One worker, with a child process per core of a CPU, or per GPU."""
+
+    is_here = True
+
+    def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> LocalWorker:
+        """Start a worker; it ends with this process."""
+        return LocalWorker(queue)
+
+
+class LocalWorker:
+    """The worker of a run, seen from the command."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._trainer = queue.read_order().trainer
+        self._deaths = 0
+        self._process = take_process(self._trainer)
+        self._process.begin(queue)
+
+    def check(self) -> None:
+        """Start another worker if this one died. Raises ParibusError if that happens too often."""
+        end = self._process.end()
+        if end is None or self._queue.is_over:
+            return
+        held = [name for name in self._queue.claims() if name.partition(".")[0] != "slots"]
+        names = ", ".join(held) or "before any trial"
+        self._deaths += 1
+        retries = int(self._queue.read_order().settings.get("retries", 2))
+        words = f"the worker died with {end}{' on ' if held else ' '}{names}"
+        for name in self._queue.claims():
+            self._queue.release(name)
+        if self._deaths > retries:
+            last = f": {words_}" if (words_ := self._process.last_words) else ""
+            raise ParibusError(f"{words}{last}; finished trials are kept: run again to continue")
+        again = f"{words}; begun again ({self._deaths} of {retries})"
+        self._queue.report("command", {"event": "warning", "words": again})
+        self._process = take_process(self._trainer)
+        self._process.begin(self._queue)
+
+    def stop(self) -> None:
+        """Let the worker write checkpoints and leave."""
+        self._process.interrupt()
+
+    def leave(self) -> None:
+        """Keep the worker for the next run of this process, once it is idle."""
+        if self._process.wait_until_idle(LEAVE_SECONDS):
+            keep_process(self._process)
+        else:
+            self._process.kill()
+
+
+class WorkerProcess:
+    """A worker process that serves one queue after another."""
+
+    def __init__(self, trainer: str) -> None:
+        self.key = _key(trainer)
+        self._errors: IO[bytes] = _temporary_file()
+        self._is_idle = True
+        command = [*WORKER, "-", "--runner", trainer, "--parent", str(os.getpid())]
+        # The worker imports what this process imports, installed or not.
+        searched = os.pathsep.join(shared_folders())
+        environment = os.environ | {"PYTHONPATH": searched}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+        )
+
+    def begin(self, queue: Queue) -> None:
+        """Let it work on a queue."""
+        assert self.process.stdin is not None
+        self._is_idle = False
+        with contextlib.suppress(BrokenPipeError):  # its end is noticed by `end`
+            self.process.stdin.write(os.fsencode(f"{queue.path}\n"))
+            self.process.stdin.flush()
+
+    def end(self) -> str | None:
+        """Return how it ended; None while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to its standard error."""
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def interrupt(self) -> None:
+        """Ask it to leave its queue."""
+        if not self._is_idle:
+            self.process.terminate()
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Return whether it has left its queue, within some seconds."""
+        if self._is_idle:
+            return self.process.poll() is None
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], seconds)
+        self._is_idle = bool(readable) and bool(self.process.stdout.readline())
+        return self._is_idle
+
+    def kill(self) -> None:
+        """End it by force; its children end with it."""
+        self.process.kill()
+        self._close()
+
+    def dismiss(self) -> None:
+        """Let an idle process leave."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self._errors):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+
+
+_idle: dict[str, WorkerProcess] = {}
+_lock = threading.Lock()
+
+
+def take_process(trainer: str) -> WorkerProcess:
+    """Return an idle worker process of this trainer, or a new one."""
+    with _lock:
+        process = _idle.pop(trainer, None)
+    if process is not None:
+        if process.key == _key(trainer) and process.end() is None:
+            return process
+        process.dismiss()
+    return WorkerProcess(trainer)
+
+
+def keep_process(process: WorkerProcess) -> None:
+    """Keep an idle worker process for the next run of this process."""
+    with _lock:
+        trainer = process.key[0]
+        if trainer not in _idle:
+            _idle[trainer] = process
+            return
+    process.dismiss()
+
+
+def warm_up(trainer: str = STACKED) -> None:
+    """Let a worker import what it needs while this process reads a study and prepares its text."""
+    with contextlib.suppress(ParibusError):
+        keep_process(take_process(trainer))
+
+
+def _key(trainer: str) -> tuple[str, int, frozenset[tuple[str, str]], tuple[str, ...]]:
+    """Return what makes two worker processes the same."""
+    settings = frozenset(item for item in os.environ.items() if item[0] not in PASSING)
+    return trainer, os.getpid(), settings, tuple(shared_folders())
+
+
+def _temporary_file() -> Any:
+    import tempfile
+
+    return tempfile.TemporaryFile()
+
+
+@atexit.register
+def _dismiss_all() -> None:
+    """End the idle workers of this process, which ends."""
+    for process in _idle.values():
+        if process.key[1] == os.getpid():
+            process.kill()

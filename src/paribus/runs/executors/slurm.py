@@ -1,0 +1,238 @@
+"""`slurm`: arrays of jobs of SLURM, by submitit.
+
+submitit writes the script and a pickle of the command in a scratch folder of the run's own; the
+job reads it there. Before a job's time is over, or when it is preempted, SLURM signals it: its
+workers write checkpoints, and it goes back to the queue under its own number, whether anybody
+watches or not. What SLURM knows is asked of `squeue`, once for all jobs of a study.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from paribus.errors import ParibusError
+from paribus.runs.executors import backend
+from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
+
+ASK_SECONDS = 60  # how long a program of SLURM may take to answer
+MOST_TIMEOUTS = (
+    10_000  # requeued after its time as often as it takes; each goes on from a checkpoint
+)
+FIELDS = "%j|%F|%K|%T|%r|%N|%A"
+RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING"}
+QUEUED = {"PENDING", "CONFIGURING", "REQUEUE_FED", "REQUEUE_HOLD", "REQUEUED", "RESIZING"}
+
+
+def _minutes(value: Any) -> Any:
+    """Return a time as SLURM writes it ("30", "12:00:00", "2-00:00:00") in minutes."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
+    if not match:
+        raise ValueError(f"{value!r} is no time; write minutes, '12:00:00' or '2-00:00:00'")
+    days, first, second, third = (int(part or 0) for part in match.groups())
+    has_hours = match[1] is not None or match[4] is not None
+    minutes = days * 1440 + (first * 60 + second if has_hours else first)
+    return minutes + bool(third if has_hours else second)
+
+
+class SlurmOptions(JobOptions):
+    """What each job asks of SLURM."""
+
+    partition: str | None = None
+    """By default the cluster's own."""
+    account: str | None = None
+    """What its hours are charged to."""
+    qos: str | None = None
+    """Quality of service."""
+    time: Annotated[int, Field(ge=1), BeforeValidator(_minutes)] = 1440
+    """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
+    gpus: Annotated[int, Field(ge=0)] = 0
+    """Of each job. It has one worker for every resources.devices_per_trial of them."""
+    cpus: Count | None = None
+    """Cores; by default one for each worker."""
+    memory: str | None = None
+    """Such as "32GB"."""
+    checkpoint_seconds_before: Annotated[int, Field(ge=10, le=65_535)] = 90
+    """How long before the end of its time a job is told, and writes its checkpoints."""
+    options: dict[str, str | int | bool] = Field(default_factory=dict)
+    """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
+    setup: tuple[str, ...] = Field((), strict=False)
+    """Lines of shell before the job, such as "module load cuda"."""
+
+    @model_validator(mode="after")
+    def _require_time_to_train(self) -> Self:
+        """Require a job longer than its warning: else it would go back to the queue for ever."""
+        if self.checkpoint_seconds_before >= 60 * self.time:
+            raise ValueError(
+                f"checkpoint_seconds_before = {self.checkpoint_seconds_before} must be less than "
+                f"the time of a job, {60 * self.time} s; state a longer time, or fewer seconds"
+            )
+        return self
+
+
+class Attempt:
+    """A command, as submitit calls it on a node; told to leave, it ends the command first."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> int:
+        """Run it to its end; raises RuntimeError where it fails, so that the job has failed too."""
+        self._process = subprocess.Popen(self.command)
+        if code := self._process.wait():
+            raise RuntimeError(f"{self.command[-1]} ended with code {code}")
+        return 0
+
+    def checkpoint(self) -> Any:
+        """Let workers write their checkpoints; what comes back is queued again."""
+        from submitit.helpers import DelayedSubmission
+
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            # This is a signal's handler: `wait`, which it has interrupted, holds a lock.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        return DelayedSubmission(Attempt(self.command))
+
+
+@backend("slurm", options=SlurmOptions)
+class Slurm(JobBackend):
+    """Jobs of SLURM."""
+
+    def workers(self, devices_per_trial: int = 1) -> int | None:
+        """Return one for the devices of a trial: GPUs, or else cores.
+
+        Raises ParibusError if a job has fewer GPUs than a trial takes.
+        """
+        asked: SlurmOptions = self.options
+        if asked.gpus and devices_per_trial > asked.gpus:
+            raise ParibusError(
+                f"backend 'slurm': resources.devices_per_trial = {devices_per_trial}, and each job "
+                f"has gpus = {asked.gpus}; set gpus = {devices_per_trial}, or fewer devices"
+            )
+        return asked.workers or max((asked.gpus or asked.cpus or 1) // devices_per_trial, 1)
+
+    def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
+        """Submit one array through submitit."""
+        try:
+            import submitit
+        except ImportError:
+            raise ParibusError(
+                "backend 'slurm' submits by submitit, which is not installed; "
+                "pip install 'paribus[slurm]'"
+            ) from None
+        _require_slurm()
+        executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
+        asked: SlurmOptions = self.options
+        further = {"requeue": True} | asked.options
+        parameters = {
+            "job_name": name,
+            "time": asked.time,
+            "partition": asked.partition,
+            "account": asked.account,
+            "qos": asked.qos,
+            "mem": asked.memory,
+            "cpus_per_task": asked.cpus or asked.workers or asked.gpus or 1,
+            "gpus_per_node": asked.gpus or None,
+            "nodes": 1,
+            "signal_delay_s": asked.checkpoint_seconds_before,
+            "array_parallelism": asked.jobs,
+            "setup": list(asked.setup) or None,
+            "additional_parameters": further,
+        }
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said):
+                executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
+                with executor.batch():
+                    for command in commands:
+                        executor.submit(Attempt(command))
+        except Exception as error:  # in whatever class, these are the words of sbatch
+            raise ParibusError(
+                f"backend 'slurm': {_last_line(str(error) or said.getvalue())}"
+            ) from None
+
+    def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        """Ask `squeue` once."""
+        listed = ",".join(names)
+        said = _ask("squeue", "-h", "-r", "-t", "all", "-u", _user(), "-n", listed, "-o", FIELDS)
+        found: dict[tuple[str, int], JobState] = {}
+        for line in said.splitlines():
+            fields = line.split("|")
+            if len(fields) != len(FIELDS.split("|")):
+                continue
+            name, array, number, state, reason, node, own = (field.strip() for field in fields)
+            if name not in names:
+                continue
+            is_array = number.isdecimal()
+            place = int(number) if is_array else 0
+            words = state if reason in ("None", "") else f"{state}: {reason}"
+            phase: Phase = "ended"
+            phase = "running" if state in RUNNING else "queued" if state in QUEUED else phase
+            if phase == "queued" and reason == "BeginTime":
+                phase = "requeued"  # preempted or out of time, and SLURM lets it wait a little
+            found[name, place] = JobState(
+                f"{array}_{number}" if is_array else own,
+                phase,
+                words,
+                node,
+                is_cancelled=state == "CANCELLED",
+                is_held=phase == "queued" and "held" in reason.lower(),
+            )
+        return found
+
+    def cancel(self, names: Collection[str]) -> None:
+        """End them by name; names of ours are of one study."""
+        for name in names:
+            _ask("scancel", "-u", _user(), "-n", name)
+
+    def log(self, scratch: Path, number: int) -> Path | None:
+        """Return what the last attempt of a job wrote to its standard error."""
+        found = [*scratch.glob(f"*_{number}_0_log.err"), *scratch.glob("*_0_log.err")]
+        return found[0] if found else None
+
+
+def _user() -> str:
+    return getpass.getuser()
+
+
+def _require_slurm() -> None:
+    if shutil.which("sbatch") is None:
+        raise ParibusError(
+            "backend 'slurm': there is no sbatch on this machine; run on a login node of the "
+            "cluster, or leave --backend out"
+        )
+
+
+def _ask(*command: str) -> str:
+    """Return what a program of SLURM says. Raises ParibusError in its words."""
+    _require_slurm()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ParibusError(f"{command[0]} did not answer for {ASK_SECONDS} s; run again") from None
+    if done.returncode:
+        raise ParibusError(f"backend 'slurm': {_last_line(done.stderr)}; run again to continue")
+    return done.stdout
+
+
+def _last_line(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    named = [line for line in lines if "error:" in line]
+    return (named or lines or ["it said nothing"])[0].removeprefix("sbatch: error: ")

@@ -1,0 +1,127 @@
+"""Processes that end with whoever started them, and that end what they started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
+    """Let this process receive the signal `number` when its parent dies (Linux alone)."""
+    if sys.platform == "linux":
+        _prctl(PR_SET_PDEATHSIG, number)
+    if os.name == "posix" and os.getppid() != parent:
+        os._exit(1)  # it died before we asked for the signal
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes that children leave behind, so that they can be ended.
+
+    Linux alone; elsewhere the process leads a group, which ends with it.
+    """
+    if sys.platform == "linux":
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    elif os.name == "posix":
+        os.setpgid(0, 0)
+
+
+def children() -> set[int]:
+    """Return the children of this process; none where the system does not tell."""
+    pid = os.getpid()
+    try:
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()))
+    except OSError:
+        return set()
+
+
+def end_children(keep: set[int]) -> None:
+    """Kill every child that is not in `keep`, and the orphans that they leave."""
+    deadline = time.monotonic() + END_SECONDS
+    while (others := children() - keep) and time.monotonic() < deadline:
+        for pid in others:
+            with contextlib.suppress(PermissionError, ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.001)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process and what it started; its interpreter would take most of a second more."""
+    end_children(set())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if sys.platform != "linux" and os.name == "posix" and os.getpgrp() == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def ending_children() -> Iterator[None]:
+    """End what custom code starts in the body, if it runs in the user's own process."""
+    before = children()
+    is_linux = sys.platform == "linux"
+    if is_linux:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        end_children(before)
+        if is_linux:
+            _prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+class Left(BaseException):
+    """Raised in a trial's process when it is asked to leave, unless it holds on to something.
+
+    It is no `Exception`: neither a library nor a custom module may go on after it.
+    """
+
+
+class Leaving:
+    """Whether this process was asked to leave, by SIGTERM.
+
+    Training then finishes its step and writes a checkpoint; everything else stops at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._holding = 0
+
+    def listen(self) -> None:
+        """Take SIGTERM as the request; call this in the main thread."""
+        signal.signal(signal.SIGTERM, self._hear)
+
+    def check(self) -> None:
+        """Raise Left if this process was asked to leave."""
+        if self.asked:
+            raise Left
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise nothing in the body, which looks at `asked` instead."""
+        self._holding += 1
+        try:
+            yield
+        finally:
+            self._holding -= 1
+
+    def _hear(self, *_: object) -> None:
+        self.asked = True
+        if not self._holding:
+            raise Left

@@ -1,0 +1,395 @@
+"""Running a study: workers do what its results folder lacks, and this process follows them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from paribus.errors import ParibusError, require_positive
+from paribus.files import remove_folder, sweep
+from paribus.ledger import is_recording
+from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
+from paribus.results.opened_texts import note
+from paribus.results.registration import FILE, read_registration, registered_retries
+from paribus.runs.advance import go_through
+from paribus.runs.bar import bar
+from paribus.runs.declared import declared_by, find_trainer
+from paribus.runs.executors import Backend, Workers, find_backend
+from paribus.runs.processes import ending_children
+from paribus.runs.progress import Tracker, Watch
+from paribus.runs.queue import Missing, Order, Queue, Task
+from paribus.runs.runners import TrainerStages, run_trials, software
+from paribus.runs.trackers import Trackers, known_trackers
+from paribus.search_path import own_folders
+from paribus.study import Study, require_trust
+from paribus.study.study import substance
+from paribus.study.trainer import COMMAND, RUNS, STACKED
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+CHECKPOINT_SECONDS = 60.0
+POLL_SECONDS = 0.05
+COPIES = "worktrees"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run, as `run` explains them."""
+
+    workers: int | None = None
+    device: Device = "auto"
+    stack: int | None = None
+    eager: bool = False
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    open_test: bool = True
+    registers_only: bool = False
+
+
+def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
+    """Return where the results of `study` are: `results`, or else `results/<name of the study>`."""
+    return ResultsFolder(Path(results) if results else Path("results") / study.name)
+
+
+def run(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    device: Device = "auto",
+    stack: int | None = None,
+    eager: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    watch: Watch | None = None,
+    log: Sequence[str] = (),
+    backend: str | Backend = "local",
+    open_test: bool = True,
+    progress: bool | None = None,
+) -> Results:
+    """Train, evaluate and record every trial of `study` that is not finished yet.
+
+    Args:
+        study: what `load_study` returns.
+        results: the results folder; by default `results/<name of the study>`.
+        workers: trials at the same time on each machine; by default one per core on a CPU, one per
+            GPU, and one program.
+        device: where to train.
+        stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
+            all trials of one model, spread over the GPUs. If memory holds fewer, fewer are trained
+            together, and a warning says so.
+        eager: launch GPU kernels one by one, for a custom module that asks the host for a tensor's
+            value in the middle of a step; otherwise a step is recorded and replayed.
+        checkpoint_seconds: how often an unfinished trial is saved.
+        watch: is called with the progress, several times a second at most; first when the study is
+            registered.
+        log: trackers that follow the run, by name (see `paribus.runs.trackers`).
+        backend: where workers run: a name, an import path (docs/how-to/cluster.md), or what
+            `find_backend` returns.
+        open_test: evaluate on the sealed test text, if there is one, once everything is trained; a
+            later call may.
+        progress: show a bar if no `watch` is given; by default in a terminal or a notebook.
+
+    A precision "auto" is settled by the device of the first run, or of `register`, and kept. If a
+    later device has to emulate it, the logger "paribus" warns once.
+
+    Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
+    written, and if a trial fails; trials that are finished by then are kept.
+    """
+    if study.trainer == RUNS:
+        return judge_runs(study, results)
+    require_positive(workers=workers, stack=stack)
+    backend = find_backend(backend)
+    known_trackers(log)
+    folder = results_folder(study, results)
+    folder.require_home()
+    options = Options(workers, device, stack, eager, checkpoint_seconds, open_test)
+    with folder.lock(swept=backend.is_here), bar(progress if watch is None else False) as shown:
+        _follow(study, folder, options, backend, watch or shown, log)
+    return load_results(folder.path)
+
+
+def register(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    device: Device = "auto",
+    eager: bool = False,
+    backend: str | Backend = "local",
+) -> Path:
+    """Fix what would count before any run: write `registration.json`; returns its path.
+
+    Every arm of the built-in trainer is tried in a dry run of one step. Raises ParibusError if
+    something else is registered there already.
+    """
+    backend = find_backend(backend)
+    folder = results_folder(study, results)
+    folder.require_home()
+    options = Options(device=device, eager=eager, registers_only=True)
+    with folder.lock(swept=backend.is_here):
+        if study.trainer == STACKED:
+            _follow(study, folder, options, backend, None, ())
+        else:
+            trainer = find_trainer(study, folder)
+            stages = TrainerStages(None, trainer, declared_by(study, trainer))
+            study = stages.open(study, folder)
+            stages.register(study, folder)
+        note(folder)
+    return folder.path / FILE
+
+
+def judge_runs(
+    study: Study, results: str | os.PathLike[str] | None = None, **options: Any
+) -> Results:
+    """Read and record the finished runs that a study names; no worker is started.
+
+    `options` are those of `paribus.trainers.runs.Runs`. Raises ParibusError on bad input.
+    """
+    folder = results_folder(study, results)
+    folder.require_home()
+    trainer: Any = find_trainer(study, folder, **options)
+    with folder.lock():
+        declaration = declared_by(study, trainer)
+        stages = TrainerStages(None, trainer, declaration)
+        earlier = read_registration(folder)
+        while True:
+            try:
+                go_through(stages, study, folder, logging.getLogger("paribus").info)
+                break
+            except Missing as missing:
+                trials = [trial for task in missing.tasks for trial in task.trials]
+                home = ResultsFolder(Path(missing.tasks[0].home))
+                run_trials(extended(study, folder), home, trainer, declaration, trials)
+        _record_files(trainer, folder, earlier)
+    return load_results(folder.path)
+
+
+def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
+    """Run each arm of a command for some seconds; returns what was seen of each, in words."""
+    trainer: Any = find_trainer(study, results_folder(study, results))
+    with ending_children():
+        return trainer.try_briefly(study)
+
+
+def ask(
+    study: Study,
+    results: Path,
+    tasks: Sequence[Task],
+    *,
+    workers: int | None = None,
+    device: Device = "auto",
+    eager: bool = False,
+    backend: str | Backend = "local",
+) -> list[Any]:
+    """Let workers do tasks that are no stage of a run, and return their answers.
+
+    Their queue is in a temporary folder on this machine, or beside the results of jobs. Raises
+    ParibusError if a task fails.
+    """
+    import tempfile
+
+    backend = find_backend(backend)
+    require_trust(study)
+    options = Options(workers, device, eager=eager)
+    home = None if backend.is_here else results
+    with tempfile.TemporaryDirectory(prefix="paribus-", dir=home) as name:
+        queue = Queue(Path(name).absolute() / "queue")
+        queue.open(_order(study, ResultsFolder(results), options, backend, stages=False))
+        queue.put(tasks)
+        _wait(queue, backend.start(queue, len(tasks), _devices(study)), Tracker(queue))
+        return [queue.read_answer(task.id) for task in tasks]
+
+
+def _follow(
+    study: Study,
+    folder: ResultsFolder,
+    options: Options,
+    backend: Backend,
+    watch: Watch | None,
+    log: Sequence[str],
+) -> None:
+    """Start workers for a run, or find them, and follow them to its end."""
+    require_trust(study)
+    queue = Queue.of(folder.path)
+    order = _order(study, folder, options, backend)
+    _join_or_open(queue, order, study, folder)
+    try:
+        _require_runnable(study, folder, backend)
+        trackers = Trackers(log, study, folder.path)
+        with contextlib.closing(trackers):
+            workers = backend.start(queue, _most_trials(study), _devices(study))
+            _wait(queue, workers, Tracker(queue), watch, trackers)
+    except KeyboardInterrupt:
+        if backend.is_here:
+            queue.remove()
+        raise
+    except ParibusError:
+        queue.remove()
+        raise
+    queue.remove()
+    sweep(folder.path)
+    remove_folder(folder.path / COPIES)
+
+
+def _order(
+    study: Study,
+    folder: ResultsFolder,
+    options: Options,
+    backend: Backend,
+    *,
+    stages: bool = True,
+) -> Order:
+    registered = registered_retries(folder) if folder.exists else None
+    settings = {
+        "workers": options.workers,
+        "device": options.device,
+        "stack": options.stack,
+        "eager": options.eager,
+        "checkpoint_seconds": options.checkpoint_seconds,
+        "open_test": options.open_test,
+        "registers_only": options.registers_only,
+        "retries": backend.retries if registered is None else registered,
+        "recorded": is_recording(),
+        "is_here": backend.is_here,
+        "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},
+    }
+    if not backend.is_here and options.workers is None:
+        settings["workers"] = backend.workers(_devices(study))  # type: ignore[attr-defined]
+    return Order(
+        study=study.model_dump(mode="json"),
+        folder=str(study.folder.absolute()),
+        results=str(folder.path.absolute()),
+        trainer=study.trainer,
+        settings=settings,
+        executor=backend.record,
+        software={} if backend.is_here else software(study),
+        cwd=os.getcwd(),
+        search=own_folders(),
+        stages=stages,
+    )
+
+
+def _join_or_open(queue: Queue, order: Order, study: Study, folder: ResultsFolder) -> None:
+    """Use the queue of jobs that an earlier command has submitted, or open a new one."""
+    if not queue.exists:
+        queue.open(order)
+        return
+    earlier = queue.read_order()
+    if earlier.settings.get("is_here", True) or queue.failure() is not None:
+        queue.open(order)  # its workers ended with the command that started them
+        return
+    if earlier.executor["backend"] != order.executor["backend"]:
+        kind = earlier.executor["backend"]
+        raise ParibusError(
+            f"jobs of backend '{kind}' may be at work on {folder.path}: run with --backend {kind} "
+            "to go on with them, or end them first with `paribus cancel`"
+        )
+    if substance(earlier.study) != substance(order.study) or earlier.settings != order.settings:
+        raise ParibusError(
+            f"jobs are at work on {folder.path} with other options or another study; end them "
+            f"first with `paribus cancel {folder.path}`"
+        )
+
+
+def _require_runnable(study: Study, folder: ResultsFolder, backend: Backend) -> None:
+    """Raise ParibusError for what can be told before any worker is started."""
+    if study.trainer == STACKED:
+        from pkgutil import resolve_name
+
+        resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
+        return
+    options: dict[str, Any] = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
+    trainer = find_trainer(study, folder, **options)
+    declaration = declared_by(study, trainer)
+    TrainerStages(None, trainer, declaration).open(study, folder)
+
+
+def _wait(
+    queue: Queue,
+    workers: Workers,
+    tracker: Tracker,
+    watch: Watch | None = None,
+    trackers: Trackers | None = None,
+) -> None:
+    """Follow a run to its end. Raises ParibusError if it fails."""
+    order = queue.read_order()
+    has_stages, is_here = order.stages, order.settings["is_here"]
+    try:
+        while not queue.is_over and (has_stages or queue.names()):
+            _tell(tracker, watch, trackers)
+            workers.check()
+            time.sleep(POLL_SECONDS)
+        _tell(tracker, watch, trackers)
+        failure = queue.failure()
+        if failure is not None:
+            error = ParibusError(failure["message"])
+            if failure["trace"] and os.environ.get("PARIBUS_TRACEBACK"):
+                error.add_note(failure["trace"])
+            raise error
+        if not queue.is_finished:
+            queue.note_finished()
+    except BaseException as error:
+        if isinstance(error, ParibusError) and queue.exists:
+            queue.fail(str(error))
+        else:
+            workers.stop()
+        if not isinstance(error, KeyboardInterrupt) or is_here:
+            workers.leave()
+        raise
+    workers.leave()
+
+
+def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> None:
+    """Bring what workers report to whoever watches."""
+    for event in tracker.update():
+        kind = event["event"]
+        if kind == "warning":
+            logging.getLogger("paribus").warning("%s", event["words"])
+        elif trackers is not None and kind == "trained":
+            for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
+                trackers.progress(arm, seed, event["t"], loss)
+        elif trackers is not None and kind == "finished" and tracker.home is not None:
+            for arm, seed in event["trials"]:
+                trackers.finished(tracker.home.trial(arm, seed))
+        if watch is not None and tracker.progress is not None and kind != "warning":
+            watch(tracker.progress)
+            tracker.progress.news = ""
+
+
+def _most_trials(study: Study) -> int:
+    """Return about how many trials the largest stage of a study has."""
+    if study.tuning is None:
+        return len(study.trials)
+    tuned = len(study.tuning.seeds) * max(len(study.tuning.grid), 1) * len(study.arms)
+    return max(len(study.trials), tuned)
+
+
+def _devices(study: Study) -> int:
+    """Return how many devices a trial takes."""
+    if study.trainer == COMMAND:
+        return study.program.gpus or 1
+    return getattr(getattr(study, "resources", None), "devices_per_trial", None) or 1
+
+
+def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
+    """Record what became of the files that were read; `earlier` is the registration before."""
+    about = trainer.about(earlier)
+    if about is not None:
+        if before := folder.read_runs():  # of a first stage
+            about = about.model_copy(
+                update={"exploratory": before.exploratory or about.exploratory}
+            )
+        folder.write_runs(about)
+        return
+    if changed := judged_files.changed(folder):
+        raise ParibusError(
+            f"{changed}; restore what was judged, or judge what there is now into another folder "
+            "with --results"
+        )
+    if trainer.reading is not None:
+        from paribus.trainers.runs import require_judged
+
+        require_judged(folder, trainer.reading)

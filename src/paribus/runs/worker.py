@@ -1,0 +1,474 @@
+"""A worker: claims tasks of a queue, does each in a child process, and ends when nothing is left.
+
+    python -P -m paribus.runs.worker QUEUE [--name NAME] [--token TOKEN]
+    python -P -m paribus.runs.worker - --runner TRAINER --parent PID
+
+QUEUE is a folder of `paribus.runs.queue`. With "-", queues are read from standard input, one after
+the other: the worker of a command imports what it needs while the study is still being read, and
+says "idle" after each queue. It leaves a queue when its parent has died.
+
+Any number of workers may work on a queue, on any machines that see it. When no task is left, a
+worker finds out what comes next (`paribus.runs.advance`), also in a child process.
+
+The worker imports what trials need and computes nothing itself, so children can be forked from it
+in milliseconds, and each is as clean as a new interpreter. The standard library's forkserver would
+run `__main__` again and could import nothing more once it serves, which this one does while trials
+are under way. Where a GPU may be used, children are new interpreters: drivers do not survive a
+fork.
+
+On SIGTERM or SIGUSR2, which schedulers send before they end a job, children write checkpoints and
+leave, claims are given back, and the worker leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import ForkProcess, SpawnProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+from paribus.errors import ParibusError
+from paribus.runs.processes import (
+    Leaving,
+    Left,
+    adopt_orphans,
+    end_children,
+    leave,
+    tie_to,
+)
+from paribus.runs.queue import STALE_SECONDS, Claim, Order, Queue, Task, host
+
+POLL_SECONDS = 0.05
+LOOK_SECONDS = 0.5  # between two looks at other workers' claims
+BEATS = 8  # touches of a claim before it would count as abandoned
+LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
+IDLE_SECONDS = 2.0  # without a change, before something is imported for later children
+DONE, REFUSED, LEFT = 0, 2, 4  # exit codes of a child
+ADVANCE = "advance"
+LAST_BYTES = 4096
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
+IGNORED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
+
+
+class Stop(BaseException):
+    """A scheduler, or whoever started the worker, wants it to leave."""
+
+
+@dataclass
+class Context:
+    """What a child process knows besides its task.
+
+    Attributes:
+        queue, order: where it works and for which run.
+        worker: the name of its worker.
+        slot: which of the worker's children it is, counted from 0; it decides which GPU it uses.
+        leaving: whether it was asked to leave.
+    """
+
+    queue: Queue
+    order: Order
+    worker: str
+    slot: int
+    leaving: Leaving = field(default_factory=Leaving)
+
+    def report(self, event: str, **content: Any) -> None:
+        """Report an event: what is done, or how far a trial is."""
+        self.queue.report(self.worker, {"event": event} | content)
+
+
+class Runner(Protocol):
+    """What the trainers of one kind do in a run. One that cannot go on raises ParibusError."""
+
+    preload: tuple[str, ...]
+    """Modules that every child needs."""
+    later: tuple[str, ...]
+    """Modules that children need at the end of their first trial."""
+    forks: bool
+    """Whether children may be forked."""
+
+    def warm_up(self) -> None:
+        """Import what every child needs, before the order is known."""
+        ...
+
+    def slots(self, context: Context) -> int:
+        """Return how many children a worker of this machine has at the same time."""
+        ...
+
+    def advance(self, context: Context) -> None:
+        """Do what follows from the results folder. Raises Missing if tasks have to be done."""
+        ...
+
+    def execute(self, task: Task, context: Context) -> Any:
+        """Do a task; returns its answer, or None if its results are in the results folder."""
+        ...
+
+
+@dataclass
+class Child:
+    """A child process on a task."""
+
+    task: Task
+    claim: Claim
+    slot: int
+    process: ForkProcess | SpawnProcess
+    log: Path
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to its standard error."""
+        try:
+            content = self.log.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(content.splitlines()) if line.strip()), "")
+
+    @property
+    def end(self) -> str:
+        """How it ended: `signal 9` or `exit code 1`."""
+        code = self.process.exitcode or 0
+        hint = " (out of memory? use fewer --workers)" if code == -9 else ""
+        return (f"signal {-code}" if code < 0 else f"exit code {code}") + hint
+
+
+class Worker:
+    """A worker of one queue."""
+
+    def __init__(self, queue: Queue, name: str, runner: Runner, *, parent: int = 0) -> None:
+        self.queue, self.name, self.runner, self.parent = queue, name, runner, parent
+        self.order = queue.read_order()
+        self.children: list[Child] = []
+        self.retries = int(self.order.settings.get("retries", 2))
+        self.stale = float(self.order.settings.get("stale_seconds", STALE_SECONDS))
+        self._context: Any = multiprocessing.get_context("fork" if runner.forks else "spawn")
+        self._slots: int | None = self.order.settings.get("workers")
+        self._later = list(runner.later) if runner.forks else []
+        self._touched = self._looked = self._changed = 0.0
+        self._is_stopping = False
+
+    def work(self) -> None:
+        """Work until nothing is left, or the run has failed."""
+        while not self.queue.is_over:
+            if self.parent and os.getppid() != self.parent:
+                raise Stop
+            self._start_children()
+            self._wait()
+        if self.queue.failure() is not None:
+            self._stop_children()
+        while self.children:
+            self._wait()
+
+    def leave(self) -> None:
+        """Let children write checkpoints, and give their tasks back."""
+        self._is_stopping = True
+        self._stop_children()
+        while self.children:
+            self._wait()
+
+    def _start_children(self) -> None:
+        slots = self._slots or 1
+        while len(self.children) < slots:
+            claimed = self._claimed()
+            if claimed is None:
+                return
+            self._start(*claimed)
+            if self._slots is None:
+                return  # how many there may be is found out by the first one
+
+    def _claimed(self) -> tuple[Task, Claim] | None:
+        """Claim the next task, or the decision on what comes next."""
+        if self._slots is None:
+            claim = self.queue.claim(f"slots.{self.name}", self.name)
+            return claim and (Task("slots", "slots", "at the start", ""), claim)
+        names = self.queue.names()
+        for name in names:
+            claim = self.queue.claim(name, self.name)
+            if claim is None:
+                continue
+            task = self.queue.read_task(name)
+            if task is not None:
+                return task, claim
+            claim.release()  # somebody has just finished it
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._take_over(names)
+        if names or self.children or not self.order.stages:
+            return None
+        claim = self.queue.claim(ADVANCE, self.name)
+        if claim is None:
+            return None
+        if self.queue.names() or self.queue.is_over:
+            claim.release()  # somebody else has decided meanwhile
+            return None
+        return Task(ADVANCE, ADVANCE, "while the next trials were prepared", ""), claim
+
+    def _take_over(self, names: Sequence[str]) -> None:
+        """Give tasks back whose worker died or does not answer any more."""
+        own = {child.claim.path.name for child in self.children}
+        for name in (*names, ADVANCE):
+            if name in own or not self.queue.abandoned(name, self.name, self.stale):
+                continue
+            record, task = self.queue.claims().get(name, {}), self.queue.read_task(name)
+            how = "a worker died"
+            if record.get("host") != host():
+                how += f" on {record.get('host')}"
+            self.queue.release(name, died=how)
+            if task is not None:
+                self._count_deaths(task, how, "")
+
+    def _start(self, task: Task, claim: Claim) -> None:
+        slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
+        log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
+        log.parent.mkdir(exist_ok=True)
+        about = (str(self.queue.path), task, self.name, slot, str(log), os.getpid())
+        process = self._context.Process(target=be_child, args=(*about, type(self.runner)))
+        process.start()
+        self.children.append(Child(task, claim, slot, process, log))
+        self._changed = time.monotonic()
+
+    def _wait(self) -> None:
+        """Wait for a child to end, and for at most POLL_SECONDS."""
+        sentinels = [child.process.sentinel for child in self.children]
+        if sentinels:
+            connection.wait(sentinels, POLL_SECONDS)
+        else:
+            time.sleep(POLL_SECONDS)
+        now = time.monotonic()
+        if now - self._touched > self.stale / BEATS:
+            self._touched = now
+            for child in self.children:
+                child.claim.touch()
+        for child in [one for one in self.children if one.process.exitcode is not None]:
+            self.children.remove(child)
+            self._changed = now
+            self._settle(child)
+        if self.children and self._later and now - self._changed > IDLE_SECONDS:
+            self._import_later()
+
+    def _settle(self, child: Child) -> None:
+        """Take note of the end of a child."""
+        child.process.join()
+        code, task = child.process.exitcode, child.task
+        end_children({one.process.pid or 0 for one in self.children})
+        if task.kind == "slots":
+            self._slots = self.queue.read_answer(f"slots.{self.name}") or 1
+        elif code == DONE and task.kind != ADVANCE:
+            self.queue.finish(task)
+        if code in (DONE, REFUSED, LEFT) or self._is_stopping:
+            child.claim.release()
+            return
+        how = f"a worker died with {child.end}"
+        self.queue.release(child.claim.path.name, died=how)
+        self._count_deaths(task, how, child.last_words)
+
+    def _count_deaths(self, task: Task, how: str, last: str) -> None:
+        n = len(self.queue.deaths(task.id))
+        words = f"{how} {task.doing}{f': {last}' if last else ''}"
+        if n > (self.retries if task.trials else 0):
+            self.queue.fail(f"{words}; finished trials are kept: run again to continue")
+            return
+        again = f"{words}; begun again ({n} of {self.retries})"
+        self.queue.report(self.name, {"event": "warning", "words": again})
+
+    def _stop_children(self) -> None:
+        for child in self.children:
+            child.process.terminate()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for child in self.children:
+            child.process.join(max(deadline - time.monotonic(), 0))
+            if child.process.exitcode is None:
+                child.process.kill()
+
+    def _import_later(self) -> None:
+        """Import a module that children import themselves so far."""
+        gc.disable()
+        with contextlib.suppress(Exception):  # a child that needs it says why it fails
+            importlib.import_module(self._later.pop(0))
+        gc.enable()
+        gc.freeze()
+
+
+def be_child(
+    path: str,
+    task: Task,
+    worker: str,
+    slot: int,
+    log: str,
+    parent: int,
+    runner: Callable[[], Runner],
+) -> None:
+    """Do a task in a process of its own; does not return."""
+    tie_to(parent)
+    adopt_orphans()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    for number in (*IGNORED, *STOPPING):
+        signal.signal(number, signal.SIG_IGN)
+    code = REFUSED
+    queue = Queue(Path(path))
+    try:
+        context = Context(queue, queue.read_order(), worker, slot)
+        os.environ.update(context.order.settings.get("environment", {}))
+        context.leaving.listen()
+        logging.getLogger("paribus").handlers[:] = [_Reporting(context)]
+        _do(task, context, runner())
+        code = DONE
+    except Left:
+        code = LEFT
+    except ParibusError as error:
+        queue.fail(str(error))
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        queue.fail(
+            f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
+            "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where",
+            trace=traceback.format_exc(),
+        )
+    finally:
+        leave(code)
+
+
+def _do(task: Task, context: Context, runner: Runner) -> None:
+    """Do a task, and write what it answers."""
+    from paribus.runs.advance import advance
+
+    for folder in context.order.search:
+        from paribus.search_path import add_own_folder
+
+        add_own_folder(Path(folder))
+    if task.kind == "slots":
+        context.queue.answer(f"slots.{context.worker}", runner.slots(context))
+    elif task.kind == ADVANCE:
+        advance(context, runner)
+    else:
+        answer = runner.execute(task, context)
+        if answer is not None:
+            context.queue.answer(task.id, answer)
+
+
+class _Reporting(logging.Handler):
+    """Brings warnings of a child to whoever follows the run."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(logging.WARNING)
+        self._context = context
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._context.report("warning", words=record.getMessage(), once=getattr(record, "once", ""))
+
+
+def main(arguments: list[str]) -> int:
+    """Run a worker; returns its exit code."""
+    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    parent = int(options.get("--parent", 0))
+    adopt_orphans()
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    runner = _runner(options.get("--runner", ""))
+    if runner is not None:
+        _warm_up(runner)
+    name = options.get("--name", f"{platform.node()}-{os.getpid()}")
+    token = options.get("--token", "")
+    if arguments[0] != "-":
+        return run_worker(Path(arguments[0]), name, runner, token, parent)
+    while line := sys.stdin.readline():
+        run_worker(Path(line.rstrip("\n")), name, runner, token, parent)
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+        print("idle", flush=True)
+    return 0
+
+
+def run_worker(
+    path: Path, name: str, runner: Runner | None, token: str = "", parent: int = 0
+) -> int:
+    """Work on the queue at `path`; returns the exit code of the worker."""
+    queue, asked = Queue(path), []
+
+    def stop(*_: object) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise Stop
+
+    if not queue.exists:
+        print(
+            f"{path} is not there on {platform.node()}; results must lie in a folder that every "
+            "machine sees: choose one with --results",
+            file=sys.stderr,
+        )
+        return 1
+    worker = None
+    try:
+        order = queue.read_order()
+        if token and order.token != token:
+            return 0  # of a run that is over
+        for number in STOPPING:
+            signal.signal(number, stop)
+        os.chdir(order.cwd)
+        _require_software(order)
+        if runner is None:
+            from paribus.runs.runners import runner_of
+
+            runner = runner_of(order.trainer)
+            _warm_up(runner)
+        worker = Worker(queue, name, runner, parent=parent)
+        queue.report(name, {"event": "begun", "host": host(), "pid": os.getpid()})
+        worker.work()
+    except Stop:
+        if worker is not None:
+            worker.leave()
+    except ParibusError as error:
+        queue.fail(str(error))
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _runner(trainer: str) -> Runner | None:
+    if not trainer:
+        return None
+    from paribus.runs.runners import runner_of
+
+    return runner_of(trainer)
+
+
+def _warm_up(runner: Runner) -> None:
+    """Import what children need. A module that cannot be imported is reported by a child."""
+    gc.disable()  # looking for garbage among what is imported takes a tenth of the time
+    with contextlib.suppress(Exception):
+        runner.warm_up()
+    gc.enable()
+    gc.freeze()  # looking for garbage in it would copy the memory that children share
+
+
+def _require_software(order: Order) -> None:
+    """Raise ParibusError if this machine has other software than the one that began the run."""
+    from paribus.runs.advance import study_of
+    from paribus.runs.runners import software
+
+    here = software(study_of(order)) if order.software else {}
+    for name, wanted in order.software.items():
+        if here.get(name) != wanted:
+            raise ParibusError(
+                f"{name} is {here.get(name)} on {platform.node()}, and {wanted} where the run was "
+                "begun; use one environment on all machines"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""A study of a small program, and processes that work on it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.results import Results
+from paribus.study import Study
+
+PROGRAM = """
+import os, sys, time
+seed, shift = int(sys.argv[1]), float(sys.argv[2])
+for step in range(3):
+    print(f"step {step} loss {2 + shift + seed / 100 + 1 / (step + 1)}", flush=True)
+    time.sleep(float(os.environ.get("STEP_SECONDS", 0)))
+print("final", 1 + shift + seed / 100)
+"""
+STUDY = r"""
+name = "program"
+seeds = [1, 2, 3]
+[set]
+shift = 0.5
+[arms.baseline]
+[arms.new]
+set.shift = 0.25
+[metrics.loss]
+stdout = 'final (\S+)'
+better = "lower"
+margin = 0.01
+[trainer]
+kind = "command"
+command = ["{python}", "train.py", "{seed}", "{shift}"]
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Two arms, three seeds, of a program that takes no time."""
+    return study_in(tmp_path)
+
+
+def study_in(folder: Path, **replaced: str) -> Study:
+    """Return the study of the program, with parts of its text replaced."""
+    (folder / "train.py").write_text(PROGRAM)
+    text = STUDY
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    (folder / "study.toml").write_text(text)
+    return paribus.load_study(folder / "study.toml")
+
+
+def records(results: Results) -> dict[str, bytes]:
+    """Return what equal studies share: scores and output of every trial."""
+    return {
+        f"{trial.label}/{name}": (trial.path / name).read_bytes()
+        for trial in results.finished
+        for name in ("evaluation.json", "output.log")
+    }
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> object:
+    """Return what a condition gives as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+    return value
+
+
+def processes(folder: Path, *words: str) -> list[int]:
+    """Return the processes whose command line has all `words`, working in `folder` or below."""
+    return list(_processes(folder, words))
+
+
+def _processes(folder: Path, words: tuple[str, ...]) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            where = os.readlink(path / "cwd")
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if where.startswith(str(folder)) and state not in "ZX" and all(w in line for w in words):
+            yield int(path.name)

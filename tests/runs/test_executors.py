@@ -1,0 +1,128 @@
+"""Executors are found by name, import path and file, and refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.cli import main
+from paribus.declared import declared
+from paribus.errors import ParibusError
+from paribus.runs.executors import BackendClass, find_backend
+from paribus.runs.executors.local import Local
+
+
+def test_backends_are_found_by_name() -> None:
+    assert isinstance(find_backend("local"), Local)
+    assert find_backend("local").name == "local"
+    assert declared("paribus.runs.executors", BackendClass).keys() == {
+        "local",
+        "ray",
+        "slurm",
+    }
+    with pytest.raises(ParibusError, match=r"no backend 'locla': did you mean 'local'.*executors/"):
+        find_backend("locla")
+
+
+OWN = """
+from paribus.extend import Backend, Options, backend
+
+class Wanted(Options):
+    partition: str
+    nodes: int = 1
+
+@backend("cluster", options=Wanted)
+class Cluster(Backend):
+    def start(self, queue, n_trials, devices_per_trial):
+        raise OSError(f"no partition {self.options.partition}")
+
+@backend("unfinished")
+class Unfinished(Backend):
+    pass
+
+class Undeclared(Backend):
+    pass
+
+class NoBackend:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a user's own backends, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.py").write_text(OWN)
+    return "cluster.py:"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("Clustr", {}, "no backend of that name: did you mean 'Cluster'"),
+        ("Cluster", {}, "--backend-option of 'cluster.py:Cluster': 'partition' is missing"),
+        ("Cluster", {"partition": "a", "node": 2}, "unknown key 'node': did you mean 'nodes'"),
+        ("Cluster", {"partition": "a", "nodes": "x"}, "nodes = 'x' must be a whole number"),
+        ("Unfinished", {}, "abstract method"),
+        ("Undeclared", {}, "Undeclared is no backend: it must be a subclass of paribus"),
+        ("NoBackend", {}, "NoBackend is no backend"),
+    ],
+)
+def test_a_backend_that_is_none_is_told_in_one_line(
+    own: str, name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ParibusError) as told:
+        find_backend(own + name, options)
+    assert f"--backend {own}{name}" in str(told.value) or "--backend-option" in str(told.value)
+    assert words in str(told.value)
+
+
+def test_what_is_wrong_in_a_file_is_said_of_the_file(own: str) -> None:
+    for text, words in (
+        ('kind = "slurm"\ntiem = 3', "unknown key 'tiem': did you mean 'time'"),
+        ('kind = "slrum"', "there is no backend 'slrum': did you mean 'slurm'"),
+        ('kind = "slurm', "not valid TOML"),
+        ("time = 3", "it has no kind"),
+    ):
+        Path("t.toml").write_text(text)
+        with pytest.raises(ParibusError) as told:
+            find_backend("t.toml")
+        assert "t.toml" in str(told.value) and words in str(told.value)
+        assert "--backend-option" not in str(told.value) and "\n" not in str(told.value)
+
+
+def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> None:
+    """Nor does a study name one: that would let a stranger's folder run code."""
+    held = tmp_path / "theirs" / "sources"
+    held.mkdir(parents=True)
+    (tmp_path / "cluster.py").unlink()
+    (held / "cluster.py").write_text("open('ran', 'w')")
+    (held.parent / "study.json").write_text("{}")
+    with pytest.raises(ParibusError, match=r"lies in the results folder .*theirs, which is data"):
+        find_backend("theirs/sources/cluster.py:Cluster", {"partition": "a"})
+    with pytest.raises(ParibusError, match=r"no file .*cluster\.py.*start at the current folder"):
+        find_backend(own + "Cluster")
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "plan quickstart",
+        "register quickstart",
+        "run quickstart",
+        "run quickstart --null 2",
+        "evaluate r",
+        "verify r --trials",
+    ],
+)
+def test_every_verb_that_starts_workers_takes_a_backend(
+    verb: str, own: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*verb.split(), "--backend", f"{own}Cluster", "--backend-option", "nodes=2"]) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("of 'cluster.py:Cluster': 'partition' is missing; it must be given\n")
+    assert told.count("\n") == 1 or verb.startswith(("run", "register"))
+    assert not Path("r").exists() and not Path("results").exists()

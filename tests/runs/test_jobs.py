@@ -1,0 +1,259 @@
+"""Workers as jobs of a scheduler that is made up: processes that know nothing of the command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
+from paribus.runs.executors import jobs
+from paribus.runs.executors.jobs import JobBackend, JobOptions, Jobs, JobState
+from paribus.runs.executors.slurm import Slurm, SlurmOptions
+from paribus.runs.queue import Queue
+from paribus.runs.run import Options, _order
+from paribus.runs.standing import cancel, job_rows
+
+from ..execution.job_backend import Options as ProcessOptions
+from ..execution.job_backend import Processes
+from .conftest import processes, records, study_in, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+class Scripted(JobBackend):
+    """Jobs that are no processes: the scheduler says `state` of each."""
+
+    name = "scripted"
+
+    def __init__(self, state: JobState | None, **options: int) -> None:
+        super().__init__(JobOptions(**options))
+        self.state, self.asked, self.submitted = state, 0, list[int]()
+        self.cancelled: list[str] = []
+
+    def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
+        self.submitted.append(len(commands))
+        self.names = [(name, number) for number in range(len(commands))]
+
+    def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        self.asked += 1
+        return {} if self.state is None else dict.fromkeys(self.names, self.state)
+
+    def cancel(self, names: Collection[str]) -> None:
+        self.cancelled += names
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASK_SECONDS", "WAIT_SECONDS", "UNKNOWN_SECONDS"):
+        monkeypatch.setattr(jobs, name, 0.0)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    study, folder = study_in(tmp_path), ResultsFolder(tmp_path / "r")
+    made = Queue.of(folder.path)
+    made.open(_order(study, folder, Options(), Scripted(None)))
+    return made
+
+
+@pytest.fixture
+def processes_backend(tmp_path: Path) -> Processes:
+    home = tmp_path / "scheduler"
+    home.mkdir()
+    made = Processes(ProcessOptions(home=str(home), jobs=2))
+    made.name = "processes"
+    return made
+
+
+def test_three_hundred_trials_are_a_few_jobs(queue: Queue) -> None:
+    backend = Scripted(JobState("1", "running"))
+    Jobs(backend, queue, 300, 1)
+    assert backend.submitted == [16]
+    few = Scripted(None, trials_per_job=100)
+    assert few.n_jobs(300) == 3 and few.n_jobs(2) == 1
+    assert Scripted(None, workers=4).n_jobs(8, 4) == 2
+
+
+def test_a_scheduler_is_asked_at_most_every_two_seconds(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ASK_SECONDS", 2.0)
+    backend = Scripted(JobState("1", "running"))
+    at_work = Jobs(backend, queue, 1, 1)
+    for _ in range(100):
+        at_work.check()
+    assert backend.asked == 1
+
+
+def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue: Queue) -> None:
+    backend = Scripted(JobState("7_0", "ended", "FAILED"), retries=2)
+    at_work = Jobs(backend, queue, 1, 1)
+    at_work.check()
+    at_work.check()
+    with pytest.raises(ParibusError, match="FAILED") as raised:
+        at_work.check()
+    assert backend.submitted == [1, 1, 1] and "\n" not in str(raised.value)
+
+
+def test_a_cancelled_job_ends_the_run(queue: Queue) -> None:
+    backend = Scripted(JobState("7_0", "ended", "CANCELLED", is_cancelled=True))
+    with pytest.raises(ParibusError, match="7_0 was cancelled"):
+        Jobs(backend, queue, 1, 1).check()
+
+
+def test_why_jobs_wait_is_told_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    at_work = Jobs(Scripted(JobState("1", "queued", "PENDING: Priority")), queue, 1, 1)
+    with caplog.at_level(logging.WARNING, "paribus"):
+        for _ in range(4):
+            at_work.check()
+    assert [one.getMessage() for one in caplog.records] == ["1 job waits (PENDING: Priority)"]
+
+
+def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Scripted(JobState("1", "running"))
+    at_work = Jobs(backend, queue, 1, 1)
+
+    def silent(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+        raise ParibusError("slurmctld: connection refused")
+
+    monkeypatch.setattr(backend, "states", silent)
+    at_work.check()
+    at_work.check()
+    assert len(caplog.records) == 1
+    monkeypatch.setattr(jobs, "SILENT_SECONDS", -1.0)
+    with pytest.raises(ParibusError, match="connection refused"):
+        at_work.check()
+
+
+def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:
+    study = study_in(tmp_path)
+    here = records(paribus.run(study, tmp_path / "here"))
+    there = paribus.run(study, tmp_path / "r", backend=processes_backend)
+    assert records(there) == here and not (tmp_path / "r" / ".run").exists()
+    assert not processes(tmp_path, "paribus.runs.worker", "paribus-")
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import paribus
+from tests.execution.job_backend import Options, Processes
+here = Path(sys.argv[1])
+backend = Processes(Options(home=str(here / "scheduler"), jobs=2))
+backend.name = "processes"
+paribus.run(paribus.load_study(here / "study.toml"), here / "r", backend=backend)
+"""
+
+
+def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
+    tmp_path: Path, processes_backend: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_in(tmp_path)
+    here = records(paribus.run(study, tmp_path / "here"))
+    (tmp_path / "train.py").write_text(
+        (tmp_path / "train.py").read_text().replace('"STEP_SECONDS", 0', '"STEP_SECONDS", 0.3')
+    )
+    search = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    command = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": search},
+    )
+    sealed = tmp_path / "r" / "trials"
+    wait_for(lambda: len(list(sealed.glob("*/*/manifest.json"))) >= 1)
+    command.kill()
+    command.wait()
+    n = len(list(sealed.glob("*/*/manifest.json")))
+    wait_for(lambda: len(list(sealed.glob("*/*/manifest.json"))) > n)
+    assert job_rows_of(tmp_path, processes_backend, monkeypatch)
+    results = paribus.run(study, tmp_path / "r", backend=processes_backend)
+    asked = (tmp_path / "scheduler" / "asked").read_text()
+    assert asked.count("submit") == 1
+    assert {k: v for k, v in records(results).items() if "evaluation" in k} == {
+        k: v for k, v in here.items() if "evaluation" in k
+    }
+
+
+def job_rows_of(folder: Path, backend: Processes, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr("paribus.runs.standing.shipped", lambda kind, options: backend)
+    rows = job_rows(folder / "r")
+    return len(rows) == 2 and all(row.state == "running" for row in rows)
+
+
+def test_cancel_ends_the_jobs_of_a_study(
+    tmp_path: Path, processes_backend: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, folder = study_in(tmp_path), ResultsFolder(tmp_path / "r")
+    monkeypatch.setenv("STEP_SECONDS", "30")
+    queue = Queue.of(folder.path)
+    queue.open(_order(study, folder, Options(), processes_backend))
+    Jobs(processes_backend, queue, 6, 1)
+    wait_for(lambda: processes(tmp_path, "train.py"))
+    (line,) = cancel(tmp_path / "r", processes_backend)
+    assert "were cancelled" in line
+    names = [one.name for one in jobs.read_submissions(queue)]
+    wait_for(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
+    with pytest.raises(ParibusError, match="nothing runs"):
+        cancel(tmp_path / "r", processes_backend)
+
+
+def test_a_dead_job_s_trial_is_begun_again_by_another(
+    tmp_path: Path, processes_backend: Processes
+) -> None:
+    study = study_in(tmp_path)
+    program = (tmp_path / "train.py").read_text()
+    once = (
+        "if seed == 2 and not os.path.exists('killed'):\n"
+        "    open('killed', 'w')\n"
+        "    worker = open(f'/proc/{os.getppid()}/stat').read().split()[3]\n"
+        "    os.kill(int(worker), 9)\n"
+        "    time.sleep(30)\n"
+    )
+    (tmp_path / "train.py").write_text(program.replace("for step", once + "for step"))
+    results = paribus.run(study, tmp_path / "r", backend=processes_backend)
+    assert len(results.finished) == 6 and (tmp_path / "killed").exists()
+
+
+@pytest.mark.parametrize(
+    ("time_", "minutes"), [(30, 30), ("30", 30), ("12:00:00", 720), ("2-00:00:00", 2880)]
+)
+def test_times_are_written_as_slurm_writes_them(time_: int | str, minutes: int) -> None:
+    assert SlurmOptions.model_validate({"time": time_}).time == minutes
+
+
+def test_devices_that_a_job_has_not_are_refused_before_it_is_queued() -> None:
+    assert Slurm(SlurmOptions(gpus=8)).workers(2) == 4
+    with pytest.raises(ParibusError, match="devices_per_trial = 4"):
+        Slurm(SlurmOptions(gpus=2)).workers(4)
+
+
+LEAVES = """
+import signal, sys, threading, os
+from paribus.runs.executors.slurm import Attempt
+child = "import time; time.sleep(60)"
+attempt = Attempt([sys.executable, "-c", child])
+def told(*about):
+    print(attempt.checkpoint().function.command == attempt.command)
+signal.signal(signal.SIGUSR2, told)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+attempt()
+"""
+
+
+def test_a_job_that_is_told_to_leave_waits_for_its_command_and_no_longer() -> None:
+    """The signal comes while the command is waited for, as on a node."""
+    pytest.importorskip("submitit")
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.split() == ["True"], done.stderr

@@ -1,0 +1,125 @@
+"""The queue of a run: claims, answers, deaths and events of several workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.runs.queue import Missing, Order, Queue, Task
+
+ORDER = Order({}, "/", "/r", "command", {}, {"backend": "local", "options": {}}, {}, "/")
+TASK = Task("00001", "train", "on a/seed-1", "/r", {"trials": [["a", 1]]})
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    made = Queue(tmp_path / "queue")
+    made.open(ORDER)
+    return made
+
+
+def test_order_and_tasks_are_read_as_written(queue: Queue) -> None:
+    assert queue.read_order() == ORDER
+    queue.put([replace(TASK, id="2"), replace(TASK, id="1")])
+    assert queue.names() == ["1", "2"]
+    assert queue.read_task("1") == replace(TASK, id="1")
+    assert TASK.trials == [("a", 1)]
+    queue.finish(replace(TASK, id="1"), answer={"x": None})
+    assert queue.names() == ["2"] and queue.read_answer("1") == {"x": None}
+    assert queue.read_task("1") is None
+
+
+def test_one_of_many_claims_a_task(queue: Queue) -> None:
+    claims, start = [], threading.Barrier(8)
+
+    def claim() -> None:
+        start.wait()
+        claims.append(queue.claim("1", "w"))
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (own,) = [claim for claim in claims if claim is not None]
+    own.release()
+    assert queue.claim("1", "w") is not None
+
+
+def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queue: Queue) -> None:
+    claim = queue.claim("1", "w")
+    assert claim is not None and not queue.abandoned("1", "other", stale=100)
+    os.utime(claim.path, (1.0, 1.0))
+    assert queue.abandoned("1", "other", stale=100)
+    claim.touch()
+    assert not queue.abandoned("1", "other", stale=100)
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    claim.path.write_text(json.dumps(claim.record | {"pid": child.pid}))
+    assert queue.abandoned("1", "other", stale=100)
+
+
+def test_of_two_that_take_over_one_succeeds(queue: Queue) -> None:
+    first = queue.claim("1", "w")
+    queue.release("1", died="a worker died")
+    second = queue.claim("1", "v")
+    assert first is not None and second is not None
+    queue.release("2")
+    first.release()  # it is another's now
+    assert queue.claims()["1"]["worker"] == "v" and queue.deaths("1") == ["a worker died"]
+
+
+def test_ask_names_what_is_not_answered(queue: Queue) -> None:
+    tasks = [replace(TASK, id=str(k)) for k in range(3)]
+    queue.answer("1", [])
+    with pytest.raises(Missing) as raised:
+        queue.ask(tasks)
+    assert [task.id for task in raised.value.tasks] == ["0", "2"]
+    for k in (0, 2):
+        queue.answer(str(k), k)
+    assert queue.ask(tasks) == [0, [], 2]
+
+
+def test_the_first_failure_counts_and_ends_the_run(queue: Queue) -> None:
+    assert not queue.is_over
+    queue.fail("one")
+    queue.fail("two")
+    failure = queue.failure()
+    assert failure is not None and failure["message"] == "one" and queue.is_over
+
+
+def test_events_are_read_once_and_half_a_line_is_left(queue: Queue) -> None:
+    read: dict[str, int] = {}
+    queue.report("w", {"event": "say", "words": "a"})
+    path = queue.path / "events" / "w.jsonl"
+    with path.open("a") as file:
+        file.write('{"event": "sa')
+    assert [event["words"] for event in queue.events(read)] == ["a"]
+    with path.open("a") as file:
+        file.write('y", "words": "b"}\n')
+    assert [event["words"] for event in queue.events(read)] == ["b"]
+    assert list(queue.events(read)) == []
+
+
+def test_nothing_is_written_to_a_queue_that_was_removed(queue: Queue) -> None:
+    queue.remove()
+    queue.report("w", {"event": "say", "words": "a"})
+    queue.fail("late")
+    queue.answer("1", 1)
+    queue.note_finished()
+    queue.release("1", died="late")
+    assert not queue.path.exists() and queue.is_over
+
+
+def test_a_changed_order_is_refused(queue: Queue) -> None:
+    (queue.path / "order.json").write_text('{"study": 1}')
+    with pytest.raises(ParibusError, match=r"order\.json was changed"):
+        queue.read_order()

@@ -1,0 +1,267 @@
+"""Runs of a program: sealed once, whoever is killed, and followed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
+from paribus.runs.executors import find_backend
+from paribus.runs.progress import Progress
+from paribus.runs.queue import Queue
+from paribus.runs.run import Options, _order
+from paribus.study import Study
+
+from .conftest import processes, records, study_in, wait_for
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--no-paper", "--results", "r"]
+
+
+def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start the command line on the study in a folder."""
+    return subprocess.Popen(
+        COMMAND,
+        cwd=folder,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def sealed(folder: Path) -> list[Path]:
+    """Return the manifests of finished trials."""
+    return sorted((folder / "r" / "trials").glob("*/*/manifest.json"))
+
+
+def test_a_run_seals_every_trial_and_leaves_no_queue(study: Study, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    news: list[str] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.news:
+            news.append(progress.news)
+
+    results = paribus.run(study, tmp_path / "r", watch=watch)
+    losses = [1.51, 1.26, 1.52, 1.27, 1.53, 1.28]
+    assert results.scores["loss"].to_pylist() == pytest.approx(losses)
+    assert seen[-1].n_finished == seen[-1].n_trials == 6 and seen[-1].unit == "trials"
+    assert "baseline/seed-1 finished: loss 1.51" in news
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    assert names.isdisjoint({".run", "worktrees", "runs", "repeats"})
+    assert json.loads((tmp_path / "r" / "backend.json").read_text())["backend"] == "local"
+
+
+def test_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
+    paribus.run(study, tmp_path / "r")
+    before = {path: path.stat().st_mtime_ns for path in sealed(tmp_path)}
+    (tmp_path / "train.py").rename(tmp_path / "train.py.away")
+    (tmp_path / "train.py").write_text((tmp_path / "train.py.away").read_text())
+    paribus.run(study, tmp_path / "r")
+    assert {path: path.stat().st_mtime_ns for path in sealed(tmp_path)} == before
+
+
+def test_workers_change_no_record(study: Study, tmp_path: Path) -> None:
+    one = paribus.run(study, tmp_path / "one")
+    three = paribus.run(study, tmp_path / "three", workers=3)
+    assert records(one) == records(three)
+
+
+def test_a_program_that_changed_meanwhile_is_refused(study: Study, tmp_path: Path) -> None:
+    program = (tmp_path / "train.py").read_text()
+    (tmp_path / "train.py").write_text(program + "open('train.py', 'a').write('# more\\n')\n")
+    with pytest.raises(ParibusError, match=r"train\.py changed since the study began"):
+        paribus.run(study, tmp_path / "r")
+
+
+@LINUX
+def test_a_child_that_dies_is_begun_again_and_named(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kill = "os.path.exists('killed') or (open('killed', 'w'), os.kill(os.getppid(), 9))\n"
+    (tmp_path / "train.py").write_text("import os\n" + kill + (tmp_path / "train.py").read_text())
+    with caplog.at_level(logging.WARNING, "paribus"):
+        results = paribus.run(study, tmp_path / "r")
+    assert len(results.finished) == 6
+    (words,) = [one.getMessage() for one in caplog.records if "died" in one.getMessage()]
+    assert "signal 9" in words and "baseline/seed-1" in words and "(1 of 2)" in words
+
+
+@LINUX
+def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os; os.kill(os.getppid(), 9)")
+    with pytest.raises(ParibusError) as raised:
+        paribus.run(study, tmp_path / "r", backend=find_backend("local", {"retries": 1}))
+    words = str(raised.value)
+    assert "signal 9" in words and "on baseline/seed-1" in words and "\n" not in words
+    assert not (tmp_path / "r" / ".run").exists()
+
+
+@LINUX
+@pytest.mark.parametrize("victim", ["command", "worker", "program"])
+def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_path: Path) -> None:
+    study = study_in(tmp_path)
+    whole = records(paribus.run(study, tmp_path / "whole"))
+    run = start(tmp_path, STEP_SECONDS="0.3")
+    wait_for(lambda: len(sealed(tmp_path)) >= 2)
+    wait_for(lambda: processes(tmp_path, "train.py"))
+    before = {path: path.read_bytes() for path in sealed(tmp_path)}
+    if victim == "command":
+        run.kill()
+    else:
+        word = "paribus.runs.worker" if victim == "worker" else "train.py"
+        for pid in processes(tmp_path, word)[:1]:
+            os.kill(pid, signal.SIGKILL)
+    if victim == "program":
+        assert run.wait(60) == 2  # a program that fails stops the run
+    elif victim == "worker":
+        assert run.wait(60) == 0
+    run.wait()
+    wait_for(lambda: not processes(tmp_path, "train.py"))
+    wait_for(lambda: not processes(tmp_path, "paribus.runs.worker"))
+    assert {path: path.read_bytes() for path in before} == before
+    assert records(paribus.run(study, tmp_path / "r")) == whole
+
+
+@LINUX
+def test_ctrl_c_ends_workers_and_programs(tmp_path: Path) -> None:
+    study_in(tmp_path)
+    run = start(tmp_path, STEP_SECONDS="30")
+    wait_for(lambda: processes(tmp_path, "train.py"))
+    run.send_signal(signal.SIGINT)
+    run.wait(60)
+    wait_for(lambda: not processes(tmp_path, "train.py"))
+    assert not (tmp_path / "r" / ".run").exists()
+
+
+@LINUX
+def test_two_runs_at_once_are_refused_in_one_line(tmp_path: Path) -> None:
+    study_in(tmp_path)
+    run = start(tmp_path, STEP_SECONDS="30")
+    wait_for(lambda: processes(tmp_path, "train.py"))
+    second = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert second.returncode == 2 and second.stderr.count("\n") == 1
+    assert "another run" in second.stderr
+    run.send_signal(signal.SIGINT)
+    run.wait(60)
+
+
+def worker(queue: Queue, name: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a worker as a scheduler does."""
+    command = [sys.executable, "-P", "-m", "paribus.runs.worker", str(queue.path), "--name", name]
+    search = os.pathsep.join(sys.path)
+    return subprocess.Popen(command, cwd=folder, env=os.environ | {"PYTHONPATH": search})
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Queue]:
+    """Open the queue of a study in the folder `r`."""
+
+    def open_queue(study: Study, **settings: object) -> Queue:
+        folder = ResultsFolder(tmp_path / "r")
+        order = _order(study, folder, Options(), find_backend("local"))
+        queue = Queue.of(folder.path)
+        queue.open(replace(order, settings=order.settings | settings, cwd=str(tmp_path)))
+        return queue
+
+    return open_queue
+
+
+def test_workers_need_no_command(
+    study: Study, tmp_path: Path, opened: Callable[..., Queue]
+) -> None:
+    whole = records(paribus.run(study, tmp_path / "whole"))
+    queue = opened(study)
+    workers = [worker(queue, f"w{k}", tmp_path) for k in range(2)]
+    assert [one.wait(120) for one in workers] == [0, 0] and queue.is_finished
+    assert records(paribus.load_results(tmp_path / "r")) == whole
+
+
+@LINUX
+def test_a_stopped_worker_is_replaced_and_may_go_on(
+    tmp_path: Path, opened: Callable[..., Queue]
+) -> None:
+    study = study_in(tmp_path)
+    whole = records(paribus.run(study, tmp_path / "whole"))
+    queue = opened(study, stale_seconds=1.0)
+    first = worker(queue, "first", tmp_path)
+    wait_for(lambda: len(sealed(tmp_path)) >= 1)
+    os.kill(first.pid, signal.SIGSTOP)
+    children = processes(tmp_path, "paribus.runs.worker", "first")
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    second = worker(queue, "second", tmp_path)
+    assert second.wait(120) == 0 and queue.is_finished
+    for pid in children:
+        os.kill(pid, signal.SIGCONT)
+    assert first.wait(60) == 0
+    assert records(paribus.load_results(tmp_path / "r")) == whole
+    assert not (tmp_path / "r" / "repeats").exists()
+
+
+def test_a_record_that_differs_is_kept_beside_the_first(
+    study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from paribus.runs.declared import declared_by, find_trainer
+    from paribus.runs.records import write_record
+    from paribus.study.trainer import TrialRecord
+
+    results = paribus.run(study, tmp_path / "r")
+    folder = ResultsFolder(tmp_path / "r").trial("new", 2)
+    seal = folder.seal
+    declaration = declared_by(study, find_trainer(study, ResultsFolder(tmp_path / "r")))
+    record = TrialRecord({"loss": 0.5}, about={"command": ["x"]}, controls={})
+    write_record(study, folder, declaration, record)
+    assert folder.seal == seal
+    kept = json.loads((tmp_path / "r/repeats/new/seed-2.1/evaluation.json").read_text())
+    assert kept["loss"] == 0.5
+    assert any("two workers" in one.getMessage() for one in caplog.records)
+    assert paribus.load_results(tmp_path / "r").scores.equals(results.scores)
+
+
+def test_a_worker_of_another_run_leaves(
+    study: Study, tmp_path: Path, opened: Callable[..., Queue]
+) -> None:
+    queue = opened(study)
+    command = [sys.executable, "-P", "-m", "paribus.runs.worker", str(queue.path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([*command, "--token", "another"], env=environment, check=False)
+    assert done.returncode == 0 and not sealed(tmp_path)
+
+
+def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "paribus.runs.worker", str(tmp_path / "nowhere")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "is not there" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_thousand_tiny_trials_take_less_than_a_minute(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("echo final $1.$1\n")
+    study = study_in(
+        tmp_path,
+        **{
+            '["{python}", "train.py", "{seed}", "{shift}"]': '["/bin/sh", "train.sh", "{seed}"]',
+            "[1, 2, 3]": str(list(range(1, 501))),
+            "[set]\nshift = 0.5\n": "",
+            "set.shift = 0.25": "title = 'the same'",
+        },
+    )
+    began = time.monotonic()
+    results = paribus.run(study, tmp_path / "r", workers=2)
+    assert len(results.finished) == 1000
+    assert time.monotonic() - began < 60
