@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
-from paribus.decision import Verdict, decide, shipped_rules
+from paribus.decision import Verdict, decide, find_rule
 from paribus.decision.reach import MORE_HARM
 from paribus.results import Results
 from paribus.statistics import required_pairs
-from paribus.study import Study
+from paribus.study import Study, load_study
 
 Fabricate = Callable[..., Results]
-ROWS = shipped_rules()["stability_gate"].all_rows
+COMMISSIONED = load_study("embedding-norm")  # with a rule of its own
+ROWS = find_rule(COMMISSIONED).all_rows
 
 NOISE = [0.010, -0.013, 0.004, 0.021, -0.009, 0.012, -0.002, 0.007, -0.016, 0.001]
 SEEDS = list(range(1, 11))
@@ -33,7 +34,8 @@ def verdict_of(
 ) -> Verdict:
     """The verdict on one arm whose loss is higher by `effect`, SD `spread` of the noise."""
     study = small_study(
-        {"training.iterations": 40, "decision.rule": "stability_gate"},
+        {"training.iterations": 40},
+        decision=COMMISSIONED.decision.model_dump(),
         seeds=SEEDS,
         arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
         endpoints=[

@@ -223,7 +223,7 @@ def test_what_is_lost_to_divergence_is_not_called_underpowered(
 def test_a_baseline_with_events_is_stable_by_a_threshold(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
-    seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate"}
+    seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate.py:STABILITY_GATE"}
     for lost, row, told in (
         (1, "3", "the baseline is stable, the arm is significantly worse"),
         (2, "7", "the baseline is unstable, a cure is not shown"),

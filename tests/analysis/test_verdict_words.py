@@ -11,7 +11,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
-from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
+from paribus.decision import Verdict, decide, find_rule, out_of_reach
 from paribus.decision.reach import MORE_HARM
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.card import card
@@ -23,7 +23,7 @@ from paribus.rng import stream
 from paribus.statistics import Interval
 from paribus.study import Study
 
-ROWS = shipped_rules()["stability_gate"].all_rows
+GATE = "stability_gate.py:STABILITY_GATE"
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -79,11 +79,11 @@ def test_some_divergence_is_counted_in_every_sentence(
     [
         ("superiority", 0.0, 0.001, "SAME", "NO EFFECT"),
         ("superiority", -0.3, 0.001, "BETTER", "ADOPT"),
-        ("stability_gate", 0.0, 0.001, "SAME", "BASELINE"),
-        ("stability_gate", -0.3, 0.001, "BETTER", "IMPROVES"),
+        (GATE, 0.0, 0.001, "SAME", "BASELINE"),
+        (GATE, -0.3, 0.001, "BETTER", "IMPROVES"),
         # Seeds differ by more than the margin, so that the lost run may matter.
         ("superiority", 0.0, 0.03, "UNRESOLVED", "INCONCLUSIVE"),
-        ("stability_gate", 0.0, 0.03, "UNRESOLVED", "INCONCLUSIVE"),
+        (GATE, 0.0, 0.03, "UNRESOLVED", "INCONCLUSIVE"),
     ],
 )
 def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
@@ -216,7 +216,7 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
 
 
 def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
-    gate = {"decision.rule": "stability_gate"}
+    gate = {"decision.rule": GATE}
     (by_default,) = out_of_reach(small_study(seeds=SEEDS))
     assert by_default.rows == ("2", "4b", "4c", "4d")  # superiority judges harm and cure
     (both,) = out_of_reach(small_study(gate, seeds=SEEDS))
@@ -236,8 +236,9 @@ def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
     assert "over all looks" in looked.why and "8 seeds can" in looked.why
     (alone,) = out_of_reach(small_study(seeds=[1]))
     assert alone.why.startswith("1 seed: fewer than 5")
-    (few,) = out_of_reach(small_study(gate, seeds=[1, 2, 3]))
-    assert set(few.rows) == set(ROWS) - {"0", "1"}
+    three = small_study(gate, seeds=[1, 2, 3])
+    (few,) = out_of_reach(three)
+    assert set(few.rows) == set(find_rule(three).all_rows) - {"0", "1"}
 
 
 def answer(trial: TrialFolder, effect: float) -> None:

@@ -111,7 +111,7 @@ def test_one_that_no_verdict_can_bear_on_is_refused(small_study: Maker) -> None:
         find_rule(study_with(small_study, WORSE | {"supported_by": []}))
 
 
-GATE = {"decision": {"rule": "stability_gate"}}
+GATE = {"decision": {"rule": "stability_gate.py:STABILITY_GATE"}}
 CURE = {"name": "H1b", "statement": "it cures", "supported_by": ["row 12"]}
 
 

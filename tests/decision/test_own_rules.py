@@ -22,7 +22,7 @@ import sys
 from paribus.decision import Row, Rule
 
 def row(id, outcome, holds, **more):
-    words = {"when": "w", "reason": "as we judge it", "advice": "a"}
+    words = {"when": "w", "reason": "as we judge it"}
     return Row(id, outcome, holds=holds, **(words | more))
 
 BOLD = Rule("bold", "our bold rule", "An arm is adopted where it is better.", (
@@ -149,7 +149,7 @@ def test_an_own_rule_decides_as_registered_and_its_code_is_not_run_again(
         (lambda r: r.update(adopts="{least.__class__}"), "adopts names {least.__class__}"),
         (lambda r: r.update(adopts="{least:>999999999}"), "adopts names {least}"),
         (lambda r: r["rows"][0].update(why="w"), "unexpected keyword argument 'why'"),
-        (lambda r: r["rows"][0].update(advice="a\nb"), "advice is a line"),
+        (lambda r: r["rows"][0].update(reason="a\nb"), "reason is a line"),
         (lambda r: r.pop("rows"), "'rows'"),
         (lambda r: r.update(rows=3), "not iterable"),
         (lambda r: r.update(keys="benefit"), "its keys are a list"),
@@ -180,7 +180,7 @@ def test_a_registered_rule_that_was_edited_is_refused_in_one_line(
 )
 def test_a_row_cannot_contradict_its_outcome(words: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Row("9", when="w", reason="r", advice="a", **words)
+        Row("9", when="w", reason="r", **words)
 
 
 def test_a_module_that_exits_is_refused_and_does_not_end_the_command(

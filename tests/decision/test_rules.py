@@ -16,10 +16,8 @@ from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Study
 
-from ..studies.scripts import HOME, all_studies
-
 RULES = shipped_rules()
-NAMES = ("stability_gate", "superiority", "non_inferiority", "equivalence")
+NAMES = ("superiority", "non_inferiority", "equivalence")
 PLAIN = {
     "invalid": "",
     "n": 5,
@@ -33,40 +31,15 @@ PLAIN = {
     "divergence": "equal",
     "elsewhere": "not worse",
 }
-# By rule, row by row: (evidence, row). Of the gate, the table of the commissioned documents.
-UNSTABLE, CURED = {"baseline_stable": False}, {"baseline_stable": False, "fix": "fix"}
+# By rule, row by row: (evidence, row).
+UNSTABLE = {"baseline_stable": False}
 NO_WORSE = {"not_worse": True}
 TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
-    "stability_gate": [
+    "superiority": [
         ({"invalid": "a run is missing"}, "0"),
         ({"n": 4}, "1"),
-        ({"fix": "harm"}, "2"),
-        ({"quality": "Q-"}, "3"),
-        ({"quality": "Q0"}, "4"),
-        ({"quality": "Q+"}, "5"),
-        ({"quality": "Q?"}, "6"),
-        (UNSTABLE | {"quality": "Q-"}, "7"),
-        (UNSTABLE | {"quality": "Q0"}, "8"),
-        (UNSTABLE | {"quality": "Q+"}, "8"),
-        (UNSTABLE | {"quality": "Q?"}, "8"),
-        (CURED | {"quality": "Q-"}, "9"),
-        (CURED | {"quality": "Q?"}, "10"),
-        (CURED | {"quality": "Q0", "budget": "over"}, "11"),
-        (CURED | {"quality": "Q+", "budget": "over"}, "11"),
-        (CURED | {"quality": "Q0"}, "12"),
-        (CURED | {"quality": "Q+"}, "12"),
-        # First match wins.
         ({"invalid": "x", "n": 1, "fix": "harm"}, "0"),
         ({"n": 2, "fix": "harm"}, "1"),
-        (UNSTABLE | {"fix": "harm", "quality": "Q+"}, "2"),
-        ({"fix": "fix", "quality": "Q+"}, "5"),
-        ({"collapse": True}, "2b"),
-        ({"collapse": True, "fix": "harm"}, "2"),
-        (CURED | {"quality": "Q0", "budget": "not shown"}, "11b"),
-        (CURED | {"quality": "Q+", "divergence": "more"}, "11c"),
-        (CURED | {"quality": "Q+", "elsewhere": "worse"}, "9b"),
-    ],
-    "superiority": [
         ({"fix": "harm", "quality": "Q+"}, "2"),
         ({"collapse": True}, "2b"),
         ({"quality": "Q-"}, "3"),
@@ -214,21 +187,15 @@ def test_a_verdict_never_claims_more_than_its_evidence(given_: Evidence, name: s
             False,
         )
         assert e.elsewhere != "worse"
-        assert e.divergence != "more" or name != "stability_gate"
         wanted = {
-            "stability_gate": e.quality in ("Q0", "Q+")
-            and e.fix == "fix"
-            and not e.baseline_stable,
             "superiority": e.quality == "Q+" or (e.fix == "fix" and e.quality != "Q-"),
             "non_inferiority": e.not_worse and e.benefit == "shown",
         }
         assert wanted[name]
-    if row.outcome == "IMPROVES":
-        assert e.quality == "Q+"
     if row.outcome in ("NO EFFECT", "EQUIVALENT"):
         assert e.quality == "Q0"
     if e.fix == "harm" or e.collapse:
-        assert row.outcome in ("BASELINE", "REJECT", "DIFFERENT")
+        assert row.outcome in ("REJECT", "DIFFERENT")
 
 
 Maker = Callable[..., Study]
@@ -255,22 +222,6 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(
     assert why in str(error.value)
 
 
-def test_the_gate_has_budgets_of_its_own_however_it_is_named(small_study: Maker) -> None:
-    """Alone of all rules; what is stated stays, in whatever order."""
-
-    def budgets(overrides: dict[str, Any], **tables: Any) -> tuple[float | None, float | None]:
-        decision = small_study(overrides, **tables).decision
-        return decision.calibration_budget, decision.throughput_budget
-
-    gate, stated = {"decision.rule": "stability_gate"}, {"decision.throughput_budget": 0.2}
-    in_file = {"decision": {"rule": "stability_gate"}}
-    assert budgets({}) == budgets({"decision.rule": "equivalence"}) == (None, None)
-    assert budgets(gate) == budgets({}, **in_file) == (0.01, 0.05)
-    assert budgets(gate | stated) == budgets(stated | gate) == (0.01, 0.2)
-    assert budgets({"decision.rule": "superiority"}, **in_file) == (None, None)
-    assert budgets({"decision.rule": "superiority"} | stated, **in_file) == (None, 0.2)
-
-
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
@@ -292,13 +243,3 @@ def test_rows_have_words_of_their_own() -> None:
         told = [row.reason or row.when for row in rule.rows]
         assert len(set(told)) == len(told), rule.name
         assert len({row.when for row in rule.rows}) == len(rule.rows), rule.name
-
-
-@pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
-def test_commissioned_studies_use_the_commissioned_rule() -> None:
-    rules = {name: study.decision.rule for name, study in all_studies().items()}
-    gate = {name for name, rule in rules.items() if rule == "stability_gate"}
-    ours = {name for name in rules if name.startswith("embedding-norm")}
-    assert gate == ours
-    assert rules["quickstart"] == "superiority"
-    assert set(rules.values()) == {"stability_gate", "superiority", "equivalence"}

@@ -18,7 +18,7 @@ from paribus.study import Study
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
-GATE = {"decision.rule": "stability_gate"}
+GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}
 
 
 def worse(arm: str, seed: int) -> float:

@@ -93,7 +93,6 @@ class Row:
         when: its condition in words, where no row before it has matched.
         holds: its condition.
         reason: why, in the verdict's sentence; left out, what `when` says.
-        advice: what follows from it, of a rule that says so.
         open: of an inconclusive one, what is missing.
         claims: that it claims an effect of the arm, which a study of nothing counts.
     """
@@ -102,7 +101,6 @@ class Row:
     outcome: str
     when: str
     reason: str = ""
-    advice: str = ""
     holds: Callable[[State], bool] = field(default=_never, compare=False, repr=False)
     open: Open = ""
     claims: bool = True
@@ -111,7 +109,7 @@ class Row:
         if not isinstance(self.id, str) or not ID.fullmatch(self.id):
             raise ValueError(f"row {self.id!r:.20}: an id is a few letters and digits")
         where = f"row {self.id}"
-        for name in ("when", "reason", "advice"):
+        for name in ("when", "reason"):
             text = getattr(self, name)
             if name == "when" or text != "":
                 _require_line(text, f"{where}: {name}")

@@ -6,19 +6,16 @@ Quality of a contrast, on the endpoint that is judged, and all else that a row m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
 from paribus.analysis import Analysis
-from paribus.decision.evidence import State
 from paribus.decision.hypotheses import require_hypotheses
 from paribus.decision.rule import KEYS, Row, Rule, rule_from_record
 from paribus.errors import ParibusError, nearest
 from paribus.study import Decision, Study
 from paribus.study.importing import load_own
-from paribus.study.sections import GATE
 
 # The shared rows, in the order in which `superiority` tries them.
 HARM = Row(
@@ -127,111 +124,6 @@ SUPERIORITY = Rule(
 )
 
 
-def _given(
-    words: str, row: Row, holds: Callable[[State], bool] = lambda s: True, **changed: Any
-) -> Row:
-    """Return `row` where a condition, in `words` and as a function, holds as well."""
-    also = row.holds
-    both = {"when": f"{words}, {row.when}", "holds": lambda s: holds(s) and also(s)}
-    return replace(row, **(both | changed))
-
-
-def _stable(state: State) -> bool:
-    return state.baseline_stable
-
-
-def _uncured(state: State) -> bool:
-    return state.fix == "unshown"
-
-
-STABLE = "the baseline is stable"
-UNCURED, CURED = "the baseline is unstable, a cure is not shown", "the instability is cured"
-HOLDS = f"{CURED}, quality holds"
-# The commissioned rule.
-STABILITY_GATE = Rule(
-    name="stability_gate",
-    title="stability gate",
-    adopts="An arm is adopted only where it cures instability, diverges in no more seeds than the "
-    "baseline and loses no primary endpoint{budgets}.",
-    keys=("calibration_budget", "throughput_budget"),
-    rows=(
-        replace(HARM, outcome="BASELINE"),
-        replace(COLLAPSE, outcome="BASELINE"),
-        _given(STABLE, WORSE, _stable, outcome="BASELINE"),
-        _given(STABLE, SAME, _stable, id="4", outcome="BASELINE"),
-        _given(
-            STABLE,
-            BETTER,
-            _stable,
-            id="5",
-            outcome="IMPROVES",
-            reason="a gain is adopted only where it also cures unstable training, and the baseline "
-            "is stable",
-        ),
-        _given(STABLE, UNRESOLVED, _stable, id="6"),
-        _given(
-            UNCURED,
-            WORSE,
-            _uncured,
-            id="7",
-            outcome="BASELINE",
-        ),
-        _given(
-            UNCURED,
-            UNRESOLVED,
-            _uncured,
-            reason=UNCURED,
-            open="cure",
-        ),
-        _given(
-            CURED,
-            WORSE,
-            id="9",
-            outcome="BASELINE",
-        ),
-        _given(
-            CURED,
-            WORSE_ELSEWHERE,
-            id="9b",
-            outcome="BASELINE",
-        ),
-        Row(
-            "10",
-            "INCONCLUSIVE",
-            when=f"{CURED}, the effect on quality is unresolved",
-            holds=lambda s: s.quality == "Q?",
-            open="quality",
-        ),
-        _given(
-            HOLDS,
-            OVER_BUDGET,
-            id="11",
-            outcome="BASELINE",
-        ),
-        replace(
-            COST_OPEN,
-            id="11b",
-            when=f"{HOLDS}, a cost is not shown within its budget",
-            holds=lambda s: s.budget == "not shown",
-        ),
-        Row(
-            "11c",
-            "INCONCLUSIVE",
-            when=f"{HOLDS}, but it diverged in more seeds",
-            holds=lambda s: s.divergence == "more",
-            reason="quality is that of the seeds that survived, but the arm diverged in more than "
-            "the baseline, and harm is not excluded",
-            open="harm",
-        ),
-        replace(
-            GAIN,
-            id="12",
-            when=f"{HOLDS}, costs are within the budgets",
-            holds=lambda s: True,
-        ),
-    ),
-)
-
 # To adopt takes two tests, that the arm is no worse and that it has the benefit, so their number
 # needs no adjustment (an intersection-union test; Berger 1982).
 NON_INFERIORITY = Rule(
@@ -325,7 +217,7 @@ EQUIVALENCE = Rule(
         ),
     ),
 )
-RULES = {rule.name: rule for rule in (EQUIVALENCE, NON_INFERIORITY, STABILITY_GATE, SUPERIORITY)}
+RULES = {rule.name: rule for rule in (EQUIVALENCE, NON_INFERIORITY, SUPERIORITY)}
 
 
 def shipped_rules() -> dict[str, Rule]:
@@ -404,11 +296,10 @@ def _shipped(name: str) -> Rule:
 
 def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
     """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
-    # The second is what records of earlier versions say where nothing was set.
-    unset = (Decision(), Decision(rule=GATE))
+    unset = Decision()
     for key in KEYS:
         value = getattr(decision, key)
-        if key in rule.keys or any(value == getattr(one, key) for one in unset):
+        if key in rule.keys or value == getattr(unset, key):
             continue
         weighed = ", ".join(rule.keys) or "no key"
         raise ParibusError(

@@ -22,7 +22,6 @@ from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.study import Study, explain
-from paribus.study.sections import GATE
 from paribus.study.trainer import TrainerFormat
 from paribus.study.tuning_study import arm_of
 
@@ -154,12 +153,6 @@ class StackedFormat(TrainerFormat):
             setting: Setting = study.setting(arm)
             if why := why_no_curve(study.evaluation, arm, setting.budget_iterations):
                 raise ParibusError(why)
-            if study.is_gated and setting.iterations < study.stability.steps_needed:
-                raise ParibusError(
-                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability "
-                    f"by decision.rule = '{GATE}', which takes {study.stability.steps_needed}; "
-                    "train longer, lower stability.median_steps, or choose another rule"
-                )
             reference = study.reference(arm)
             if reference is not None:
                 _require_same_budget(arm, setting, reference, study.setting(reference))

@@ -20,6 +20,7 @@ from paribus.decision import (
     excluded_in_words,
     losses_in_words,
     no_partner_in_words,
+    rule_of,
     size_in_words,
     uncommitted,
 )
@@ -367,7 +368,7 @@ def _action(analysis: Analysis, verdicts: list[Verdict]) -> str:
         told = next(iter(clauses.values()))
     else:
         told = "; ".join(f"on {label} {clause}" for label, clause in clauses.items())
-    return f"By the rule {analysis.study.decision.rule}: {told}{_but(analysis, verdicts)}."
+    return f"By the rule {rule_of(analysis).name}: {told}{_but(analysis, verdicts)}."
 
 
 def _but(analysis: Analysis, verdicts: list[Verdict]) -> str:
@@ -389,7 +390,7 @@ def _overruled(analysis: Analysis, verdicts: list[Verdict]) -> str:
     if not kept:
         return ""
     on = listed(list(dict.fromkeys(v.label for v in kept)))
-    rule = analysis.study.decision.rule
+    rule = rule_of(analysis).name
     return f"Better on {on}, but not adopted: by the rule {rule} {kept[0].reason}."
 
 

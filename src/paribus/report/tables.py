@@ -12,7 +12,7 @@ import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
-from paribus.decision import TESTS, Rule, Verdict, rule_of
+from paribus.decision import TESTS, Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.table_model import Table
 from paribus.report.words import at_the_same_seed, is_large, state_of
@@ -103,19 +103,12 @@ def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
 
 def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
     """Return the registered rule: its rows in their order, and what they fired for."""
-    return rule_table(rule_of(analysis), analysis.study, verdicts)
-
-
-def rule_table(
-    rule: Rule, study: Study | None = None, verdicts: list[Verdict] | None = None
-) -> Table:
-    """Return the rows of a rule in the order in which they are tried; of a study, those fired."""
-    called = study.called if study else {}
-    judged = [endpoint.metric for endpoint in study.judged] if study else []
+    rule, study = rule_of(analysis), analysis.study
+    several = len(study.judged) > 1
     rows = []
     for row in rule.all_rows.values():
-        fired = [verdict for verdict in verdicts or [] if verdict.row == row.id]
-        whose = (called[v.arm] + (f" ({v.label})" if len(judged) > 1 else "") for v in fired)
+        fired = [verdict for verdict in verdicts if verdict.row == row.id]
+        whose = (study.called[v.arm] + (f" ({v.label})" if several else "") for v in fired)
         says = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
         rows.append((row.id, row.when, says, ", ".join(whose)))
     head = ("row", "when (no row before it)", "verdict", "fired for")
@@ -127,7 +120,7 @@ def rule_table(
         tuple(rows),
         frozenset(head),
         wide=True,
-        title=f"{rule.title} (decision.rule = {rule.name})",
+        title=f"{rule.title} (decision.rule = {study.decision.rule})",
     )
 
 

@@ -38,7 +38,8 @@ from paribus.study import (
     own_digests,
     rule_record,
 )
-from paribus.study.custom_code import SOURCES, own_files
+from paribus.study.custom_code import SOURCES, own_files, source_name
+from paribus.study.importing import EXAMPLES
 from paribus.study.tuning import CHOICES
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
@@ -395,13 +396,16 @@ MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 
 
 def keep_sources(study: Study, results: Path) -> dict[str, str]:
-    """Copy what `study` names to `results`; returns {relative path: SHA-256 of the file}."""
+    """Copy what `study` names to `results`; returns {relative path: SHA-256 of the file}.
+
+    Code of installed packages is not copied, except that of an example.
+    """
     kept = {}
     root = study.folder.resolve()
     for file in sorted(set(_named(study))):
-        if not file.is_relative_to(root) or not file.is_file():
+        if not (file.is_relative_to(root) or file.is_relative_to(EXAMPLES)) or not file.is_file():
             continue
-        name, content = file.relative_to(root).as_posix(), read_bytes(file, TOKENIZER_BYTES)
+        name, content = source_name(file, study.folder), read_bytes(file, TOKENIZER_BYTES)
         kept[name] = hashlib.sha256(content).hexdigest()
         if results / SOURCES / name != file:  # not where the study was read from there
             write_bytes(results / SOURCES / name, content)

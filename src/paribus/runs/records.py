@@ -76,9 +76,8 @@ def write_record(
     folder: TrialFolder,
     declaration: Declaration,
     record: TrialRecord,
-    needed: int = 0,
 ) -> None:
-    """Write and seal what a trainer gave of one trial, which has `needed` losses or none.
+    """Write and seal what a trainer gave of one trial.
 
     The trial's folder appears whole. If another worker has sealed the trial meanwhile, its record
     counts, whatever its scores: this one is compared with it, and kept as a repeat if it differs.
@@ -88,14 +87,14 @@ def write_record(
     if not folder.is_finished:
         try:
             with whole_folder(folder.path) as made:
-                _write(study, replace(folder, path=made), declaration, record, needed)
+                _write(study, replace(folder, path=made), declaration, record)
             return
         except ParibusError:
             if not folder.is_finished:
                 raise
     with fleeting() as made:
         second = replace(folder, path=made / "trial")
-        _write(study, second, declaration, record, needed)
+        _write(study, second, declaration, record)
         if second.seal == folder.seal:
             return
         home = folder.path.parents[2] / REPEATS / folder.arm
@@ -115,14 +114,8 @@ def _write(
     folder: TrialFolder,
     declaration: Declaration,
     record: TrialRecord,
-    needed: int = 0,
 ) -> None:
     metrics = metrics_of(declaration)
-    if 0 < len(record.losses) < needed:
-        raise ParibusError(
-            f"trial {folder.label}: {len(record.losses)} losses are too few to judge stability, "
-            f"which takes {needed}; give more, give none, or lower stability.median_steps"
-        )
     steps, at = len(record.losses), record.diverged_at
     if at is not None and not (at >= 0 and (at < steps or not steps)):
         raise ParibusError(

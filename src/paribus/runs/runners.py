@@ -33,7 +33,6 @@ from paribus.runs.queue import Task
 from paribus.runs.records import trainer_records, write_record
 from paribus.study import Study
 from paribus.study.trainer import COMMAND, RUNS, STACKED, Declaration, Trainer, Trial
-from paribus.study.tuning_study import FOLDER as TUNING
 
 if TYPE_CHECKING:
     from paribus.runs.worker import Context, Runner
@@ -108,13 +107,11 @@ def run_trials(
 ) -> None:
     """Let a trainer run the trials that are not finished, and seal each."""
     todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
-    is_tuning = folder.path.parent.name == TUNING
     if hasattr(trainer, "into"):  # it writes more than its records
         trainer = trainer.into(folder)  # type: ignore[attr-defined]
-    steps = study.stability.steps_needed if study.is_gated and not is_tuning else 0
     for part in _parts(study, todo):
         for trial, record in trainer_records(study.at(part[0][1]), trainer, part):
-            write_record(study, folder.trial(*trial), declaration, record, steps)
+            write_record(study, folder.trial(*trial), declaration, record)
             if context is not None:
                 context.report("finished", trials=[trial])
             if hasattr(trainer, "tidy"):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.study.base import TrialSetting
-from paribus.study.importing import no_file
+from paribus.study.importing import EXAMPLES, no_file, own_file
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 SOURCES = "sources"  # in a results folder: the files that its study names
@@ -54,12 +54,18 @@ def _sources(path: str, where: str, folder: Path) -> Sources:
 
 def source_name(file: Path, folder: Path) -> str:
     """Return how records call a source: relative to the study's folder, or by its packages."""
-    if file.is_relative_to(folder.resolve()):
+    if _is_below(file, folder):
         return file.relative_to(folder.resolve()).as_posix()
     top = file.parent
     while (top / "__init__.py").is_file():
         top = top.parent
     return file.relative_to(top).as_posix()
+
+
+def _is_below(file: Path, folder: Path) -> bool:
+    """Return whether `file` is in the study's folder. Code of an example that ships is not, even if
+    the package is installed below that folder."""
+    return file.is_relative_to(folder.resolve()) and not file.is_relative_to(EXAMPLES)
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
@@ -106,10 +112,10 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
 def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
     """Return the named file, where its absolute imports start, and where they end to be ours."""
     if name.endswith(".py"):
-        file = folder / name
+        file = own_file(name, folder)
         if not is_regular(file):
             raise no_file(where, file)
-        root = folder if file.resolve().is_relative_to(folder.resolve()) else file.parent
+        root = folder if _is_below(file.resolve(), folder) else file.parent
         return file, root, root
     try:
         spec = importlib.util.find_spec(name)

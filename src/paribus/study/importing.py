@@ -22,8 +22,10 @@ from pydantic import ValidationError
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.search_path import add_own_folder
+from paribus.untrusted_io import is_regular
 
 STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
+EXAMPLES = Path(__file__).resolve().with_name("examples")  # studies that ship, and their code
 # How all of a process computes, by the module that has it; functions are called.
 SETTINGS = {
     "torch": (
@@ -71,6 +73,17 @@ def load_own(
             )
         raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
     return found
+
+
+def own_file(name: str, folder: Path) -> Path:
+    """Return the path of the user's file `name`, relative to the study's `folder`.
+
+    If the folder has no such file, return the file of that name that ships beside an example: an
+    example is found by its name, and its relative paths start at the working directory.
+    """
+    file = folder / name
+    shipped = {path.name: path for path in EXAMPLES.glob("*/*.py")}
+    return shipped.get(name, file) if not is_regular(file) else file
 
 
 def function_or(kind: type) -> Callable[[object], bool]:
@@ -126,7 +139,7 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
                 return sys.modules[name]
             with same_settings(where):
                 return importlib.import_module(name)
-        file = (folder / name).resolve()
+        file = own_file(name, folder).resolve()
         add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
         alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"

@@ -11,12 +11,12 @@ from typing import Any
 from paribus.errors import ParibusError, nearest
 from paribus.schema import unstamped
 from paribus.study.custom_code import sources_folder
+from paribus.study.importing import EXAMPLES
 from paribus.study.study import Study, built, override
 from paribus.study.tuning import CHOICES, NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
-EXAMPLES = Path(__file__).with_name("examples")
 # Folders of examples, in the order in which they are listed.
 GROUPS = {
     "first-steps": "First steps",

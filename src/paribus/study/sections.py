@@ -152,11 +152,6 @@ class Stability(Spec):
         return max(self.smoothing_steps, self.median_steps + self.spike_steps)
 
 
-# What the rule `stability_gate` sets of itself, and no other rule does.
-GATE = "stability_gate"
-GATE_BUDGETS = {"calibration_budget": 0.01, "throughput_budget": 0.05}
-
-
 class Decision(Spec):
     """The rule by which an arm is adopted, and what it weighs."""
 
@@ -176,14 +171,6 @@ class Decision(Spec):
     """Whether a study is registered whose rule can adopt nothing, or whose hypotheses name outcomes
     that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint; or that
     has one arm, and so nothing to compare."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_commissioned(cls, table: Any) -> Any:
-        """Set the budgets of the rule `stability_gate`, which has them stated or not."""
-        if isinstance(table, dict) and table.get("rule") == GATE:
-            return GATE_BUDGETS | table
-        return table
 
 
 class Resources(Spec):

@@ -29,8 +29,6 @@ from paribus.study.bounds import (
     Seed,
 )
 from paribus.study.sections import (
-    GATE,
-    GATE_BUDGETS,
     Arm,
     Decision,
     Endpoint,
@@ -463,11 +461,6 @@ class Study(Shown, Spec):
         return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *chosen_by]))
 
     @property
-    def is_gated(self) -> bool:
-        """Whether its rule weighs events in training, so that every trial must show them."""
-        return self.decision.rule == GATE
-
-    @property
     def contrasts(self) -> list[tuple[str, str]]:
         """Every (arm, reference) that is compared."""
         pairs = [(arm, self.reference(arm)) for arm in self.arms]
@@ -557,10 +550,7 @@ def override(
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}")
         if depth < len(path) - 1:
             node = node[part]
-    before, node[path[-1]] = node[path[-1]], value
-    if key == "decision.rule":  # budgets that are the rule's own go and come with it
-        old, new = (GATE_BUDGETS if rule == GATE else {} for rule in (before, value))
-        node |= {name: new.get(name) for name in GATE_BUDGETS if node[name] == old.get(name)}
+    node[path[-1]] = value
     if key == "seeds":
         node["plan"], node["stages"] = None, ()  # they are of the seeds that were
     if key in of.alternatives:

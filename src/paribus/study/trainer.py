@@ -84,8 +84,7 @@ class TrialRecord:
     Attributes:
         scores: by metric; what is left out was not measured.
         items: by metric the score of each item, in one order in all trials, of equal weight.
-        losses: training loss of each step: what events are counted in. None, or any number; under
-            the rule `stability_gate` at least `study.stability.steps_needed`.
+        losses: training loss of each step: what events are counted in. None, or any number.
         controls: by control, the evidence: equal values hold. What is left out is not proven.
         diverged_at: the step, from 0, at which training stopped being finite; None of one that did
             not.

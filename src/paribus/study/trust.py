@@ -16,6 +16,7 @@ from paribus.study.custom_code import (
     Sources,
     measuring_digests,
 )
+from paribus.study.importing import own_file
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, STACKED
@@ -106,7 +107,7 @@ def _described(path: str, folder: Path) -> str:
     if not module.endswith(".py"):
         return f"'{path}', whatever is installed under that name"
     try:
-        digest = hashlib.sha256(read_bytes(folder / module, CODE_BYTES)).hexdigest()
+        digest = hashlib.sha256(read_bytes(own_file(module, folder), CODE_BYTES)).hexdigest()
     except ParibusError:
         return f"'{path}', which is not there"
     return f"'{path}', SHA-256 {digest}"

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.study.null_study import shortened
-from paribus.study.sections import GATE
 from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 
@@ -57,8 +56,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "seeds": list(tuning.seeds),
         "baseline": candidate_arm(study.baseline, first),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
-        # It has no verdict; what is written here is what was always written, where it can be.
-        "decision": {"rule": _rule(study, tuning), "unreachable": "accept"},
+        "decision": {"unreachable": "accept"},  # it has no verdict
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
     if table["inference"]["choice"] == "redrawn":  # the same, as it was always written
@@ -76,17 +74,6 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
     for arm in study.arms:
         study.format.require_equal_budgets(study, made, [candidate_arm(arm, n) for n in numbers])
     return made
-
-
-def _rule(study: Study, tuning: Tuning) -> str:
-    """Return the rule of a tuning study; one that does not weigh events where trials are too short
-    to show them, and the study does not ask for it either."""
-    needed, short = study.stability.steps_needed, False
-    for arm in study.arms:
-        if (steps := study.format.steps(study, arm)) is not None:
-            shortened_to = study.format.tuning_overrides(study, arm).values()
-            short |= min(shortened_to, default=tuning.iterations or steps) < needed
-    return "superiority" if short and not study.is_gated else GATE
 
 
 def require_tunable(study: Study) -> None:

@@ -534,7 +534,6 @@ class Command:
         failed: str = "",
     ) -> TrialRecord:
         losses = found[TRAIN_LOSS].points if TRAIN_LOSS in found else ()
-        enough = len(losses) >= (study.stability.steps_needed if study.is_gated else 1)
         about = {
             "command": list(job.command),
             "attempts": job.attempts,
@@ -571,8 +570,8 @@ class Command:
             files[REPORTED] = read_bytes(report, RECORD_BYTES)
         return TrialRecord(
             scores=scores,
-            losses=[value for _, value in losses] if enough else (),
-            steps=[round(step) for step, _ in losses] if enough else (),
+            losses=[value for _, value in losses],
+            steps=[round(step) for step, _ in losses],
             controls=job.controls,
             seconds=ended["seconds"],
             curves={name: one.points for name, one in found.items() if one.points},

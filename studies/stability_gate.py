@@ -1,0 +1,142 @@
+"""The commissioned decision rule: only a cure of unstable training is adopted.
+
+The baseline is kept if the arm is worse while training is stable without it. A gain where training
+is stable is reported, and the baseline is kept. The commissioned budgets are a rise of the expected
+calibration error by 0.01 and a loss of 5% of training throughput. A study states them beside the
+rule:
+
+    [decision]
+    rule = "stability_gate.py:STABILITY_GATE"
+    calibration_budget = 0.01
+    throughput_budget = 0.05
+"""
+
+from __future__ import annotations
+
+from paribus.decision import Row, Rule
+
+STABLE = "the baseline is stable"
+NOT_CURED = "the baseline is unstable, a cure is not shown"
+CURED = "the instability is cured"
+QUALITY_HOLDS = f"{CURED}, quality holds"
+
+# Rows are tried in their order. Two rows come before them in every rule: 0 for a study that cannot
+# be judged, and 1 for fewer than five seeds.
+ROWS = (
+    Row(
+        "2",
+        "BASELINE",
+        when="the arm is shown to cause instability",
+        holds=lambda s: s.fix == "harm",
+    ),
+    Row(
+        "2b",
+        "BASELINE",
+        when="the arm diverges in every seed, the baseline in none",
+        holds=lambda s: s.collapse,
+        reason="it diverges in every seed and the baseline in none, which so few seeds describe "
+        "and cannot test",
+    ),
+    Row(
+        "3",
+        "BASELINE",
+        when=f"{STABLE}, the arm is significantly worse",
+        holds=lambda s: s.baseline_stable and s.quality == "Q-",
+    ),
+    Row(
+        "4",
+        "BASELINE",
+        when=f"{STABLE}, the effect is shown to lie inside the margin",
+        holds=lambda s: s.baseline_stable and s.quality == "Q0",
+        reason="no effect worth having",
+        claims=False,
+    ),
+    Row(
+        "5",
+        "IMPROVES",
+        when=f"{STABLE}, the arm is significantly better",
+        holds=lambda s: s.baseline_stable and s.quality == "Q+",
+        reason="a gain is adopted only where it also cures unstable training, and the baseline is "
+        "stable",
+    ),
+    Row(
+        "6",
+        "INCONCLUSIVE",
+        when=f"{STABLE}, anything else",
+        holds=lambda s: s.baseline_stable,
+        reason="more seeds are needed",
+        open="quality",
+        claims=False,
+    ),
+    Row(
+        "7",
+        "BASELINE",
+        when=f"{NOT_CURED}, the arm is significantly worse",
+        holds=lambda s: s.fix == "unshown" and s.quality == "Q-",
+    ),
+    Row(
+        "8",
+        "INCONCLUSIVE",
+        when=f"{NOT_CURED}, anything else",
+        holds=lambda s: s.fix == "unshown",
+        reason=NOT_CURED,
+        open="cure",
+        claims=False,
+    ),
+    Row(
+        "9",
+        "BASELINE",
+        when=f"{CURED}, the arm is significantly worse",
+        holds=lambda s: s.quality == "Q-",
+    ),
+    Row(
+        "9b",
+        "BASELINE",
+        when=f"{CURED}, the arm is significantly worse on another primary endpoint",
+        holds=lambda s: s.elsewhere != "not worse",
+    ),
+    Row(
+        "10",
+        "INCONCLUSIVE",
+        when=f"{CURED}, the effect on quality is unresolved",
+        holds=lambda s: s.quality == "Q?",
+        open="quality",
+    ),
+    Row(
+        "11",
+        "BASELINE",
+        when=f"{QUALITY_HOLDS}, a cost is over its budget",
+        holds=lambda s: s.budget == "over",
+    ),
+    Row(
+        "11b",
+        "INCONCLUSIVE",
+        when=f"{QUALITY_HOLDS}, a cost is not shown within its budget",
+        holds=lambda s: s.budget == "not shown",
+        open="cost",
+    ),
+    Row(
+        "11c",
+        "INCONCLUSIVE",
+        when=f"{QUALITY_HOLDS}, but it diverged in more seeds",
+        holds=lambda s: s.divergence == "more",
+        reason="quality is that of the seeds that survived, but the arm diverged in more than the "
+        "baseline, and harm is not excluded",
+        open="harm",
+    ),
+    Row(
+        "12",
+        "ADOPT",
+        when=f"{QUALITY_HOLDS}, costs are within the budgets",
+        holds=lambda s: True,
+    ),
+)
+
+STABILITY_GATE = Rule(
+    name="stability_gate",
+    title="stability gate",
+    adopts="An arm is adopted only where it cures instability, diverges in no more seeds than the "
+    "baseline and loses no primary endpoint{budgets}.",
+    keys=("calibration_budget", "throughput_budget"),
+    rows=ROWS,
+)

@@ -1,0 +1,186 @@
+"""The commissioned rule: the commissioned truth table, and the studies that name it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from paribus.decision import Evidence, Rule, State, find_rule, shipped_rules
+from paribus.decision.evidence import Fix, Quality, states
+from paribus.decision.rule import rule_from_record
+from paribus.results.registration import keep_sources
+from paribus.study import Study, load_study
+from paribus.study.custom_code import measuring_digests
+from paribus.study.importing import EXAMPLES
+
+from .scripts import HOME, all_studies, script
+
+FILE = "stability_gate.py"
+NAME = f"{FILE}:STABILITY_GATE"
+PLAIN = {
+    "invalid": "",
+    "n": 5,
+    "quality": "Q?",
+    "not_worse": False,
+    "baseline_stable": True,
+    "fix": "unshown",
+    "collapse": False,
+    "budget": "within",
+    "benefit": "not shown",
+    "divergence": "equal",
+    "elsewhere": "not worse",
+}
+UNSTABLE = {"baseline_stable": False}
+CURED = {"baseline_stable": False, "fix": "fix"}
+# The table of the commissioned documents: (evidence, row).
+TABLE: list[tuple[dict[str, Any], str]] = [
+    ({"invalid": "a run is missing"}, "0"),
+    ({"n": 4}, "1"),
+    ({"fix": "harm"}, "2"),
+    ({"collapse": True}, "2b"),
+    ({"quality": "Q-"}, "3"),
+    ({"quality": "Q0"}, "4"),
+    ({"quality": "Q+"}, "5"),
+    ({"quality": "Q?"}, "6"),
+    (UNSTABLE | {"quality": "Q-"}, "7"),
+    (UNSTABLE | {"quality": "Q0"}, "8"),
+    (UNSTABLE | {"quality": "Q+"}, "8"),
+    (UNSTABLE | {"quality": "Q?"}, "8"),
+    (CURED | {"quality": "Q-"}, "9"),
+    (CURED | {"quality": "Q+", "elsewhere": "worse"}, "9b"),
+    (CURED | {"quality": "Q?"}, "10"),
+    (CURED | {"quality": "Q0", "budget": "over"}, "11"),
+    (CURED | {"quality": "Q+", "budget": "over"}, "11"),
+    (CURED | {"quality": "Q0", "budget": "not shown"}, "11b"),
+    (CURED | {"quality": "Q+", "divergence": "more"}, "11c"),
+    (CURED | {"quality": "Q0"}, "12"),
+    (CURED | {"quality": "Q+"}, "12"),
+    # First match wins.
+    ({"invalid": "x", "n": 1, "fix": "harm"}, "0"),
+    ({"n": 2, "fix": "harm"}, "1"),
+    (UNSTABLE | {"fix": "harm", "quality": "Q+"}, "2"),
+    ({"fix": "fix", "quality": "Q+"}, "5"),
+    ({"collapse": True, "fix": "harm"}, "2"),
+]
+OUTCOMES = {
+    "BASELINE": {"2", "2b", "3", "4", "7", "9", "9b", "11"},
+    "IMPROVES": {"5"},
+    "INCONCLUSIVE": {"6", "8", "10", "11b", "11c"},
+    "ADOPT": {"12"},
+}
+
+pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
+
+
+@pytest.fixture(scope="module")
+def rule() -> Rule:
+    rule = script("stability_gate").STABILITY_GATE
+    rule.require_whole()
+    return rule
+
+
+@pytest.mark.parametrize(("changes", "row"), TABLE)
+def test_the_commissioned_table_by_hand(rule: Rule, changes: dict[str, Any], row: str) -> None:
+    evidence = PLAIN | changes
+    invalid, n = evidence.pop("invalid"), evidence.pop("n")
+    assert rule.decide(Evidence(invalid, n, State(**evidence))).id == row
+
+
+def test_outcomes_of_rows(rule: Rule) -> None:
+    rows: dict[str, set[str]] = {}
+    for row in rule.rows:
+        rows.setdefault(row.outcome, set()).add(row.id)
+    assert rows == OUTCOMES
+    assert {row for _, row in TABLE} == set(rule.all_rows)
+    assert len({row.when for row in rule.rows}) == len(rule.rows)
+    assert len({row.reason or row.when for row in rule.rows}) == len(rule.rows)
+
+
+def test_readme_prints_the_table(rule: Rule) -> None:
+    readme = (HOME / "README.md").read_text(encoding="utf-8")
+    printed = readme.partition("## The commissioned decision rule")[2].splitlines()
+    rows = [line for line in printed if line.startswith("| ")][2:]
+    assert rows == [
+        f"| {row.id} | {row.when} | {row.outcome} | {f'{row.reason} |' if row.reason else '|'}"
+        for row in rule.all_rows.values()
+    ]
+
+
+def test_verdict_never_claims_more_than_its_evidence(rule: Rule) -> None:
+    for state in states():
+        row = rule.table[state]
+        if row.outcome == "ADOPT":
+            assert state.fix == "fix" and not state.baseline_stable and not state.collapse
+            assert state.quality in ("Q0", "Q+") and state.elsewhere == "not worse"
+            assert state.budget == "within" and state.divergence != "more"
+        if row.outcome == "IMPROVES":
+            assert state.quality == "Q+" and state.baseline_stable
+        if row.id == "4":
+            assert state.quality == "Q0"
+        if state.fix == "harm" or state.collapse:
+            assert row.outcome == "BASELINE"
+
+
+def test_better_quality_never_gets_a_worse_verdict(rule: Rule) -> None:
+    rank = {"BASELINE": 0, "INCONCLUSIVE": 1, "IMPROVES": 2, "ADOPT": 2}
+    stable, fix = (False, True), get_args(Fix)
+    for baseline_stable, fixes in itertools.product(stable, fix):
+        given = {k: v for k, v in PLAIN.items() if k not in ("invalid", "n")}
+        given |= {"baseline_stable": baseline_stable, "fix": fixes}
+        outcomes = [
+            rank[rule.table[State(**(given | {"quality": quality}))].outcome]
+            for quality in ("Q-", "Q?", "Q+")
+        ]
+        assert outcomes == sorted(outcomes)
+    assert set(get_args(Quality)) == {"Q-", "Q0", "Q?", "Q+"}
+
+
+def test_registered_table_decides_as_the_rule(rule: Rule) -> None:
+    again = rule_from_record(rule.record, "here")
+    assert again.record == rule.record
+    assert {s: row.id for s, row in again.table.items()} == {
+        s: row.id for s, row in rule.table.items()
+    }
+
+
+def test_commissioned_studies_name_the_rule_and_its_budgets() -> None:
+    studies = {name: study.decision for name, study in all_studies().items()}
+    commissioned = {name for name in studies if name.startswith("embedding-norm")}
+    assert {name for name, decision in studies.items() if decision.rule == NAME} == commissioned
+    for name in commissioned:
+        decision = studies[name]
+        assert (decision.calibration_budget, decision.throughput_budget) == (0.01, 0.05)
+    others = {decision.rule for decision in studies.values()} - {NAME}
+    assert others == {"superiority", "equivalence"} and others < shipped_rules().keys()
+    assert studies["quickstart"].rule == "superiority"
+
+
+def test_the_examples_ship_the_same_file() -> None:
+    shipped = EXAMPLES / "commissioned" / FILE
+    assert shipped.read_bytes() == (HOME / FILE).read_bytes()
+
+
+def test_an_example_finds_its_rule_wherever_it_is_run(
+    small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = load_study("embedding-norm")
+    assert example.folder == tmp_path
+    assert find_rule(example).record == rule.record
+    # A copy of the example's study file finds it too, and so does one beside a copy of the rule.
+    study = small_study({"decision.rule": NAME})
+    assert find_rule(study).record == rule.record
+    shipped = measuring_digests([NAME], "decision.rule", study.folder)
+    (study.folder / FILE).write_bytes((HOME / FILE).read_bytes())
+    assert measuring_digests([NAME], "decision.rule", study.folder) == shipped
+    assert list(shipped[NAME]) == [FILE]
+    assert keep_sources(example, tmp_path / "results").keys() == {FILE}
+    # Also where the package is installed below the working directory.
+    assert measuring_digests([NAME], "decision.rule", EXAMPLES.parents[2]) == shipped
+    # A file of the user's own takes precedence.
+    (study.folder / FILE).write_text("STABILITY_GATE = 3\n")
+    assert measuring_digests([NAME], "decision.rule", study.folder) != shipped
