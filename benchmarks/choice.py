@@ -13,13 +13,8 @@ Ten thousand studies a cell, so that 95% intervals are +-0.4 at 5%.
 
 tunes a second key as well: a warmup that moves the best rate and has a best value of its own. Arms
 are tried with a grid of five rates by three warmups, each arm then at the vertex along the rates
-with its best warmup; or with 16 Sobol points, each arm at its best one, with the error of redrawn
-tuning seeds. "moved" arms have other best rates and other best warmups.
-
-    python benchmarks/choice.py anew [STUDIES]
-
-tunes each arm anew for every verdict seed, on 1 or 3 tuning seeds each (`inference.choice =
-"replicated"`), and compares the arms by the plain paired t.
+with its best warmup; or with 16 listed pairs, points of a Sobol sequence, each arm at its best one,
+with the error of redrawn tuning seeds. "moved" arms have other best rates and other best warmups.
 """
 
 import math
@@ -104,6 +99,7 @@ def around_best(grid, tried):
 
 
 WARMUP_MOVES, WARMUP_COSTS = 0.8, 0.04  # the best rate in grid steps; nats at the far end
+LISTED = "16 listed pairs"
 FIVE_BY_THREE = np.array([(rate, warmup) for rate in range(3, 8) for warmup in (0.0, 0.5, 1.0)])
 
 
@@ -113,7 +109,7 @@ def study_of_two_keys(rng, regime, seeds, moved, space):
     curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
     least, offset = curve(np.linspace(3, 7, 4001)).min(), rng.uniform(-0.5, 0.5)
     points = FIVE_BY_THREE
-    if space == "16 Sobol points":
+    if space == LISTED:
         points = 2.5 + qmc.Sobol(2, rng=int(rng.integers(2**31))).random(16) * (5.0, 1.0)
         points[:, 1] -= 2.5
     shift = rng.choice([-1, 1]) * (0.5 if moved else 0.0)
@@ -170,7 +166,7 @@ def several(studies: int = 10_000) -> None:
     print("regime, tuning seeds, candidates, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:
         for seeds in (3, 6):
-            for space in ("5 x 3 grid", "16 Sobol points"):
+            for space in ("5 x 3 grid", LISTED):
                 for moved in (False, True):
                     rng = np.random.default_rng([seeds, len(space), len(regime), moved])
                     cell = (regime, seeds, moved, space)
@@ -183,43 +179,11 @@ def several(studies: int = 10_000) -> None:
                     print(f"{regime}, {seeds}, {space}, {arms}: {line}", flush=True)
 
 
-def differences_anew(rng, regime, seeds, moved, noisier, effect, studies):
-    """Return differences [studies, verdict seeds] of arms that are tuned anew for every seed."""
-    mean, _, spread = REGIMES[regime]  # what both arms share at a seed cancels in each difference
-    curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
-    offset, shift = rng.uniform(size=studies), rng.choice([-1, 1], studies) * moved
-    found = []
-    for arm in (0, 1):
-        grid = np.arange(RATES) + (offset + shift * arm)[:, None]
-        place = np.clip(grid, 0.0, 7.0)[:, None]
-        loss, sd = curve(place) + effect * arm, noise(place) * (noisier if arm else 1.0)
-        shape = (studies, max(SIZES), RATES)
-        tried = loss + sd / math.sqrt(seeds) * rng.standard_normal(shape)
-        runs = loss + sd * rng.standard_normal(shape)
-        best = tried.argmin(2)[..., None]
-        found.append(np.take_along_axis(runs, best, 2)[..., 0])
-    return found[1] - found[0]
-
-
-def anew(studies: int = 10_000) -> None:
-    """Print the table of arms that are tuned anew for every verdict seed."""
-    print("regime, tuning seeds of each verdict seed, arms: at n =", *SIZES, flush=True)
-    cells = [(arms, *about, 0.0) for arms, about in ARMS.items()]
-    for regime in REGIMES:
-        for seeds in (1, 3):
-            for arms, moved, noisier, effect in [*cells, ("power", 0.0, 1.0, MARGIN)]:
-                rng = np.random.default_rng([seeds, len(arms), len(regime)])
-                d = differences_anew(rng, regime, seeds, moved, noisier, effect, studies)
-                p = [stats.ttest_1samp(d[:, :n], 0.0, axis=1).pvalue for n in SIZES]
-                rates = "  ".join(f"{100 * np.mean(one < 0.05):4.1f}" for one in p)
-                print(f"{regime}, {seeds}, {arms}: {rates}", flush=True)
-
-
 def main() -> None:
     """Print the table that is asked for."""
-    tables = {"several": several, "anew": anew}
-    name, *count = sys.argv[1:] if sys.argv[1:2] and sys.argv[1] in tables else ["", *sys.argv[1:]]
-    tables.get(name, one_key)(*map(int, count))
+    arguments = sys.argv[1:]
+    table = several if arguments[:1] == ["several"] else one_key
+    table(*map(int, arguments[table is several :]))
 
 
 def one_key(studies: int = 10_000) -> None:

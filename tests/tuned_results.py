@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paribus.analysis import next_candidates, tried_in, tuning_record
+from paribus.analysis import tuning_record
 from paribus.engine.data import load_dataset
 from paribus.results import Results, ResultsFolder, settle
 from paribus.study import Study, tuning_study, with_choice
@@ -34,21 +34,14 @@ def rate_of(setting: Any) -> Any:
     return setting.training.optimizer.learning_rate
 
 
-def tune_by(
-    study: Study, path: Path, loss: Loss, at: Callable[[Any], Any] = rate_of
-) -> list[Results]:
-    """The rounds that the plan asks for, each with the records that training would leave."""
-    rounds: list[Results] = []
-    while candidates := next_candidates(study, tried_in(study, rounds)):
-        first = 1 + sum(len(one.study.arms) // len(study.arms) for one in rounds)
-        made = tuning_study(study, candidates, first)
-        folder = ResultsFolder(path).tuning_round(len(rounds) + 1)
+def tune_by(study: Study, path: Path, loss: Loss, at: Callable[[Any], Any] = rate_of) -> Results:
+    """The tuning trials that the plan asks for, with the records that training would leave."""
+    made = tuning_study(study)
 
-        def of(arm: str, seed: int, made: Study = made) -> float:
-            return loss(arm.rpartition("-")[0], at(made.setting(arm)), seed)
+    def of(arm: str, seed: int) -> float:
+        return loss(arm.rpartition("-")[0], at(made.setting(arm)), seed)
 
-        rounds.append(write_results(folder.path, made, of))
-    return rounds
+    return write_results(ResultsFolder(path).tuning_trials.path, made, of)
 
 
 def tuned_and_trained(

@@ -85,8 +85,8 @@ def borrow(source: ResultsFolder, theirs: str, target: ResultsFolder, ours: str)
         setting = alike.setting(ours).model_dump(mode="json")
         for seed in other.seeds:
             n += copied(source.trial(theirs, seed), target.trial(ours, seed), setting)
-        for number, round_ in enumerate(source.tuning_rounds, 1):
-            there = target.tuning_round(number)
+        trained, there = source.tuning_trials, target.tuning_trials
+        if trained.exists:
             if not there.exists:
                 raise ParibusError(f"{there.path} is not registered: start its run, and stop it")
             study = there.read_study(trust=True)
@@ -96,8 +96,8 @@ def borrow(source: ResultsFolder, theirs: str, target: ResultsFolder, ours: str)
                     continue
                 setting = study.setting(arm).model_dump(mode="json")
                 for seed in study.seeds:
-                    trained = round_.trial(f"{theirs}-{point}", seed)
-                    n += copied(trained, there.trial(arm, seed), setting)
+                    trial = trained.trial(f"{theirs}-{point}", seed)
+                    n += copied(trial, there.trial(arm, seed), setting)
     return n
 
 

@@ -157,10 +157,6 @@ def test_without_three_sound_candidates_tuning_seeds_are_redrawn(
 
 
 KIND, WARMUP = "training.schedule.kind", "training.schedule.warmup"
-SPACE = {
-    RATE: {"low": 1e-4, "high": 1e-1},
-    WARMUP: {"low": 0, "high": 4, "scale": "linear"},
-}
 
 
 def over_three(arm: str, at: tuple[Any, Any, Any], seed: int) -> float:
@@ -173,21 +169,22 @@ def three_keys(setting: Any) -> tuple[float, int, str]:
     return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["grid", *(pytest.param(one, marks=pytest.mark.slow) for one in ("random", "sobol"))],
-)
-def test_the_choice_over_several_keys_and_words_is_redrawn(
-    small_study: Maker, tmp_path: Path, method: str
+def test_the_choice_among_listed_combinations_is_redrawn(
+    small_study: Maker, tmp_path: Path
 ) -> None:
     of, at = over_three, three_keys
-    about = tables([], seeds=SEEDS, grid={KIND: ["constant", "cosine"]}, method=method)
-    if method == "grid":
-        about["tuning"]["grid"] |= {RATE: [1e-3, 1e-2, 3e-2], WARMUP: [0, 4]}
-        about["inference"] = {"choice": "redrawn"}
-    else:
-        about["tuning"] |= {"trials": 12, "ranges": SPACE}
-
+    listed = [
+        {RATE: rate, WARMUP: warmup, KIND: kind}
+        for rate, warmup, kind in [
+            (1e-3, 0, "constant"),
+            (2e-3, 4, "cosine"),
+            (5e-3, 1, "constant"),
+            (1e-2, 0, "cosine"),
+            (2e-2, 3, "constant"),
+            (3e-2, 2, "cosine"),
+        ]
+    ]
+    about = tables([], seeds=SEEDS, grid={}, combinations=listed)
     analysis = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of, at))
     tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
     assert tuning is not None and analysis.tuned is not None
@@ -197,11 +194,12 @@ def test_the_choice_over_several_keys_and_words_is_redrawn(
     for arm in ("layernorm", "baseline"):
         values = [[of(arm, (c[RATE], c[WARMUP], c[KIND]), s) for s in SEEDS] for c in tried]
         scores[arm] = np.array(values)
-        # What was drawn is judged as it was tried, exactly.
+        # A listed combination is judged as it was tried, exactly.
         assert tuning.chosen[arm] == tried[int(scores[arm].mean(1).argmin())]
     error = redrawn_error([(one, one) for one in reversed(scores.values())], seed=0)
     assert contrast.choice is not None and contrast.choice.how == "redrawn"
     assert contrast.choice.included and contrast.choice.error == pytest.approx(error)
+    assert "choice" in {caution.code for caution in decide(analysis)[0].cautions}
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
@@ -238,7 +236,7 @@ def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_oth
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
-def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(
+def test_the_edge_of_a_grid_is_a_caution_and_no_warmup_is_none(
     small_study: Maker, tmp_path: Path
 ) -> None:
     def of(arm: str, at: tuple[float, int], seed: int) -> float:
@@ -249,11 +247,13 @@ def test_the_edge_of_a_space_is_a_caution_and_no_warmup_is_none(
         training = setting.training
         return training.optimizer.learning_rate, training.schedule.warmup
 
-    about = tables([], seeds=SEEDS, method="sobol", trials=12, grid={}, ranges=SPACE)
-    made = tuned_and_trained(small_study(**about), tmp_path / "r", of, at)
+    grid = {RATE: [1e-3, 1e-2], WARMUP: [0, 4]}
+    made = tuned_and_trained(
+        small_study(**tables([], seeds=SEEDS, grid=grid)), tmp_path / "r", of, at
+    )
     said = [c.text for c in decide(analyse(made))[0].cautions if "may lie beyond" in c.text]
     assert len(said) == 2  # one for each arm
-    assert all("the largest value of its range (learning_rate" in text for text in said)
+    assert all("the largest value tried (learning_rate 0.01)" in text for text in said)
     assert not any("warmup" in text for text in said)
     grid = {RATE: [1e-3, 1e-2, 1e-1], WARMUP: [0, 2, 4]}
     about = tables([], seeds=SEEDS, grid=grid)

@@ -292,11 +292,12 @@ def test_the_baseline_against_itself(folder: Path) -> None:
 TUNED = """
 [tuning]
 seeds = [101, 102, 103]
-method = "sobol"
-trials = 2
-[tuning.ranges]
-"training.optimizer.learning_rate" = { low = 1e-3, high = 1e-2 }
-"training.schedule.warmup" = { low = 0, high = 4, scale = "linear" }
+[[tuning.combinations]]
+"training.optimizer.learning_rate" = 1e-3
+"training.schedule.warmup" = 0
+[[tuning.combinations]]
+"training.optimizer.learning_rate" = 1e-2
+"training.schedule.warmup" = 4
 """
 
 

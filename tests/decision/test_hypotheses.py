@@ -239,4 +239,4 @@ def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_stu
     null = null_study(study, 2)
     assert null.hypotheses[0].arms == ("again-2",)
     find_rule(null)
-    assert tuning_study(study, [{rate: 1e-3}]).hypotheses == ()
+    assert tuning_study(study).hypotheses == ()

@@ -110,7 +110,7 @@ def test_shorter_tuning_trials_match_in_the_same_unit(small_study: Callable[...,
     tuning = {"seeds": [101, 102], "grid": {rate: [1e-3, 1e-2]}, "iterations": 12}
     study = settled_budgets(small_study(training=FLOPS, arms=DEEP, tuning=tuning))
     require_tunable(study)
-    made = tuning_study(study, study.tuning.candidates if study.tuning else [])
+    made = tuning_study(study)
     full = round(20 * by_hand(study, 2) / by_hand(study, 4))
     assert study.setting("deep").iterations == full
     steps = {arm: made.setting(arm).iterations for arm in made.arms}

@@ -199,8 +199,7 @@ def test_tuning_trials_measure_no_curve() -> None:
         }
     }
     tuned = parse_study(table, folder=study.folder)
-    candidates = tuned.tuning.candidates if tuned.tuning else []
-    assert tuning_study(tuned, candidates).evaluation.every is None
+    assert tuning_study(tuned).evaluation.every is None
 
 
 def test_a_changed_point_is_told(copy: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_study_is_of_a_size_for_its_machine(name: str) -> None:
     study = STUDIES[name]
     assert study.title and study.question
     assert len(study.seeds) >= 3
-    whole = [study, tuning_study(study, study.tuning.candidates)] if study.tuning else [study]
+    whole = [study, tuning_study(study)] if study.tuning else [study]
     flagship = blocks(STUDIES["embedding-norm"], "baseline")
     cost = sum(
         one.setting(arm).tokens * blocks(one, arm) / flagship
@@ -151,7 +151,7 @@ def test_shipped_tuned_studies_tune_rate_and_warmup_from_none_on() -> None:
         if study.name != "quickstart":
             assert set(tuning.grid) == {LEARNING_RATE, "training.schedule.warmup"}
             assert 0 in warmups[0] and len(warmups[0]) >= 2
-            trials = len(tuning_study(study, tuning.candidates).trials)
+            trials = len(tuning_study(study).trials)
             assert trials <= 144 and len(tuning.seeds) >= 5  # hours on two cores, and no more
 
 
@@ -159,7 +159,7 @@ def test_quickstart_tunes_in_the_time_of_fifteen_trials() -> None:
     study = STUDIES["quickstart"]
     assert study.tuning is not None
     assert len(study.seeds) == 5 and len(study.tuning.candidates) >= 3
-    tuning = tuning_study(study, study.tuning.candidates)
+    tuning = tuning_study(study)
     spent = sum(tuning.setting(arm).tokens for arm, _ in tuning.trials)
     assert spent <= 15 * study.setting("baseline").tokens
     assert len(study.tuning.seeds) >= 3  # what its error can include the choice with

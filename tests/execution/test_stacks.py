@@ -34,7 +34,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
-from paribus.study import LEARNING_RATE, Study, parse_study
+from paribus.study import Study, parse_study
 
 CPU = torch.device("cpu")
 SWEEP = {f"rate-{i}": {"set": {"training.optimizer.learning_rate": i * 1e-4}} for i in (1, 2, 4)}
@@ -53,15 +53,6 @@ def test_a_sweep_is_one_stack() -> None:
     assert sharing_arms(study) == [list(study.arms)]
     (stack,) = plan_stacks(study, default_size(study, "cuda"))
     assert sorted(stack) == sorted(study.trials)
-
-
-def test_seeds_tuned_anew_share_a_stack_where_rates_alone_were_chosen() -> None:
-    rates, warmups = {LEARNING_RATE: [1e-4, 1e-3]}, {"training.schedule.warmup": [0, 5]}
-    table = study_of(SWEEP, [1, 2]).model_dump() | {"arms": {"baseline": {}} | INITS}
-    table["inference"]["choice"] = "replicated"
-    for grid, size in ((rates, 6), (rates | warmups, 1)):
-        made = parse_study(table | {"tuning": {"seeds": [101], "grid": grid}}, folder=Path())
-        assert {len(stack) for stack in plan_stacks(made, 6)} == {size}
 
 
 def test_other_models_are_other_stacks() -> None:

@@ -13,7 +13,7 @@ from paribus.study import Study
 
 def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[..., Study]) -> None:
     rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
-    plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6, "edge": "extend"}
+    plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6}
     study = small_study(tuning=plan, tasks={"names": []})
     cost = estimate(study, workers=1, device="cpu")
     assert cost.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse
-from paribus.cli.printed import rounds, status
+from paribus.cli.printed import status, tuning
 from paribus.cli.watch import picture
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
@@ -26,7 +26,6 @@ from paribus.engine.evaluation import evaluate_on
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
-from paribus.report.page import write_report
 from paribus.results import Results, ResultsFolder, extension, load_results
 from paribus.runs.progress import Progress
 from paribus.study import Study, tuning_study, with_choice
@@ -61,9 +60,15 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Results:
     with pytest.raises(KeyboardInterrupt):
         paribus.run(study, folder / "r", workers=1, stack=2, watch=interrupt)
     assert not (folder / "r" / "tuning.json").exists()
-    begun = load_results(folder / "r" / "tuning" / "1")
+    begun = load_results(folder / "r" / "tuning")
     assert (len(begun.finished), len(begun.unfinished)) == (2, 2)
     return paribus.run(study, folder / "r", workers=1, stack=2)
+
+
+def trials_of(tuned: Results) -> Results:
+    """Its tuning trials."""
+    assert tuned.tuning_trials is not None
+    return tuned.tuning_trials
 
 
 def test_what_was_chosen_is_what_is_trained(tuned: Results) -> None:
@@ -73,7 +78,7 @@ def test_what_was_chosen_is_what_is_trained(tuned: Results) -> None:
         rate = tuned.trials[arm, 1]["setting"]["training"]["optimizer"]["learning_rate"]
         assert rate == one["values"][RATE] == 1e-2
         assert tuned.trials[arm, 1]["iterations"] == 8
-    assert {trial["iterations"] for trial in tuned.tuning_rounds[0].trials.values()} == {6}
+    assert {trial["iterations"] for trial in trials_of(tuned).trials.values()} == {6}
     assert verify(tuned.path).findings == ()
 
 
@@ -83,12 +88,12 @@ def test_the_plan_was_registered_before_any_tuning_trial(tuned: Results) -> None
     assert registered["tuning"]["candidates"] == [{RATE: 1e-4}, {RATE: 1e-2}]
     assert registered["tuning"]["seeds"] == [101]
     assert registered["metrics"]["validation_loss"]["better"] == "lower"
-    of_round = json.loads((tuned.path / "tuning" / "1" / "registration.json").read_text())
-    assert registered["registered_at"] <= of_round["registered_at"]
+    of_tuning = json.loads((tuned.path / "tuning" / "registration.json").read_text())
+    assert registered["registered_at"] <= of_tuning["registered_at"]
 
 
 def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path) -> None:
-    home = tuned.path / "tuning" / "1"
+    home = tuned.path / "tuning"
     assert not list(home.rglob("*.safetensors")) and list(tuned.path.rglob("*.safetensors"))
     trial = ResultsFolder(home).trial("baseline-1", 101)
     assert "weights.safetensors" in json.loads((trial.path / "manifest.json").read_text())
@@ -100,12 +105,12 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
     # A trial that the choice rests on is named if it is missing.
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     study = studies_in(tmp_path)(**TABLES)
-    shutil.rmtree(copy / "tuning" / "1" / "trials" / "layernorm-1" / "seed-101")
+    shutil.rmtree(copy / "tuning" / "trials" / "layernorm-1" / "seed-101")
     with pytest.raises(ParibusError, match="layernorm-1/seed-101 is no longer in"):
         paribus.run(study, copy, workers=1)
 
 
-def test_a_round_that_was_carried_elsewhere_without_weights_goes_on(
+def test_a_tuning_that_was_carried_elsewhere_without_weights_goes_on(
     tuned: Results, tmp_path: Path
 ) -> None:
     """As a study is kept in blocks, on machines that do not last: what was sealed is as it was."""
@@ -113,7 +118,7 @@ def test_a_round_that_was_carried_elsewhere_without_weights_goes_on(
     for made in copy.iterdir():
         if made.name not in ("study.json", "registration.json", "sources", "tuning"):
             shutil.rmtree(made) if made.is_dir() else made.unlink()
-    home = copy / "tuning" / "1"
+    home = copy / "tuning"
     sealed = {path: path.read_bytes() for path in home.glob("trials/*/*/manifest.json")}
     lost = home / "trials" / "layernorm-2"
     shutil.rmtree(lost)
@@ -126,18 +131,15 @@ def test_a_round_that_was_carried_elsewhere_without_weights_goes_on(
 
 def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:
     """Two rates of an arm side by side, although each stack has one seed."""
-    stacks = {tuple(map(tuple, trial["stack"])) for trial in tuned.tuning_rounds[0].trials.values()}
+    stacks = {tuple(map(tuple, trial["stack"])) for trial in trials_of(tuned).trials.values()}
     arms = ("baseline", "layernorm")
     assert stacks == {((f"{arm}-1", 101), (f"{arm}-2", 101)) for arm in arms}
 
 
 def test_stacked_tuning_trials_are_those_trained_alone(tuned: Results, tmp_path: Path) -> None:
     study = studies_in(tmp_path)(**TABLES)
-    assert study.tuning is not None
-    alone = paribus.run(
-        tuning_study(study, study.tuning.candidates), tmp_path / "alone", workers=1, stack=1
-    )
-    stacked = {(row["arm"], row["seed"]): row for row in tuned.tuning_rounds[0].scores.to_pylist()}
+    alone = paribus.run(tuning_study(study), tmp_path / "alone", workers=1, stack=1)
+    stacked = {(row["arm"], row["seed"]): row for row in trials_of(tuned).scores.to_pylist()}
     for row in alone.scores.to_pylist():
         other = stacked[row["arm"], row["seed"]]
         assert row["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-5)
@@ -156,9 +158,9 @@ def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) ->
     assert opened is not None
     assert opened["purpose"] == "the verdict of 'small'"
     assert all(opened["opened"] >= when for when in finished_at(tuned))
-    # No round of tuning has seen it: what chooses is the validation text.
-    of_round = ResultsFolder(tuned.path / "tuning" / "1")
-    assert of_round.read_opened() is None
+    # No tuning trial has seen it: what chooses is the validation text.
+    of_tuning = ResultsFolder(tuned.path / "tuning")
+    assert of_tuning.read_opened() is None
     judged = tuned.judged
     dataset = load_dataset(tuned.study.data, tuned.study.folder)
     tokens = open_test(dataset.test, folder, opened["purpose"])
@@ -312,49 +314,24 @@ def shown(parts: Iterable[Any]) -> str:
     return " ".join(console.export_text().split())
 
 
-def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Path) -> None:
+def test_status_and_watch_show_the_tuning(tuned: Results, tmp_path: Path) -> None:
     folder = ResultsFolder(shutil.copytree(tuned.path, tmp_path / "copy"))
     whole = shown([picture(folder.path)[0]])
     assert "test part" not in shown(status(load_results(folder.path)))
     assert "tuned: baseline learning_rate 0.01; layernorm learning_rate 0.01" in whole
-    # As a run that was killed in its first round leaves it.
+    # As a run that was killed in its tuning leaves it.
     folder.create(with_choice(folder.read_study(), {}))
     seals = json.loads((folder.path / "manifest.json").read_text())
     for name in ("tuning.json", "test.json", "test_part.json"):
         (folder.path / name).unlink()
         del seals[name]
     (folder.path / "manifest.json").write_text(json.dumps(seals))
-    for trial in ("trials", "tuning/1/trials/layernorm-2"):
+    for trial in ("trials", "tuning/trials/layernorm-2"):
         shutil.rmtree(folder.path / trial)
-    line = "tuning, round 1: 3 of 4 trials are finished the arms are not tuned yet"
-    assert line in shown(rounds(folder))
+    line = "tuning: 3 of 4 trials are finished the arms are not tuned yet"
+    assert line in shown(tuning(folder))
     assert "the sealed test part is not evaluated yet" in shown(status(load_results(folder.path)))
     group, is_done = picture(folder.path)
     seen = shown([group])
     assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
     assert not is_done
-
-
-@pytest.mark.slow
-def test_every_seed_may_be_tuned_anew_up_to_each_look(small_study: Maker, tmp_path: Path) -> None:
-    tables = TABLES | {
-        "arms": {"baseline": {}, "again": {"set": {"model.init.salt": 1}}},  # nothing is found
-        "endpoints": [{"metric": "validation_loss", "primary": True, "margin": 1e-6}],
-        "seeds": {"looks": [5, 6], "futility": 0.0},
-        "tuning": {"seeds": [101], "grid": {RATE: [1e-4, 1e-2], WARMUP: [0, 3]}},
-        "inference": {"choice": "replicated"},
-    }
-    results = paribus.run(small_study(**tables), tmp_path / "r", workers=2)
-    plan, folder = results.study.tuning, ResultsFolder(results.path)
-    assert plan is not None and not results.unfinished
-    assert len(folder.tuning_rounds) == len(results.arms_by_seed) == 6 and len(results.looks) == 2
-    for (arm, seed), trial in results.trials.items():
-        ours = trial["setting"]["training"]
-        there = {RATE: ours["optimizer"]["learning_rate"], WARMUP: ours["schedule"]["warmup"]}
-        assert there == plan.chosen_by_seed[str(seed)][arm]
-    assert verify(results.path).findings == ()
-    analysis = analyse(results)
-    assert analysis.unregistered == "" and analysis.text
-    assert all(c.state != "broken" for c in analysis.controls)
-    report = write_report(results, analysis, decide(analysis))
-    assert "tuned anew for each of" in report.read_text()

@@ -120,17 +120,15 @@ def test_places_are_filled_one_after_the_other() -> None:
     assert last_end([4.0, 1.0, 1.0, 1.0], 2) == 4.0
 
 
-@pytest.mark.parametrize("choice", ["propagated", "replicated"])
-def test_tuning_is_of_each_arm_and_for_each_seed_where_it_is_anew(choice: str) -> None:
+def test_tuning_is_of_each_arm() -> None:
     """Of arms whose names begin alike too: `deep` and `deep-2`."""
     deep = {"deep": {"set": {"model.n_layer": 48}}, "deep-2": {"set": {"model.n_layer": 12}}}
-    table = LARGE | {"arms": {"baseline": {}} | deep, "inference": {"choice": choice}}
+    table = LARGE | {"arms": {"baseline": {}} | deep}
     grid = {"training.optimizer.learning_rate": [1e-4, 2e-4]}
     cost = cost_at(load_study(table | {"tuning": {"seeds": [11, 12], "grid": grid}}), 989.4)
     each = sum(arm.flops for arm in cost.arms.values())
-    anew = 5 if choice == "replicated" else 1
-    assert cost.tuning_trials == anew * 12
-    assert cost.flops == pytest.approx((5 + anew * 4) * each)
+    assert cost.tuning_trials == 12
+    assert cost.flops == pytest.approx((5 + 4) * each)
 
 
 def test_more_devices_and_checkpointing_take_less_memory_each() -> None:

@@ -193,18 +193,17 @@ def best_values(results: Path) -> dict[str, Any]:
     of the one value that is tuned, through the best candidate and its neighbours, to four digits.
     """
     study = read(results / "study.json")
-    keys = study["tuning"]["grid"] | study["tuning"].get("ranges", {})
+    keys = study["tuning"]["grid"] or study["tuning"]["combinations"][0]
     found: dict[str, list[tuple[int, float, Any]]] = {arm: [] for arm in study["arms"]}
-    for file in sorted(results.glob("tuning/*/study.json"), key=lambda f: int(f.parent.name)):
-        tuning, home = read(file), file.parent
-        for name, about in tuning["arms"].items():
-            arm = name.rpartition("-")[0]
-            trials = folders(home, name).values()
-            diverged = [trial for trial in trials if events(trial, tuning["stability"])[0]]
-            scores = [tuning_loss(trial) for trial in trials if trial not in diverged]
-            values = {key: about["set"][key] for key in keys}
-            mean = float(np.mean(scores)) if scores else math.inf
-            found[arm].append((len(diverged), mean, values))
+    tuning = read(results / "tuning/study.json")
+    for name, about in tuning["arms"].items():
+        arm = name.rpartition("-")[0]
+        trials = folders(results / "tuning", name).values()
+        diverged = [trial for trial in trials if events(trial, tuning["stability"])[0]]
+        scores = [tuning_loss(trial) for trial in trials if trial not in diverged]
+        values = {key: about["set"][key] for key in keys}
+        mean = float(np.mean(scores)) if scores else math.inf
+        found[arm].append((len(diverged), mean, values))
     best = {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}
     choice = study.get("inference", {}).get("choice")
     if (

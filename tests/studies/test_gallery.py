@@ -72,7 +72,7 @@ def test_a_borrowed_arm_is_the_one_that_would_be_trained(tmp_path: Path) -> None
     paribus.run(second, target.path, workers=2)
     trained = ResultsFolder(tmp_path / "trained")
     for ours, theirs in zip(
-        (target, *target.tuning_rounds), (trained, *trained.tuning_rounds), strict=True
+        (target, target.tuning_trials), (trained, trained.tuning_trials), strict=True
     ):
         trials = ours.read_study().trials
         seals = [[folder.trial(*trial).seal for trial in trials] for folder in (ours, theirs)]

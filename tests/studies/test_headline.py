@@ -62,7 +62,7 @@ def test_both_choose_the_same_rate(small_study: Callable[..., Study], tmp_path: 
     results = tuned_and_trained(study, tmp_path / "r", surface)
     assert results.study.tuning is not None
     assert headline.best_values(results.path) == results.study.tuning.chosen
-    shutil.rmtree(results.path / "tuning/1/trials/baseline-2")
+    shutil.rmtree(results.path / "tuning/trials/baseline-2")
     assert headline.best_values(results.path) != results.study.tuning.chosen
 
 

@@ -22,7 +22,7 @@ from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Contrast, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import tuned, tuned_by_seed, why_not_these_values
+from paribus.analysis.tuning import tuned, why_not_these_values
 from paribus.errors import ParibusError
 from paribus.results import (
     Results,
@@ -64,6 +64,7 @@ def analyse(results: Results) -> Analysis:
         found,
         reuse=read_reuse(folder),
         runs=runs,
+        edited=results.edited,
         excluded=dict(runs.excluded if runs else found.excluded),
     )
 
@@ -79,7 +80,6 @@ def analyse_table(
 ) -> Analysis:
     """Return the same of scores that have been read; the others are as `Analysis` has them."""
     study, tuning = table.results.study, tuned(table.results)
-    by_seed = tuned_by_seed(table.results)
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out, tried = [], [], tried_before(table)
     for endpoint in study.endpoints:
@@ -94,7 +94,7 @@ def analyse_table(
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
-        unregistered=unregistered or why_not_these_values(study, tuning, by_seed),
+        unregistered=unregistered or why_not_these_values(study, tuning),
         late_seeds=late_seeds,
         controls=table.controls,
         summaries=tuple(
@@ -115,7 +115,6 @@ def analyse_table(
         text=text,
         untested=untested,
         tuned=tuning,
-        tuned_by_seed=by_seed,
         looks=table.looks,
         along=tuple(along(table)),
         excluded=Counter(arm for arm, _ in table.failed),

@@ -81,9 +81,7 @@ class Choice(Result):
 
 def tried_before(table: Table) -> Tried | None:
     """Return the tuning trials behind `table`; None where nothing was chosen."""
-    if not table.rounds:
-        return None
-    return tried_in(table.results.study, [one.results for one in table.rounds])
+    return table.tuning and tried_in(table.results.study, table.tuning.results)
 
 
 def choice_of(
@@ -96,15 +94,15 @@ def choice_of(
     that of the metric which chose, where both have one unit.
     """
     study = table.results.study
-    if study.tuning is None or tried is None:
+    if study.tuning is None or tried is None or table.tuning is None:
         return None
     n_seeds = len(study.tuning.seeds)
     declared = table.results.metrics[metric]
-    chooses = table.rounds[0].results.metrics[study.tuning.select]
-    why_not = _why_not(table, declared, chooses, n_seeds)
+    chooses = table.tuning.results.metrics[study.tuning.select]
+    why_not = _why_not(table.tuning, declared, chooses, n_seeds)
     if why_not:
         return Choice("", 0.0, False, n_seeds, why_not)
-    arms = [_scores(table, tried, name, declared, chooses) for name in weights]
+    arms = [_scores(table.tuning, tried, name, declared, chooses) for name in weights]
     seed, included = study.inference.seed, study.inference.choice != "fixed"
     if study.inference.chooses_vertex:
         fitted = [_fitted(tried, name, of) for name, of in zip(weights, arms, strict=True)]
@@ -139,12 +137,12 @@ def _fitted(tried: Tried, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> li
     return found
 
 
-def _why_not(table: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:
+def _why_not(tuning: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:
     if n_seeds < LEAST_TUNING_SEEDS:
         return f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
     if declared.of_pair or target_axis(declared.name) is not None:
         return f"{declared.label} is of pairs of trials"
-    if not _measured(table, declared.name) and (declared.unit, declared.scale) != (
+    if not _measured(tuning, declared.name) and (declared.unit, declared.scale) != (
         chooses.unit,
         chooses.scale,
     ):
@@ -152,15 +150,12 @@ def _why_not(table: Table, declared: Metric, chooses: Metric, n_seeds: int) -> s
     return ""
 
 
-def _measured(table: Table, metric: str) -> bool:
-    return all(
-        any(math.isfinite(one.values[arm, seed, metric]) for arm, seed in one.events)
-        for one in table.rounds
-    )
+def _measured(tuning: Table, metric: str) -> bool:
+    return any(math.isfinite(tuning.values[arm, seed, metric]) for arm, seed in tuning.events)
 
 
 def _scores(
-    table: Table, tried: Tried, arm: str, declared: Metric, chooses: Metric
+    tuning: Table, tried: Tried, arm: str, declared: Metric, chooses: Metric
 ) -> tuple[np.ndarray, np.ndarray]:
     """[candidates, T] what chose, lower is better, and the endpoint; NaN where a trial diverged."""
     sign = -1.0 if tried.better == "higher" else 1.0
@@ -168,18 +163,11 @@ def _scores(
     chose = sign * np.array(by)
     if declared.name == chooses.name and declared.scale == "linear" and sign > 0:
         return chose, chose
-    of = declared.name if _measured(table, declared.name) else chooses.name
-    found = np.full(chose.shape, np.nan)
-    numbers = [
-        (one, number)
-        for one, size, before in zip(
-            table.rounds, tried.sizes, np.cumsum([0, *tried.sizes]), strict=False
-        )
-        for number in range(int(before) + 1, int(before) + size + 1)
-    ]
-    for one, number in numbers:
-        for at, seed in enumerate(tried.scores[arm][number]):
-            value = one.values[candidate_arm(arm, number), seed, of]
-            if math.isfinite(chose[number - 1, at]) and math.isfinite(value):
-                found[number - 1, at] = declared.compared(value)
-    return chose, found
+    name = declared.name if _measured(tuning, declared.name) else chooses.name
+    judged = np.full(chose.shape, np.nan)
+    for row, (number, by_seed) in enumerate(tried.scores[arm].items()):
+        for at, seed in enumerate(by_seed):
+            value = tuning.values[candidate_arm(arm, number), seed, name]
+            if math.isfinite(chose[row, at]) and math.isfinite(value):
+                judged[row, at] = declared.compared(value)
+    return chose, judged

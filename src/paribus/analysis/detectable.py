@@ -132,7 +132,7 @@ def detectable(
 
 def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], Choice]:
     """Return what the choice of tuned values would add here, by contrast of the pilot."""
-    if study.tuning is None or study.inference.choice in ("fixed", "replicated"):
+    if study.tuning is None or study.inference.choice == "fixed":
         return {}
     return {
         (c.arm, c.reference): c.choice.with_seeds(len(study.tuning.seeds))

@@ -462,14 +462,14 @@ class Analysis(Shown, Result):
         text: of which text held-out scores are, where a test part is sealed; else empty.
         untested: why they are not of it though every trial is finished; empty where they are.
         later_stage: why it is of the first of two stages alone; empty where it is of all.
-        tuned: the tuning of the arms; None where nothing is tuned, or each seed anew.
-        tuned_by_seed: the same of every verdict seed, where each is tuned anew.
+        tuned: the tuning of the arms; None where nothing is tuned.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         runs: of runs that other programs made: which files they are of; None of any other.
         interactions: differences between effects, in the order of the study, endpoint by endpoint.
         excluded: by arm, how many runs crashed or failed and are left out, as the study says.
+        edited: keys of texts that were edited after registration; `study` has the registered ones.
     """
 
     study: Study = field(repr=False)
@@ -490,13 +490,13 @@ class Analysis(Shown, Result):
     later_stage: str = ""
     text: str = ""
     tuned: Tuned | None = None
-    tuned_by_seed: dict[int, Tuned] = field(default_factory=dict)
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
     reuse: Reuse | None = field(default=None, repr=False)
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
+    edited: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_trials(self) -> int:

@@ -27,7 +27,7 @@ class Table:
         failed: how trials failed that the study leaves out, by (arm, seed).
         looks: those that were taken, of a study that has some.
         controls: between arms, as far as the trials here show.
-        rounds: of the tuning trials, a table for each round.
+        tuning: of the tuning trials; None if nothing was chosen by them.
     """
 
     results: Results
@@ -35,7 +35,7 @@ class Table:
     events: dict[tuple[str, int], StabilityEvents]
     looks: tuple[dict[str, Any], ...] = ()
     controls: tuple[Control, ...] = ()
-    rounds: tuple[Table, ...] = ()
+    tuning: Table | None = None
     failed: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
@@ -57,9 +57,10 @@ class Table:
             needed = results.must_be_finite
             broken = broken or bool(needed and not math.isfinite(values[*key, needed]))
             events[key] = replace(seen, diverged=seen.diverged or broken)
-        tuned = results.study.tuning is not None and results.study.tuning.chosen
-        rounds = tuple(map(cls.of, results.tuning_rounds)) if tuned else ()
-        return cls(results, values, events, results.looks, tuple(results.controls), rounds, failed)
+        is_tuned = results.study.tuning is not None and results.study.tuning.chosen
+        trials = results.tuning_trials if is_tuned else None
+        tuning = cls.of(trials) if trials is not None else None
+        return cls(results, values, events, results.looks, tuple(results.controls), tuning, failed)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
         """Which seeds count for the contrast of `arm`, or one endpoint of it, after these looks."""

@@ -2,8 +2,7 @@
 
 Every arm gets the candidate whose mean of the registered metric over the tuning seeds is best. A
 candidate that diverged on some seed comes after all that did on fewer; of equal ones the first
-that was tried counts. Where the grid may grow, a best value at its edge asks for another round of
-trials, for all arms.
+that was tried counts.
 """
 
 from __future__ import annotations
@@ -33,21 +32,17 @@ from paribus.statistics import (
     parabola,
 )
 from paribus.study import (
-    DRAWN_DIGITS,
     LEARNING_RATE,
     Candidate,
     Study,
-    Tuning,
     at_edges,
-    further_candidates,
     in_words,
-    of_arms,
     open_edges,
     tuning_study,
 )
 from paribus.study.study import tuning_of
-from paribus.study.tuning import Value
-from paribus.study.tuning_study import FOLDER, candidate_arm
+from paribus.study.tuning import VERTEX_DIGITS, Value
+from paribus.study.tuning_study import candidate_arm
 
 RULE = (
     "the candidate with the best mean over the tuning seeds; one that diverged on a seed comes "
@@ -65,18 +60,16 @@ Scores = dict[str, dict[int, dict[int, float]]]
 
 @dataclass(frozen=True)
 class Tried:
-    """The tuning trials so far.
+    """The tuning trials.
 
     Attributes:
         candidates: all that every arm was tried with, in order; the first has the number 1.
-        sizes: how many of them each round added.
         scores: their values of the metric that chooses.
         better: its direction.
         initial: {arm: {seed: loss before the first update}}, which no learning rate changes.
     """
 
     candidates: tuple[Candidate, ...]
-    sizes: tuple[int, ...]
     scores: Scores
     better: Better
     initial: dict[str, dict[int, float]]
@@ -172,7 +165,7 @@ def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
         sign = -1.0 if tried.better == "higher" else 1.0
         means = [sign * _mean(tried.scores[arm][number].values()) for number in there[0]]
         vertex = parabola([place(tried, number) for number in there[0]], means).vertex
-        values[key] = float(f"{math.exp(vertex):.{DRAWN_DIGITS}g}")
+        values[key] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
     return found
 
 
@@ -189,62 +182,31 @@ def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
     return min(scores, key=rank)
 
 
-def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
-    """Return what every arm is tried with next; empty where the tuning is done."""
-    tuning = tuning_of(study)
-    if tried is None:
-        return tuning.candidates
-    if tuning.edge != "extend" or len(tried.sizes) > tuning.extensions:
-        return []
-    edges: dict[tuple[str, int], None] = {}
-    for number in tried.chosen.values():
-        edges |= dict.fromkeys(at_edges(tried.candidates, tried.candidates[number - 1]))
-    new = further_candidates(tuning, tried.candidates, edges)
-    try:
-        tuning_study(study, new, len(tried.candidates) + 1) if new else None
-    except ParibusError:
-        return []  # beyond what some arm can be trained with: the edge is a caveat
-    return new
+def tried_in(study: Study, results: Results) -> Tried:
+    """Return the tuning trials in `results`, checked to be those that the plan asks for.
 
-
-def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
-    """Return the trials of these rounds, each checked to be the one that the rounds before ask
-    for.
-
-    Raises ParibusError where a round is another one, or has trials that are not finished.
+    Raises ParibusError if they are of another plan, or if one of them is not finished.
     """
-    tried: Tried | None = None
     tuning = tuning_of(study)
-    for results in rounds:
-        candidates = next_candidates(study, tried)
-        before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower", {})
-        first = len(before.candidates) + 1
-        wanted = tuning_study(study, candidates, first) if candidates else None
-        if wanted is None or not wanted.is_same(results.study):
-            raise ParibusError(
-                f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
-                "choose another folder with --results"
-            )
-        if results.unfinished:
-            raise ParibusError(
-                f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
-                "arms are compared at equal cost; run the study again to continue"
-            )
-        table = Table.of(results)
-        scores = {arm: dict(by_number) for arm, by_number in before.scores.items()}
-        for number in range(first, first + len(candidates)):
-            for arm in study.arms:
-                found = table.usable(candidate_arm(arm, number), tuning.select)
-                scores[arm][number] = {seed: found.get(seed, math.nan) for seed in tuning.seeds}
-        better = results.metrics[tuning.select].better
-        tried = Tried(
-            (*before.candidates, *candidates),
-            (*before.sizes, len(candidates)),
-            scores,
-            better,
-            before.initial or _initial(study, table),
+    if not tuning_study(study).is_same(results.study):
+        raise ParibusError(
+            f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
+            "choose another folder with --results"
         )
-    return tried
+    if results.unfinished:
+        raise ParibusError(
+            f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
+            "arms are compared at equal cost; run the study again to continue"
+        )
+    table, candidates = Table.of(results), tuning.candidates
+    scores: Scores = {}
+    for arm in study.arms:
+        scores[arm] = {}
+        for number in range(1, len(candidates) + 1):
+            found = table.usable(candidate_arm(arm, number), tuning.select)
+            scores[arm][number] = {seed: found.get(seed, math.nan) for seed in tuning.seeds}
+    better = results.metrics[tuning.select].better
+    return Tried(tuple(candidates), scores, better, _initial(study, table))
 
 
 def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
@@ -259,29 +221,21 @@ def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
     }
 
 
-def tuning_record(
-    study: Study, rounds: Sequence[Results], seed: int | None = None
-) -> dict[str, Any]:
+def tuning_record(study: Study, results: Results) -> dict[str, Any]:
     """Return what tuning.json holds: every trial, the choice of each arm, its rule, and what is
-    open; of a study that tunes each verdict seed anew, what it says of one `seed`.
+    open. `results` are the tuning trials.
 
-    Raises ParibusError where the tuning is not done.
+    Raises ParibusError as `tried_in` does.
     """
-    tuning, tried = tuning_of(study), tried_in(study, rounds)
-    if tried is None or next_candidates(study, tried):
-        raise ParibusError(f"the tuning of '{study.name}' is not finished; run the study again")
+    tuning, tried = tuning_of(study), tried_in(study, results)
     values = chosen_values(study, tried)
-    home = f"{FOLDER}/" if seed is None else f"{FOLDER}/seed-{seed}/"
     return {
         "select": tuning.select,
         "better": tried.better,
         "rule": f"{RULE}; {VERTEX}" if study.inference.chooses_vertex else RULE,
         "seeds": list(tuning.seeds),
         "candidates": [dict(candidate) for candidate in tried.candidates],
-        "rounds": [
-            {"folder": f"{home}{number}", "candidates": size, "root": results.root}
-            for number, (size, results) in enumerate(zip(tried.sizes, rounds, strict=True), 1)
-        ],
+        "root": results.root,
         "trials": [
             {
                 "arm": arm,
@@ -297,7 +251,7 @@ def tuning_record(
             arm: {"candidate": number, "values": values[arm]}
             for arm, number in tried.chosen.items()
         },
-        "caveats": caveats(tuning, tried),
+        "caveats": caveats(tried),
     }
 
 
@@ -311,7 +265,7 @@ def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[
     return compare(stated, fresh, Leniency(words=("caveats", "rule"))).differing
 
 
-def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
+def caveats(tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
     found: dict[str, list[str]] = {}
     for arm, number in tried.chosen.items():
@@ -323,9 +277,8 @@ def caveats(tuning: Tuning, tried: Tried) -> dict[str, list[str]]:
                 f"{len(values)}"
             )
         outermost = [
-            f"{'near ' if key in tuning.ranges else ''}the {SIDES[side]} value "
-            f"{'of its range' if key in tuning.ranges else 'tried'} ({in_words({key: best[key]})})"
-            for key, side in open_edges(tuning, tried.candidates, best)
+            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
+            for key, side in open_edges(tried.candidates, best)
         ]
         if outermost:
             found.setdefault(arm, []).append(
@@ -360,7 +313,7 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     if not all(key.startswith("training.") for key in tuning.keys):
         return []
     over = {arm: _with_other_keys_as_chosen(tried, arm) for arm in study.arms}
-    if min(map(len, over.values())) < 2:  # of candidates that are drawn none share all other keys
+    if min(map(len, over.values())) < 2:  # listed combinations may share no other key
         return []
     values = {arm: _by_seed(tried, arm, over[arm]) for arm in study.arms}
     found = []
@@ -482,7 +435,7 @@ class Tuned(Result):
 
     def shared_by(self, arm: str) -> list[SharedContrast]:
         """Return the contrast of `arm` at every candidate; by ascending value, where a single
-        number is tuned, since a grid may have grown at its start."""
+        number is tuned, since a grid lists values in any order."""
         found = [one for one in self.shared if one.arm == arm]
         values = {one.candidate: [*self.values_of(one).values()] for one in found}
         if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
@@ -576,30 +529,12 @@ class Tuned(Result):
 
 def tuned(results: Results) -> Tuned | None:
     """Return the tuning of `results`; None where nothing is tuned, or the tuning is not
-    finished, or each seed is tuned anew (`tuned_by_seed`)."""
-    if results.study.tunes_anew:
+    finished."""
+    study, trials = results.study, results.tuning_trials
+    if study.tuning is None or trials is None or trials.unfinished:
         return None
-    return _tuned(results.study, results.tuning_rounds)
-
-
-def tuned_by_seed(results: Results) -> dict[int, Tuned]:
-    """Return the tuning of every verdict seed, where each is tuned anew, and is finished."""
-    study, found = results.study, {}
-    for seed, arms in results.arms_by_seed.items() if study.tunes_anew else ():
-        if one := _tuned(of_arms(study.at(seed), arms), results.rounds_of(seed)):
-            found[seed] = one
-    return found
-
-
-def _tuned(study: Study, rounds: Sequence[Results]) -> Tuned | None:
-    if study.tuning is None:
-        return None
-    if not rounds or rounds[-1].unfinished:
-        return None
-    tried = tried_in(study, rounds)
-    if tried is None or next_candidates(study, tried):
-        return None
-    metric, chosen = rounds[0].metrics[study.tuning.select], tried.chosen
+    tried = tried_in(study, trials)
+    metric, chosen = trials.metrics[study.tuning.select], tried.chosen
     return Tuned(
         metric=metric,
         candidates=tried.candidates,
@@ -617,29 +552,23 @@ def _tuned(study: Study, rounds: Sequence[Results]) -> Tuned | None:
         ),
         shared=tuple(_shared(study, tried, metric)),
         chosen=chosen_values(study, tried),
-        caveats=caveats(study.tuning, tried),
+        caveats=caveats(tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
 
 
-def why_not_these_values(
-    study: Study, found: Tuned | None, by_seed: Mapping[int, Tuned] = MappingProxyType({})
-) -> str:
-    """Why the values of the study's arms are not those that its tuning trials, `found`, choose;
-    empty where they are, and where nothing was chosen. `by_seed` is of one that tunes each anew."""
-    if study.tuning is None:
+def why_not_these_values(study: Study, tuning: Tuned | None) -> str:
+    """Why the values of the study's arms are not those that its tuning trials choose; empty where
+    they are, and where nothing was chosen."""
+    if study.tuning is None or not study.tuning.chosen:
         return ""
-    stated = [("", found, study.tuning.chosen)] if study.tuning.chosen else []
-    for seed, chosen in study.tuning.chosen_by_seed.items():
-        stated.append((f" at seed {seed}", by_seed.get(int(seed)), chosen))
-    for where, there, chosen in stated:
-        if there is None:
-            return f"the tuning trials that chose the values of the arms{where} are not there"
-        for arm, values in chosen.items():
-            best = there.chosen.get(arm)
-            if best is None or not agree(values, best):
-                told = in_words(best) if best else "nothing"
-                return f"{arm} has {in_words(values)}{where}, and the tuning trials choose {told}"
+    if tuning is None:
+        return "the tuning trials that chose the values of the arms are not there"
+    for arm, values in study.tuning.chosen.items():
+        best = tuning.chosen.get(arm)
+        if best is None or not agree(values, best):
+            told = in_words(best) if best else "nothing"
+            return f"{arm} has {in_words(values)}, and the tuning trials choose {told}"
     return ""
 
 

@@ -64,7 +64,7 @@ def status(
         as_json.give(labels | jobs)
         return
     show(*printed.status(results), *printed.standing(results))
-    show(*printed.rounds(ResultsFolder(results.path)))
+    show(*printed.tuning(ResultsFolder(results.path)))
     show(*printed.jobs(found))
 
 

@@ -296,22 +296,15 @@ def answers(study: Study, found: Answers) -> Parts:
 # Tuning and looks
 
 
-def rounds(folder: ResultsFolder) -> Parts:
-    """Yield a line for each round of tuning that was begun, and what comes of it."""
+def tuning(folder: ResultsFolder) -> Parts:
+    """Yield how many tuning trials are finished, and what was chosen by them."""
     study = folder.read_study()
     if study.tuning is None:
         return
-    counts = []
-    for there in folder.tuning_rounds:
+    if (there := folder.tuning_trials).exists:
         trials = [there.trial(arm, seed) for arm, seed in there.read_study().trials]
-        counts.append((sum(trial.is_finished for trial in trials), len(trials)))
-    if study.tunes_anew:
-        done, of = (sum(one) for one in zip((0, 0), *counts, strict=True))
-        yield f"tuning anew for every seed: {done} of {of} trials are finished, of those begun"
-        yield f"tuned: {len(study.tuning.chosen_by_seed)} of {len(study.seeds)} seeds"
-        return
-    for number, (done, of) in enumerate(counts, start=1):
-        yield f"tuning, round {number}: {done} of {of} trials are finished"
+        done = sum(trial.is_finished for trial in trials)
+        yield f"tuning: {done} of {len(trials)} trials are finished"
     if is_untuned(study):
         yield "the arms are not tuned yet; the trials of the verdict come after that"
     else:
@@ -414,8 +407,6 @@ def smallest_change(
             unknown.append(f"{metric.label} of the other arms")
     pilot = f"{study.name}-pilot"
     tuning_seeds = study.tuning.seeds if study.tuning else ()
-    if study.tuning and study.tunes_anew:
-        tuning_seeds = study.tuning.seeds_for(max(len(study.seeds), DESCRIPTIVE_BELOW) - 1)
     first = 1 + max((*study.seeds, *tuning_seeds))
     seeds = list(range(first, first + DESCRIPTIVE_BELOW))
     if study.tuning and study.inference.choice != "fixed" and any(row.kept for row in rows):
@@ -619,8 +610,8 @@ def _in_minutes(found: float | None) -> str:
 def cost(study: Study, cost: Cost | None) -> Parts:
     """Yield tokens, FLOPs, time, price and memory; of another trainer the number of trials."""
     if cost is None:
-        tuning = tuning_study(study, study.tuning.candidates).trials if study.tuning else ()
-        yield _trials(len(study.trials), len(tuning))
+        n_tuning = len(tuning_study(study).trials) if study.tuning else 0
+        yield _trials(len(study.trials), n_tuning)
         return
     base, rate = cost.arms[study.baseline], cost.rate
     assumed = " (assumed, GPT-2's: the tokenizer is not there yet)"

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from paribus import numbers
 from paribus.cli.folder_verbs import running_jobs
-from paribus.cli.printed import jobs, marked, rounds, standing
+from paribus.cli.printed import jobs, marked, standing, tuning
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.runs.progress import Progress
@@ -62,11 +62,11 @@ def _is_to_come(folder: Path) -> bool:
 
 
 def picture(folder: Path) -> tuple[Group, bool]:
-    """Return the state of the study, or of its latest round of tuning, and whether it is done."""
+    """Return the state of the study, or of its tuning trials, and whether it is done."""
     home = ResultsFolder(folder)
     is_tuning = is_untuned(home.read_study())
-    current = (home.tuning_rounds if is_tuning else [])[-1:] or [home]
-    results, live = load_results(current[0].path), read_progress(folder)
+    current = home.tuning_trials if is_tuning and home.tuning_trials.exists else home
+    results, live = load_results(current.path), read_progress(folder)
     n_finished, n_trials = len(results.finished), results.n_trials
     done, total = (live.tokens_done, live.tokens) if live else (n_finished, n_trials)
     bar = Grid.grid()
@@ -77,7 +77,7 @@ def picture(folder: Path) -> tuple[Group, bool]:
         _summary(n_finished, n_trials, live),
         _arms(results, live),
         *standing(results),
-        *rounds(home),
+        *tuning(home),
         *_controls(results),
         *jobs(running_jobs(folder)),
     )

@@ -587,6 +587,7 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
     """State what qualifies a verdict; of one that is not judged, what holds all the same."""
     is_judged, late = not evidence.invalid, ", ".join(map(str, analysis.late_seeds))
     found: dict[str, list[str]] = {}
+    found["edited"] = _edited(analysis)
     found["all_diverged"] = _all_diverged(analysis, contrast)
     found["excluded"] = _excluded(analysis, contrast)
     if is_judged:
@@ -634,7 +635,6 @@ def _cautions(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> lis
         only = "Holds only" if contrast.decided else "Trained"
         found["not_tuned"] = [f"{only} {at}."] if "not tuned" in at else []
         found["tuning"] = _of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else []
-        found["tuning"] += _of_seeds_tuning(analysis, contrast)
         found["choice"] = _of_choice(analysis.study, contrast)
         found["these_items"] = fixed_items(contrast)
         found["other_text"] = _other_text(analysis, contrast)
@@ -663,6 +663,14 @@ def _counting_diverged(analysis: Analysis, contrast: Contrast, evidence: Evidenc
         f"{change_in_words(counted)}, Holm p {numbers.p_equals(counted.tested_p)}: the result "
         f"{holds}."
     ]
+
+
+def _edited(analysis: Analysis) -> list[str]:
+    """Say which texts were edited after registration."""
+    if not analysis.edited:
+        return []
+    keys = numbers.some(list(analysis.edited), SEEDS_TOLD)
+    return [f"Edited in the study's file after registration, and shown as registered: {keys}."]
 
 
 def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:
@@ -929,11 +937,17 @@ def _skewed(analysis: Analysis, contrast: Contrast) -> list[str]:
 
 
 def _of_choice(study: Study, contrast: Contrast) -> list[str]:
-    """Say that the error does not include the choice of tuned values, and how large that is."""
+    """Say that the error does not include the choice of tuned values, and how large that is; or
+    that it includes the choice without a parabola."""
     choice, share = contrast.choice, contrast.choice_share
-    if choice is None or choice.included or study.tuning is None:
+    if choice is None or study.tuning is None or (choice.included and choice.how == "vertex"):
         return []
     what = " and ".join(key.rpartition(".")[2].replace("_", " ") for key in study.tuning.keys)
+    if choice.included:
+        return [
+            f"Each arm has the best {what} tried, because no parabola could be fitted. The error "
+            "of this choice is from redrawn tuning seeds, which can be too small."
+        ]
     if share is None:
         return [f"The error does not include the choice of {what}: {choice.why_not}."]
     wider = 1 / math.sqrt(1 - share) if share < 1 else math.inf
@@ -969,17 +983,6 @@ def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str
         found.append(f"{why}.")
     left_open = tuned.left_open((contrast.reference, contrast.arm), called)
     return found + [f"Tuning {line}." for line in left_open]
-
-
-def _of_seeds_tuning(analysis: Analysis, contrast: Contrast) -> list[str]:
-    """State at how many seeds the tuning leaves a better value open, where each was tuned anew."""
-    told, called = [], analysis.study.called
-    for arm in (contrast.reference, contrast.arm):
-        mine = [one for one in analysis.tuned_by_seed.values() if arm in one.chosen]
-        if n := sum(bool(one.caveats.get(arm)) for one in mine):
-            of = f"{n} of {len(mine)} seeds"
-            told.append(f"At {of} the tuning of {called[arm]} leaves a better value open.")
-    return told
 
 
 def missed(analysis: Analysis, contrast: Contrast) -> list[str]:

@@ -312,9 +312,8 @@ def study_cost(
     trials = [(arms[arm], arms[arm].tokens) for arm, _ in study.trials]
     tuning: list[tuple[ArmCost, int]] = []
     if study.tuning is not None:
-        rounds = tuning_study(study, study.tuning.candidates)
-        tuning = [(arms[arm_of(name)], rounds.setting(name).tokens) for name, _ in rounds.trials]
-        tuning *= len(study.seeds) if study.tunes_anew else 1
+        tuned = tuning_study(study)
+        tuning = [(arms[arm_of(name)], tuned.setting(name).tokens) for name, _ in tuned.trials]
     flops = [round(arm.flops / arm.tokens * tokens) for arm, tokens in (*tuning, *trials)]
     device_hours = hours = None
     if rate is not None:

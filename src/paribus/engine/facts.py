@@ -89,7 +89,7 @@ def facts_of(results: Results) -> dict[str, str]:
         "Held-out text": f"Validation text {where} and is read in windows of {seq_len} tokens.",
         "Training": f"{told} of {seq_len} tokens, "
         f"{iterations * largest * seq_len:,} tokens a trial{budget}; no early stopping.",
-        "Optimizer": _optimizer(training, trial.get("optimizer", ())) + _anew(study),
+        "Optimizer": _optimizer(training, trial.get("optimizer", ())),
         "Precision": _precision(study, training["precision"]),
         "Machine": _machine(environment) if environment else "",
     }
@@ -196,13 +196,6 @@ def _optimizer(training: dict[str, Any], record: Any) -> str:
     ]
     rest = stated(training, OF_TRAINING)
     return f"{'; '.join(told)}.{f' Of the training also: {rest}.' if rest else ''}"
-
-
-def _anew(study: Study) -> str:
-    """Return that these are values of one trial, where each seed is tuned anew."""
-    if study.tuning is None or not study.tunes_anew:
-        return ""
-    return f" Of one seed: each has its own {', '.join(study.tuning.keys)}."
 
 
 def _precision(study: Study, precision: str) -> str:

@@ -201,13 +201,6 @@ class StackedFormat(TrainerFormat):
     def require_tunable(self, study: Study) -> None:
         """Raise ParibusError where an arm has a budget of its own, and tuning another."""
         assert study.tuning is not None
-        model = [key for key in study.tuning.keys if key.startswith("model.")]
-        if study.tunes_anew and model:
-            raise ParibusError(
-                f"tuning sets {model[0]}, and inference.choice = 'replicated' gives each seed of "
-                "an arm values of its own, where trials of one arm have one model; tune keys of "
-                "training, or choose 'redrawn'"
-            )
         for arm, spec in study.arms.items():
             own = {ITERATIONS, "training.tokens"} & spec.set.keys()
             if study.tuning.iterations is not None and own and study.training.budget == "tokens":
@@ -275,8 +268,7 @@ class StackedFormat(TrainerFormat):
             if tuning is not None:
                 whole = setting.budget_iterations
                 part = (tuning.iterations or whole) / whole
-                anew = len(study.seeds) if study.tunes_anew else 1
-                trials += part * len(tuning.seeds) * len(tuning.candidates) * anew
+                trials += part * len(tuning.seeds) * len(tuning.candidates)
             total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
         return total
 

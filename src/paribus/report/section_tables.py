@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from paribus.report.tables import change_head
 from paribus.report.words import listed
 from paribus.results import Results
 from paribus.statistics import Decided
-from paribus.study import Study, Tuning, in_words
+from paribus.study import Study, in_words
 
 AT_BEST = "each at its best (verdict)"
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
@@ -35,18 +35,13 @@ SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validati
 
 def tuning_tables(analysis: Analysis) -> list[Table]:
     """Return what arms were tuned to, the contrast at shared values, and sensitivities."""
-    every = (
-        *(tuning_table(analysis), anew_table(analysis)),
-        *(shared_table(analysis), sensitivity_table(analysis)),
-    )
+    every = (tuning_table(analysis), shared_table(analysis), sensitivity_table(analysis))
     return [table for table in every if table is not None]
 
 
 def tuning_table(analysis: Analysis) -> Table | None:
     """Return what every arm was tuned to; None where nothing was, or it is not finished."""
     tuned = analysis.tuned
-    if analysis.tuned_by_seed:
-        return _over_seeds(analysis)
     if tuned is None:
         return None
     called, metric = analysis.study.called, tuned.metric
@@ -86,79 +81,6 @@ def tuning_table(analysis: Analysis) -> Table | None:
         wide=True,
         title=f"tuning: {len(tuned.candidates)} candidates by {tuned.metric.label}",
     )
-
-
-def _over_seeds(analysis: Analysis) -> Table:
-    """Return what every arm was tuned to over all verdict seeds, where each was tuned anew."""
-    every = list(analysis.tuned_by_seed.values())
-    seeds = numbers.plural(len(every), "verdict seed")
-    called, metric, rows = analysis.study.called, every[0].metric, []
-    for arm in analysis.study.arms:
-        mine = [one for one in every if arm in one.chosen]
-        means = [m for one in mine if math.isfinite(m := one.best(arm).mean)]
-        ends = [metric.value_text(of(means)) for of in (min, max)] if means else []
-        chosen = [one.chosen[arm] for one in mine]
-        rows.append(
-            (
-                called[arm],
-                "; ".join(f"{_last(key)} {_over([of[key] for of in chosen])}" for key in chosen[0]),
-                metric.value_text(sum(means) / len(means) if means else None),
-                " to ".join(ends),
-                str(sum(point.n_diverged for one in mine for point in one.of(arm))),
-                _open_at(mine, arm),
-            )
-        )
-    return Table(
-        "tuning",
-        f"What every arm was tuned to, anew for each of {seeds}"
-        f": the median and the range over these, and the {metric.title} of the best candidate, its "
-        "mean and range over them. Beside it how many of the arm's tuning trials diverged, and at "
-        "how many seeds a better value may lie beyond those tried.",
-        ("arm", "chosen", "mean", "seeds from, to", "diverged", "left open"),
-        tuple(rows),
-        frozenset({"arm", "chosen", "left open"}),
-        wide=True,
-        title=f"tuning anew for {numbers.plural(len(every), 'seed')}, by {metric.label}",
-    )
-
-
-def anew_table(analysis: Analysis) -> Table | None:
-    """Return what was chosen for every arm at each verdict seed; None where it is the same for
-    all."""
-    study, plan = analysis.study, analysis.study.tuning
-    if not analysis.tuned_by_seed or plan is None:
-        return None
-    rows = tuple(
-        (str(seed), *(in_words(one.chosen[a]) if a in one.chosen else "" for a in study.arms))
-        for seed, one in analysis.tuned_by_seed.items()
-    )
-    return Table(
-        "tuning-by-seed",
-        "What was chosen for every arm at each verdict seed, on tuning seeds of that seed.",
-        ("seed", *study.called.values()),
-        rows,
-        frozenset(study.called.values()),
-        wide=True,
-    )
-
-
-def _last(key: str) -> str:
-    return key.rpartition(".")[2]
-
-
-def _over(values: list[Any]) -> str:
-    """Return `1e-3 (3e-4 to 3e-3)`, the median and range of numbers; of words how often each is."""
-    if any(isinstance(value, bool | str) for value in values):
-        counts = Counter(str(value) for value in values).most_common()
-        return ", ".join(f"{value} {n} times" for value, n in counts)
-    low, median, high = (numbers.compact(float(of(values))) for of in (min, np.median, max))
-    return median if low == high else f"{median} ({low} to {high})"
-
-
-def _open_at(every: list[Tuned], arm: str) -> str:
-    """Return at how many seeds the choice of an arm leaves something open; empty for none."""
-    n = sum(bool(one.caveats.get(arm)) for one in every)
-    return f"at {n} of {numbers.plural(len(every), 'seed')}" if n else ""
 
 
 def shared_table(analysis: Analysis) -> Table | None:
@@ -242,8 +164,6 @@ def sensitivity_table(analysis: Analysis) -> Table | None:
 def tuning_in_words(analysis: Analysis) -> list[str]:
     """Return sentences: how the arms were tuned, and what each contrast depends on."""
     tuned, plan = analysis.tuned, analysis.study.tuning
-    if plan is not None and analysis.tuned_by_seed:
-        return _anew_in_words(analysis, plan)
     if tuned is None or plan is None:
         return []
     called, each = analysis.study.called, len(tuned.candidates) * len(plan.seeds)
@@ -265,23 +185,6 @@ def tuning_in_words(analysis: Analysis) -> list[str]:
             told.append(f"{called[arm]} against {called[reference]}: {line}")
     left = tuned.left_open(tuple(analysis.study.arms), called)
     told += [f"Left open: {'; '.join(left)}."] if left else []
-    return told
-
-
-def _anew_in_words(analysis: Analysis, plan: Tuning) -> list[str]:
-    every = list(analysis.tuned_by_seed.values())
-    keys = listed([_last(key).replace("_", " ") for key in plan.keys])
-    most = max(len(one.candidates) for one in every)
-    on = numbers.plural(len(plan.seeds), "tuning seed")
-    told = [
-        f"Every arm was tuned anew for each of {numbers.plural(len(every), 'verdict seed')}: with "
-        f"the same {most} candidates for {keys} on {on} "
-        f"of that seed alone, of which it got the one with the best mean {every[0].metric.label}. "
-        "Arms are compared together with how they are tuned."
-    ]
-    for arm, called in analysis.study.called.items():
-        if where := _open_at([one for one in every if arm in one.chosen], arm):
-            told.append(f"The tuning of {called} leaves a better value open {where}.")
     return told
 
 

@@ -113,7 +113,7 @@ def check_controls(
         ]
         if not pairs:
             continue
-        by_seed = {own.seed: study.at(own.seed).differences(arm) for own, _ in pairs}
+        differences = study.differences(arm)
 
         def add(
             name: str, findings: Iterable[Labelled], about: tuple[str, str] = (arm, reference)
@@ -121,7 +121,7 @@ def check_controls(
             controls.append(Control(name, *about, *_summarise(list(findings))))
 
         for name, check in checks.pairs.items():
-            findings = [(own.label, *check(own, other, by_seed[own.seed])) for own, other in pairs]
+            findings = [(own.label, *check(own, other, differences)) for own, other in pairs]
             findings += across.get(name, [])
             if name in checks.among:
                 for one in (arm, reference):

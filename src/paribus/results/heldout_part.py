@@ -121,7 +121,7 @@ def judged_text(results: Results) -> str:
     test part is sealed, and no tuning has met the validation text."""
     if not _seals_one(results):
         tuning = results.study.tuning
-        if tuning is None or not tuning.is_chosen:
+        if tuning is None or not tuning.chosen:
             return ""
         return (
             "Held-out scores are of the validation text, which chose the values of the arms too, "

@@ -61,14 +61,6 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
     ]
 
 
-def arms_by_seed(trials: Sequence[Trial]) -> dict[int, list[str]]:
-    """Return the arms of each seed that these trials have."""
-    found: dict[int, list[str]] = {}
-    for arm, seed in trials:
-        found.setdefault(seed, []).append(arm)
-    return found
-
-
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
     """Return the look (from 0) at which the contrast of `arm` stopped, or that it goes on to."""
     assert study.plan is not None

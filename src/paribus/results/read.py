@@ -23,9 +23,10 @@ from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.formats import joined, write_table, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
-from paribus.results.look_record import Entry, arms_by_seed, needed_trials, read_looks
+from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
+from paribus.results.registered_words import as_registered, edited_words
 from paribus.results.registration import read_registration
 from paribus.results.store import (
     CAMPAIGN,
@@ -73,6 +74,7 @@ class Results(Shown):
         held: where held-out scores are read, if not in a trial's own records (`judged`).
         source: of a view, what it is a view of (`judged`, `of_seeds`, `standing`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
+        edited: keys of texts in study.json that are not the registered ones, which `study` has.
     """
 
     path: Path
@@ -86,6 +88,7 @@ class Results(Shown):
     held: Tested = field(default_factory=dict)
     source: Results | None = None
     later_stage: str = ""
+    edited: tuple[str, ...] = ()
 
     @cached_property
     def judged(self) -> Results:
@@ -157,21 +160,11 @@ class Results(Shown):
         return [records.evidence(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
 
     @shared_property
-    def tuning_rounds(self) -> list[Results]:
-        """Return the tuning trials, a round after the other. Raises as `load_results` does."""
-        trust = not self.study.is_foreign
-        rounds = ResultsFolder(self.path).tuning_rounds
-        return [load_results(there.path, trust=trust) for there in rounds]
-
-    def rounds_of(self, seed: int | None) -> list[Results]:
-        """Return the tuning trials of one verdict seed, where each is tuned anew; None: of all."""
-        there = {one.path for one in ResultsFolder(self.path).rounds_of(seed)}
-        return [one for one in self.tuning_rounds if one.path in there]
-
-    @property
-    def arms_by_seed(self) -> dict[int, list[str]]:
-        """The arms that are needed at each verdict seed, after the looks that were taken."""
-        return arms_by_seed(needed_trials(self.study, self.looks))
+    def tuning_trials(self) -> Results | None:
+        """Return the tuning trials, a study of their own; None if none was begun. Raises as
+        `load_results` does."""
+        folder = ResultsFolder(self.path).tuning_trials
+        return load_results(folder.path, trust=not self.study.is_foreign) if folder.exists else None
 
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
@@ -440,7 +433,9 @@ def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
-    study = folder.read_study(trust=trust)
+    written = folder.read_study(trust=trust)
+    registered = read_registration(folder) or {}
+    study = as_registered(written, registered)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
     form = records_of(study)
@@ -453,7 +448,10 @@ def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_heldout(folder, finished)
-    return Results(folder.path, study, finished, unfinished, records, root, looks, tested)
+    return Results(
+        *(folder.path, study, finished, unfinished, records, root, looks, tested),
+        edited=edited_words(written, registered),
+    )
 
 
 def write_tables(results: Results) -> None:

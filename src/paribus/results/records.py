@@ -284,14 +284,6 @@ class RepeatedTrial(Record):
     differs: str
 
 
-class TuningRound(Record):
-    """A round of tuning."""
-
-    folder: str
-    candidates: Count
-    root: str
-
-
 class TuningTrial(Record):
     """A tuning trial."""
 
@@ -312,17 +304,11 @@ class TuningRecord(Record):
     """tuning.json."""
 
     select: str
-    rounds: list[TuningRound]
+    root: str
     candidates: list[Table]
     trials: list[TuningTrial]
     chosen: dict[str, Chosen]
     caveats: dict[str, list[str]]
-
-
-class TunedAnew(Record):
-    """tuning.json of a study that tunes each verdict seed anew: the same of every seed."""
-
-    by_seed: dict[str, TuningRecord]
 
 
 class AboutAnswers(Record):
@@ -350,7 +336,7 @@ RECORDS: dict[str, type[BaseModel]] = {
     "test_part.json": Opened,
     "timing.json": Timing,
     "trial.json": TrialJson,
-    "tuning.json": RootModel[TunedAnew | TuningRecord],
+    "tuning.json": TuningRecord,
     "verdict.json": VerdictRecord,
 }
 Model = TypeVar("Model", bound=BaseModel)

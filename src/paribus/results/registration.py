@@ -24,6 +24,7 @@ from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.results.formats import read_json, write_json
 from paribus.results.record_format import TRAINER, records_of
+from paribus.results.registered_words import WORDS, words_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_records import distinct
@@ -40,7 +41,7 @@ from paribus.study import (
 )
 from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
-from paribus.study.tuning import CHOICES
+from paribus.study.tuning import CHOSEN
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
@@ -49,7 +50,6 @@ FILE = "registration.json"
 RETRIES = "retries"
 # Of other programs' runs: digests of the files that were there when it was written.
 FILES = "files"
-TUNING_SEEDS = "tuning_seeds"  # of each verdict seed, where each is tuned anew
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -136,7 +136,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
         "tuning": _tuning(study),
-        **_tuning_seeds(study),
+        WORDS: words_of(study),
         **records_of(study).registered(study),
     }
 
@@ -159,16 +159,8 @@ def _stages(study: Study) -> dict[str, Any]:
 def _tuning(study: Study) -> dict[str, Any]:
     if study.tuning is None:
         return {}
-    plan = study.tuning.model_dump(mode="json", exclude=set(CHOICES))
+    plan = study.tuning.model_dump(mode="json", exclude={CHOSEN})
     return plan | {"candidates": study.tuning.candidates}
-
-
-def _tuning_seeds(study: Study) -> dict[str, Any]:
-    """Return those of every verdict seed, where each is tuned anew."""
-    if study.tuning is None or not study.tunes_anew:
-        return {}
-    every = {seed: study.tuning.seeds_for(at) for at, seed in enumerate(study.seeds)}
-    return {TUNING_SEEDS: {str(seed): list(seeds) for seed, seeds in every.items()}}
 
 
 def settle(
@@ -247,6 +239,8 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, An
     there = read_json(path)
     before = folder.path / f"registration-{there['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
+    # A later registration changes no text.
+    wanted = wanted | {WORDS: there[WORDS]}
     about = about | {"number": there["number"] + 1, "supersedes": file_digest(before)}
     write_json(path, wanted | about)
 
@@ -293,7 +287,8 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs between two registrations, each in words.
 
-    Seeds that were added do not, nor does what a study may be continued with.
+    Seeds that were added do not, nor does what a study may be continued with, nor texts that only
+    describe it: those that were registered are shown.
     """
     told = []
     users: dict[str, list[str]] = {}
@@ -315,8 +310,8 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     if there.get("code") != now.get("code"):
         told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
-    apart = {"seeds", TUNING_SEEDS, "study_digest", "stages", "own_modules"}
-    apart |= {*MEASURING, RULE, *OF_MACHINES}
+    apart = {"seeds", "study_digest", "stages", "own_modules"}
+    apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
     keys = {key.partition(".")[0] for key in compare(before, after).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
@@ -350,10 +345,6 @@ def why_unregistered(
         return "the study was changed after it was registered"
     if is_untuned(study) and trials:
         return "the arms were not tuned as registered: nothing was chosen for them"
-    if study.tuning is not None and study.tunes_anew:
-        for arm, seed in trials:
-            if arm not in study.tuning.chosen_by_seed.get(str(seed), {}):
-                return f"{arm}/seed-{seed} was not tuned as registered: nothing was chosen for it"
     declared = from_records(registered["metrics"], "the registration")
     for (arm, seed), metrics in distinct(trials, "metrics"):
         theirs = from_records(metrics, f"trial {arm}/seed-{seed}")

@@ -10,8 +10,7 @@
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
   tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
-  tuning/<n>/                   the tuning trials of one round, a results folder like this one
-  tuning/seed-<s>/<n>/          the same of one verdict seed, where each is tuned anew
+  tuning/                       the tuning trials, a results folder like this one
   test_part.json                when and for what the sealed test part was read, once it was
   ledger.json                   who had opened the same text before, as the ledger said then
   test.json                     seals what every trial gave on it: what the verdict is of
@@ -96,7 +95,7 @@ class ResultsFolder(Folder):
     def trial(self, arm: str, seed: int) -> TrialFolder:
         """Return where the records of one trial are, or will be."""
         path = self.records / "trials" / arm / f"seed-{seed}"
-        return TrialFolder(path, arm, seed, not self.is_archive and not self.is_round)
+        return TrialFolder(path, arm, seed, not self.is_archive and not self.is_tuning)
 
     @property
     def is_archive(self) -> bool:
@@ -109,10 +108,9 @@ class ResultsFolder(Folder):
         return records_of(self.path)
 
     @property
-    def is_round(self) -> bool:
-        """True if it is of a round of tuning, whose weights nobody needs once a trial is sealed."""
-        above = (self.path.parent, self.path.parent.parent)
-        return any(one.name == TUNING_FOLDER and ResultsFolder(one.parent).exists for one in above)
+    def is_tuning(self) -> bool:
+        """True if it is of tuning trials, whose weights nobody needs once a trial is sealed."""
+        return self.path.name == TUNING_FOLDER and ResultsFolder(self.path.parent).exists
 
     @property
     def exists(self) -> bool:
@@ -136,19 +134,9 @@ class ResultsFolder(Folder):
         return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     @property
-    def tuning_rounds(self) -> list[ResultsFolder]:
-        """Those that were begun, in their order; where each seed is tuned anew, seed by seed."""
-        named = (self.records / TUNING_FOLDER).glob("seed-*")
-        numbers = (path.name.removeprefix("seed-") for path in named)
-        seeds = sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
-        return [*self.rounds_of(None), *(one for seed in seeds for one in self.rounds_of(seed))]
-
-    def rounds_of(self, seed: int | None) -> list[ResultsFolder]:
-        """Return the rounds that were begun for one verdict seed; None: for all seeds at once."""
-        found: list[ResultsFolder] = []
-        while (there := self.tuning_round(len(found) + 1, seed)).exists:
-            found.append(there)
-        return found
+    def tuning_trials(self) -> ResultsFolder:
+        """Where the tuning trials are, or will be."""
+        return ResultsFolder(self.records / TUNING_FOLDER)
 
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""
@@ -203,12 +191,6 @@ class ResultsFolder(Folder):
     def read_tuning(self) -> dict[str, Any]:
         """Return tuning.json; empty where the study is not tuned yet, or not at all."""
         return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
-
-    def tuning_round(self, number: int, seed: int | None = None) -> ResultsFolder:
-        """Return where the tuning trials of a round are, or will be; the first is 1. Of a study
-        that tunes each seed anew, those of one `seed`."""
-        home = self.records / TUNING_FOLDER
-        return ResultsFolder((home if seed is None else home / f"seed-{seed}") / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
         """When the test part was read, for what, and its digest; None where it never was.

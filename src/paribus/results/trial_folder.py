@@ -61,7 +61,7 @@ class TrialFolder(Folder):
     arm: str
     seed: int
     has_weights: bool = True
-    """False in an archive and in a round of tuning. The manifest has the digests of the weights."""
+    """False in an archive and of tuning trials. The manifest has the digests of the weights."""
 
     @property
     def label(self) -> str:

@@ -64,10 +64,9 @@ def require_own(
     kept = {arm: list(form.kept_steps(study.setting(arm))) for arm in study.arms}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
-        of = folder.label if study.tunes_anew else folder.arm
-        if of not in dumped:
-            dumped[of] = study.setting(folder.arm, folder.seed).model_dump(mode="json")
-        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[of]}
+        if folder.arm not in dumped:
+            dumped[folder.arm] = study.setting(folder.arm).model_dump(mode="json")
+        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
         for name, value in expected.items():
             if trial.get(name) != value:
                 raise ParibusError(
@@ -87,18 +86,11 @@ def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
     A study that is not tuned yet has chosen nothing.
     """
     there = study.tuning.chosen if study.tuning else {}
-    sealed = _values(record)
-    by_seed = study.tuning.chosen_by_seed if study.tuning else {}
-    anew = {seed: _values(one) for seed, one in record.get("by_seed", {}).items()}
-    # Choices of seeds that a look added are sealed before the study says them.
-    if (there and there != sealed) or any(anew.get(seed) != of for seed, of in by_seed.items()):
+    sealed = {arm: chosen["values"] for arm, chosen in record.get("chosen", {}).items()}
+    if there and there != sealed:
         raise ParibusError(
             f"{folder}: study.json has other values for its arms than tuning.json chose; restore it"
         )
-
-
-def _values(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {arm: one["values"] for arm, one in record.get("chosen", {}).items()}
 
 
 def require_distinct(

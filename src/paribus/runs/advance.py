@@ -1,6 +1,6 @@
 """What comes next in a run, as a function of its results folder.
 
-Tuning rounds, the choice, the verdict's trials up to the next look, the look, and what a study ends
+Tuning trials, the choice, the verdict's trials up to the next look, the look, and what a study ends
 with: each stage finds what is there already and raises `Missing` for what is not. So a run can be
 killed anywhere, and any worker finds out how it goes on.
 """
@@ -35,7 +35,7 @@ class Stages(Protocol):
         ...
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Register a study, or a round of tuning, and return it with its settled precision."""
+        """Register a study, or its tuning trials; return it with its settled precision."""
         ...
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
@@ -84,19 +84,16 @@ def go_through(
 ) -> None:
     """Go through all stages of a study. Raises Missing where tasks have to be done first."""
 
-    def train_round(round_: Study, home: ResultsFolder) -> None:
-        _train(stages, round_, home, say, is_tuning=True)
+    def train_tuning(tuning: Study, home: ResultsFolder) -> None:
+        _train(stages, tuning, home, say, is_tuning=True)
 
     study = stages.open(study, folder)
     if study.tuning is not None:
         if not (folder.path / FILE).is_file():
             study = stages.register(study, folder)
         stages.begin(study, folder)
-    while True:
-        if study.tuning is not None:
-            study = tune(study, folder, train_round)
-        if not _train(stages, study, folder, say):
-            return
+        study = tune(study, folder, train_tuning)
+    _train(stages, study, folder, say)
 
 
 def _train(
@@ -106,8 +103,8 @@ def _train(
     say: Callable[[str], object],
     *,
     is_tuning: bool = False,
-) -> bool:
-    """Train what is missing and take looks; returns whether seeds after a look are tuned first."""
+) -> None:
+    """Train what is missing, and take looks."""
     study = stages.register(study, folder, is_tuning=is_tuning)
     if not is_tuning:
         stages.begin(study, folder)
@@ -119,15 +116,12 @@ def _train(
         stages.after_trials(study, folder)
         if not take_look(study, folder, say):
             break
-        if study.tunes_anew:
-            return True
     if not is_tuning:
         stages.finish(study, folder, needed)
-    return False
 
 
 def task_id(folder: ResultsFolder, *parts: object) -> str:
-    """Return the name of a task: of the round of tuning that it is part of, then `parts`."""
+    """Return the name of a task: whether it is part of the tuning, then `parts`."""
     home = folder.path.absolute()
     names = [*home.parts[home.parts.index(TUNING) :]] if TUNING in home.parts else []
     return ".".join([*names, *map(str, parts)])

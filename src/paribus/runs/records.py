@@ -168,7 +168,7 @@ def _write(
     about = dict(record.about) | {
         "arm": folder.arm,
         "seed": folder.seed,
-        "setting": study.setting(folder.arm, folder.seed).model_dump(mode="json"),
+        "setting": study.setting(folder.arm).model_dump(mode="json"),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "drawings": [],
         "own_modules": {},

@@ -109,21 +109,14 @@ def run_trials(
     todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
     if hasattr(trainer, "into"):  # it writes more than its records
         trainer = trainer.into(folder)  # type: ignore[attr-defined]
-    for part in _parts(study, todo):
-        for trial, record in trainer_records(study.at(part[0][1]), trainer, part):
-            write_record(study, folder.trial(*trial), declaration, record)
-            if context is not None:
-                context.report("finished", trials=[trial])
-            if hasattr(trainer, "tidy"):
-                trainer.tidy(trial)  # type: ignore[attr-defined]
-
-
-def _parts(study: Study, todo: Sequence[Trial]) -> list[list[Trial]]:
-    """Return trials that a trainer is given at once: those with settings that follow from arms."""
-    if not study.tunes_anew:
-        return [list(todo)] if todo else []
-    seeds = dict.fromkeys(seed for _, seed in todo)
-    return [[trial for trial in todo if trial[1] == seed] for seed in seeds]
+    if not todo:
+        return
+    for trial, record in trainer_records(study, trainer, todo):
+        write_record(study, folder.trial(*trial), declaration, record)
+        if context is not None:
+            context.report("finished", trials=[trial])
+        if hasattr(trainer, "tidy"):
+            trainer.tidy(trial)  # type: ignore[attr-defined]
 
 
 class TrainerStages:

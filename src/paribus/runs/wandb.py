@@ -21,7 +21,7 @@ class WeightsAndBiases(EachTrial):
 
     def begin(self, arm: str, seed: int) -> Any:
         """Start the run of a trial; several are open at once."""
-        setting = self.study.setting(arm, seed).model_dump(mode="json")
+        setting = self.study.setting(arm).model_dump(mode="json")
         run = wandb.init(
             project=self.study.name,
             group=arm,

@@ -38,18 +38,15 @@ from paribus.study.trust import (
     step_code,
 )
 from paribus.study.tuning import (
-    DRAWN_DIGITS,
     Candidate,
     Tuning,
     at_edges,
-    further_candidates,
     open_edges,
 )
 from paribus.study.tuning_study import (
     at_rates,
     in_words,
     is_untuned,
-    of_arms,
     tuning_study,
     with_choice,
 )
@@ -68,7 +65,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "DRAWN_DIGITS",
     "LEARNING_RATE",
     "MEASURING",
     "Arm",
@@ -90,7 +86,6 @@ __all__ = [
     "custom_code",
     "explain",
     "first_stage",
-    "further_candidates",
     "in_words",
     "is_untuned",
     "load_study",
@@ -99,7 +94,6 @@ __all__ = [
     "measuring_record",
     "null_name",
     "null_study",
-    "of_arms",
     "open_edges",
     "own_digests",
     "parse_override",

@@ -13,7 +13,7 @@ from paribus.schema import unstamped
 from paribus.study.custom_code import sources_folder
 from paribus.study.importing import EXAMPLES
 from paribus.study.study import Study, built, override
-from paribus.study.tuning import CHOICES, NOT_CHOSEN
+from paribus.study.tuning import CHOSEN, NOT_CHOSEN
 from paribus.study.tuning_study import require_tunable
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
@@ -69,8 +69,7 @@ def load_study(
         folder = sources_folder(folder)
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
-            for name in CHOICES:
-                table["tuning"].pop(name, None)
+            table["tuning"].pop(CHOSEN, None)
     else:
         _require_arms(table, label)
     try:
@@ -87,7 +86,7 @@ def load_study(
         for key, value in study.format.expanded(overrides):
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
-    if study.tuning is not None and study.tuning.is_chosen:
+    if study.tuning is not None and study.tuning.chosen:
         raise ParibusError(f"{label}: {NOT_CHOSEN}")
     return study
 

@@ -7,7 +7,7 @@ from typing import Any
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
 from paribus.study.study import Study, built, tuning_of
-from paribus.study.tuning import CHOICES
+from paribus.study.tuning import CHOSEN
 
 BASELINE, AGAIN = "baseline", "again"
 NULL = "-null"  # how its name ends
@@ -34,15 +34,14 @@ def tuned_null_studies(study: Study, replicates: int) -> list[Study]:
     Arms of another replicate have other values, so each is a study by itself. Raises ParibusError
     as `null_study` does, and where nothing is tuned.
     """
-    n_seeds, n_each, found = len(study.seeds), len(tuning_of(study).seeds), []
-    n_tuning = n_each * (n_seeds if study.tunes_anew else 1)
+    n_seeds, n_tuning, found = len(study.seeds), len(tuning_of(study).seeds), []
     for number in range(1, replicates + 1):
         table = _null_table(study, replicates)
         table["name"] = shortened(study.name, f"{NULL}-{number}")
         first = 1 + (number - 1) * (n_seeds + n_tuning)
         table["seeds"] = list(range(first, first + n_seeds))
-        tuned_on = list(range(first + n_seeds, first + n_seeds + n_each))
-        table["tuning"] |= {"seeds": tuned_on} | {name: {} for name in CHOICES}
+        tuned_on = list(range(first + n_seeds, first + n_seeds + n_tuning))
+        table["tuning"] |= {"seeds": tuned_on} | {CHOSEN: {}}
         found.append(built(table, folder=study.folder, foreign=study.is_foreign))
     return found
 

@@ -100,17 +100,14 @@ class Inference(Spec):
     """Of "new items" in a text of fewer than five documents: whether its windows, which are
     neighbours, are joined to contiguous blocks; or taken as independent, which makes their error
     too small, in the kept studies up to 4.5 times."""
-    choice: Literal["with_lack_of_fit", "propagated", "redrawn", "replicated", "fixed"] = (
-        "with_lack_of_fit"
-    )
+    choice: Literal["with_lack_of_fit", "propagated", "fixed"] = "with_lack_of_fit"
     """Of tuned studies: whether errors include the choice of each arm's values, or take it as
     given ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
     learning rate (or other positive number) of its grid and that rate's neighbours. Its error has
     two parts: other tuning seeds would give another vertex, and the loss curve is not a parabola.
-    "propagated" includes the first part alone, as studies before 2026-11-27 did. "redrawn" gives
-    the best candidate tried, and finds the error by redrawing tuning seeds; so do the first two
-    where nothing has neighbours. "replicated" tunes every arm anew for each verdict seed, so that
-    arms are compared together with how they are tuned, and the plain test includes the choice."""
+    "propagated" includes the first part alone, as studies before 2026-11-27 did. Where the best
+    value has no two neighbours, both give the best candidate tried, and find the error by redrawing
+    tuning seeds."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
     combined. It is fixed here, before anything was seen, so that the second may be of any size."""
@@ -118,7 +115,7 @@ class Inference(Spec):
     @property
     def chooses_vertex(self) -> bool:
         """Return whether tuned arms are judged at the vertex of a fitted parabola."""
-        return self.choice in ("with_lack_of_fit", "propagated")
+        return self.choice != "fixed"
 
     @property
     def of_new_questions(self) -> bool:

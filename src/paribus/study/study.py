@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -40,7 +39,7 @@ from paribus.study.sections import (
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
 from paribus.study.trainer import COMMAND, RUNS, STACKED, TrainerFormat, format_of
-from paribus.study.tuning import CHOICES, MOST_WHOLE, Tuning, why_no_tuning
+from paribus.study.tuning import CHOSEN, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -49,7 +48,7 @@ RESOURCES = "resources"
 
 ANY = "*"
 # Tables whose keys are not fields: an arm's dotted overrides, and what is tuned.
-FREE = (("arms", ANY, "set"), ("tuning", "grid"), ("tuning", "ranges"))
+FREE = (("arms", ANY, "set"), ("tuning", "grid"))
 
 LEARNING_RATE = "training.optimizer.learning_rate"
 
@@ -70,40 +69,6 @@ def _without_questions(inference: Any) -> Any:
     "new questions", the default of one that does, says the same as "this item set" there."""
     target = inference.get("target", "new questions") if isinstance(inference, dict) else None
     return inference | {"target": "this item set"} if target == "new questions" else inference
-
-
-def _with_kinds(table: dict[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
-    """Return the table with tuned ranges of the kind that their key is of: 0 to 1 of weight decay
-    are no whole numbers, and 0.0 to 50.0 of warmup are."""
-    tuning = table.get("tuning")
-    ranges = tuning.get("ranges") if isinstance(tuning, dict) else None
-    if not isinstance(tuning, dict) or not isinstance(ranges, dict):
-        return table
-    found = dict(ranges)
-    for key, one in ranges.items():
-        value: Any = sections
-        for part in str(key).split("."):
-            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-        if not isinstance(one, dict):
-            continue
-        low: Any = one.get("low")
-        high: Any = one.get("high")
-        if not all(isinstance(x, int | float) and abs(x) < MOST_WHOLE for x in (low, high)):
-            continue
-        if type(value) is float:
-            found[key] = one | {"low": float(low), "high": float(high)}
-        elif type(value) is int and low == round(low) and high == round(high):
-            found[key] = one | {"low": round(low), "high": round(high)}
-    return table | {"tuning": tuning | {"ranges": found}}
-
-
-@dataclass
-class _Settings:
-    """Settings by arm, and the id of the study whose they are; studies of one seed by that."""
-
-    owner: int
-    by_arm: dict[str, Any] = field(default_factory=dict)
-    at: dict[int, Study] = field(default_factory=dict)
 
 
 class Study(Shown, Spec):
@@ -208,7 +173,7 @@ class Study(Shown, Spec):
         if not of.asks:
             judged["inference"] = _without_questions(judged.get("inference", {}))
         sections = of.sections(own, sorted(known))
-        return _with_kinds(_with_selection(judged, of.loss), sections) | sections
+        return _with_selection(judged, of.loss) | sections
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -255,9 +220,7 @@ class Study(Shown, Spec):
     def _tuning_is_fair(self) -> Self:
         if self.tuning is not None:
             set_ = {name: arm.set for name, arm in self.arms.items()}
-            about = self.tuning, self.seeds, set_, self.format.why_not_tuned
-            why = why_no_tuning(*about, anew=self.tunes_anew)
-            if why:
+            if why := why_no_tuning(self.tuning, self.seeds, set_, self.format.why_not_tuned):
                 raise ParibusError(why)
         return self
 
@@ -359,53 +322,25 @@ class Study(Shown, Spec):
         """Return how what its trainer reads and records is read."""
         return format_of(self.trainer)
 
-    def setting(self, arm: str, seed: int | None = None) -> Any:
+    def setting(self, arm: str) -> Any:
         """Return the shared setting with the overrides of `arm`, and what was chosen for it;
-        computed once for each.
-
-        Where each seed is tuned anew, a trial's is that of its `seed`; without one, nothing is
-        chosen.
-        """
-        if seed is not None and self.tunes_anew:
-            return self.at(seed).setting(arm)
-        known = self._known.by_arm
+        computed once for each."""
+        known = self._known
         if arm not in known:
             known[arm] = self._setting(arm)
         return known[arm]
 
     @property
-    def tunes_anew(self) -> bool:
-        """Whether every arm is tuned anew for each verdict seed."""
-        return self.tuning is not None and self.inference.choice == "replicated"
-
-    def at(self, seed: int) -> Study:
-        """Return the study of one verdict seed, where each is tuned anew: tuned on tuning seeds of
-        its own, with the values that were chosen for this seed. Any other study is itself."""
-        if self.tuning is None or not self.tunes_anew:
-            return self
-        known = self._known.at
-        if seed not in known:
-            own = {
-                "seeds": self.tuning.seeds_for(self.seeds.index(seed)),
-                "chosen": self.tuning.chosen_by_seed.get(str(seed), {}),
-                "chosen_by_seed": {},
-            }
-            one = {"seeds": (seed,), "plan": None, "stages": ()}
-            one["tuning"] = self.tuning.model_copy(update=own)
-            one["inference"] = self.inference.model_copy(update={"choice": "fixed"})
-            known[seed] = self.model_copy(update=one)
-        return known[seed]
-
-    @property
-    def _known(self) -> _Settings:
-        if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
-            object.__setattr__(self, "_settings", _Settings(id(self)))
-        return self._settings
+    def _known(self) -> dict[str, Any]:
+        """Settings by arm."""
+        if self._settings[0] != id(self):  # a copy, perhaps with other arms, starts anew
+            object.__setattr__(self, "_settings", (id(self), {}))
+        return self._settings[1]
 
     @cached_property
-    def _settings(self) -> _Settings:
+    def _settings(self) -> tuple[int, dict[str, Any]]:
         """Not a field, and not a private attribute: equal studies are equal whatever was asked."""
-        return _Settings(id(self))
+        return id(self), {}
 
     def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
@@ -498,8 +433,7 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     if isinstance(decision := kept.get("decision"), dict):
         kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
     if kept.get("tuning"):
-        plan = {key: of for key, of in kept["tuning"].items() if key not in CHOICES}
-        kept["tuning"] = plan | {"chosen": {}}
+        kept["tuning"] = kept["tuning"] | {CHOSEN: {}}
     arms = {
         name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
         for name, arm in dump["arms"].items()

@@ -117,8 +117,7 @@ class Trainer(Protocol):
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Train `trials`, and yield the record of each when it is finished.
 
-        What a trial is trained with is `study.setting(arm)`. Where every seed is tuned anew, this
-        is asked seed by seed, and `study` is as it was tuned for that seed.
+        What a trial is trained with is `study.setting(arm)`.
         """
         ...
 

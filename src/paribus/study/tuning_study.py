@@ -7,8 +7,7 @@ contrast at each shared value. Its trials are asked no questions, and not timed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping
 
 from paribus import numbers
 from paribus.errors import ParibusError
@@ -16,7 +15,7 @@ from paribus.study.null_study import shortened
 from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
 
-# Where the records of tuning are, in the results folder: `tuning/1` and one for each extension.
+# Where the records of tuning are, in the results folder.
 FOLDER = "tuning"
 # What a tuning study has its own of, or none.
 OWN = {
@@ -30,7 +29,7 @@ _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
 def candidate_arm(arm: str, number: int) -> str:
-    """Return what `arm` with candidate `number` (from 1, extensions counted on) is called."""
+    """Return what `arm` with candidate `number` (from 1) is called."""
     return f"{arm}-{number}"
 
 
@@ -39,8 +38,8 @@ def arm_of(candidate: str) -> str:
     return candidate.rpartition("-")[0]
 
 
-def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) -> Study:
-    """Every arm of `study` with each of `candidates`, the first of which has the number `first`.
+def tuning_study(study: Study) -> Study:
+    """Return the study of every arm of `study` with each candidate of its tuning.
 
     Raises ParibusError where an arm cannot be trained with one of them, and where the candidates
     would be trained on budgets of different size.
@@ -54,14 +53,13 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "name": shortened(study.name, "-tuning"),
         "title": f"tuning of {study.title or study.name}",
         "seeds": list(tuning.seeds),
-        "baseline": candidate_arm(study.baseline, first),
+        "baseline": candidate_arm(study.baseline, 1),
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
         "decision": {"unreachable": "accept"},  # it has no verdict
         "arms": {},
     } | study.format.tuning_tables(study, asks=asks)
-    if table["inference"]["choice"] == "redrawn":  # the same, as it was always written
-        table["inference"]["choice"] = "propagated"
-    for number, candidate in enumerate(candidates, start=first):
+    numbered = list(enumerate(tuning.candidates, start=1))
+    for number, candidate in numbered:
         for arm, spec in study.arms.items():
             table["arms"][candidate_arm(arm, number)] = {
                 "title": f"{spec.title or arm}, {in_words(candidate)}",
@@ -70,9 +68,9 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
             }
     label = f"tuning of {study.name}"
     made = built(table, folder=study.folder, label=label, foreign=study.is_foreign)
-    numbers = range(first, first + len(candidates))
     for arm in study.arms:
-        study.format.require_equal_budgets(study, made, [candidate_arm(arm, n) for n in numbers])
+        names = [candidate_arm(arm, number) for number, _ in numbered]
+        study.format.require_equal_budgets(study, made, names)
     return made
 
 
@@ -80,29 +78,19 @@ def require_tunable(study: Study) -> None:
     """Raise ParibusError where some tuning trial of `study` could not be trained, or is unfair."""
     tuning = tuning_of(study)
     study.format.require_tunable(study)
-    tuning_study(study, tuning.candidates)
-    known = set(study.arms)
-    for chosen in (tuning.chosen, *tuning.chosen_by_seed.values()):
-        for arm, values in chosen.items():
-            if arm not in known or values.keys() != set(tuning.keys):
-                raise ParibusError(NOT_CHOSEN)
+    tuning_study(study)
+    for arm, values in tuning.chosen.items():
+        if arm not in study.arms or values.keys() != set(tuning.keys):
+            raise ParibusError(NOT_CHOSEN)
 
 
-def with_choice(
-    study: Study,
-    chosen: Mapping[str, Candidate],
-    by_seed: Mapping[str, Mapping[str, Candidate]] = MappingProxyType({}),
-) -> Study:
-    """`study` with what was chosen for each arm, or for each seed and arm; an empty choice takes
-    it back.
+def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
+    """Return `study` with what was chosen for each arm; an empty choice takes it back.
 
     Raises ParibusError where an arm cannot be trained so.
     """
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
-    table["tuning"]["chosen_by_seed"] = {
-        seed: {arm: dict(values) for arm, values in of.items()} for seed, of in by_seed.items()
-    }
     made = built(table, folder=study.folder, foreign=study.is_foreign)
     require_tunable(made)
     return made
@@ -110,16 +98,7 @@ def with_choice(
 
 def is_untuned(study: Study) -> bool:
     """Return whether the study's arms are still to be tuned."""
-    return study.tuning is not None and not study.tuning.is_chosen
-
-
-def of_arms(study: Study, arms: Sequence[str]) -> Study:
-    """`study` with these arms alone, which are compared with each other, as it is tuned."""
-    if len(arms) == len(study.arms):
-        return study
-    base = study.baseline if study.baseline in arms else study.reference(arms[-1]) or arms[-1]
-    kept = {arm: study.arms[arm] for arm in study.arms if arm in arms}
-    return study.model_copy(update={"arms": kept, "baseline": base} | NOTHING_SAID)
+    return study.tuning is not None and not study.tuning.chosen
 
 
 def in_words(values: Candidate) -> str:
@@ -136,18 +115,16 @@ def _shown(value: bool | float | str) -> str:
 def at_rates(study: Study, arm: str, reference: str) -> str:
     """Return `at learning rate 3e-4, which was not tuned`: what a verdict on the two must add."""
     tuning = study.tuning
-    if tuning is not None and (study.tunes_anew or LEARNING_RATE in tuning.keys):
-        return _tuned(study, tuning, arm, reference)
+    if tuning is not None and LEARNING_RATE in tuning.keys:
+        return _tuned(tuning, arm, reference)
     return study.format.at_rates(study, arm, reference)
 
 
-def _tuned(study: Study, tuning: Tuning, arm: str, reference: str) -> str:
+def _tuned(tuning: Tuning, arm: str, reference: str) -> str:
     """`with each arm at its best of the learning rates tried (3e-3 against 1e-3)`."""
     only = len(tuning.keys) == 1
     what = "learning rates" if tuning.keys == (LEARNING_RATE,) else "settings"
     how = f"with each arm at its best of the {what} tried"
-    if study.tunes_anew:
-        return f"{how}, tuned anew for every seed"
     if not tuning.chosen:
         return f"{how} (not chosen yet)"
     chosen = [tuning.chosen[a] for a in (reference, arm)]

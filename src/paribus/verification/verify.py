@@ -16,9 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from paribus.analysis import analyse, boundaries, next_candidates, tried_in, tuning_record
+from paribus.analysis import analyse, boundaries, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, Leniency, agree, compare
 from paribus.decision import decide, verdict_record
@@ -39,7 +38,7 @@ from paribus.results.record_format import records_of
 from paribus.results.registration import FILES, from_study
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, changed_files, of_arms
+from paribus.study import Study, changed_files
 from paribus.study.trainer import COMMAND, STACKED
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
@@ -82,23 +81,16 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
     """
     found = _verify(Path(path), trust=trust)
     checked, findings = list(found.checked), list(found.findings)
-    records = ResultsFolder(Path(path)).records
-    rounds = sorted(
-        file.parent
-        for form in ("*", "seed-*/*")
-        for file in (records / FOLDER).glob(f"{form}/study.json")
-    )
-    for folder in rounds:
-        where = folder.relative_to(records).as_posix()
-        of_round = _verify(folder, trust=trust, is_tuning=True)
-        findings += [f"{where}: {finding}" for finding in of_round.findings]
-    if rounds:
-        checked.append(f"{len(rounds)} rounds of tuning trials, and what was chosen by them")
+    tuning = ResultsFolder(Path(path)).tuning_trials
+    if tuning.exists:
+        of_tuning = _verify(tuning.path, trust=trust, is_tuning=True)
+        findings += [f"{FOLDER}/: {finding}" for finding in of_tuning.findings]
+        checked.append("the tuning trials, and what was chosen by them")
     return Verification(found.root, tuple(checked), tuple(findings))
 
 
 def _verify(path: Path, *, trust: bool, is_tuning: bool = False) -> Verification:
-    """Verify one results folder. A round of tuning is neither timed nor tested."""
+    """Verify one results folder. Tuning trials are neither timed nor tested."""
     folder = ResultsFolder(path)
     study = folder.read_study(trust=trust)
     root = root_digest(folder.path)
@@ -145,6 +137,8 @@ def registration_findings(results: Results) -> Iterator[str]:
                 f"registration.json: {name} is not what the study gives"
                 + (f": {registered.get(name)}, and {value} there" if name == "seeds" else "")
             )
+    for key in results.edited:
+        yield f"study.json: {key} was edited after it was registered"
     for number in range(registered["number"] - 1, 0, -1):
         path = results.path / f"registration-{number}.json"
         if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
@@ -258,31 +252,15 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield what tuning.json or the study says otherwise than the tuning trials do."""
     study, record = results.study, ResultsFolder(results.path).read_tuning()
+    trials, home = results.tuning_trials, ResultsFolder(results.path).tuning_trials
     if study.tuning is None:
-        if record or results.tuning_rounds:
+        if home.path.exists() or record:
             yield "there are tuning trials, and the study has no [tuning]"
         return
-    if study.tunes_anew:
-        needed, told = results.arms_by_seed, record.get("by_seed", {})
-        if unknown := sorted(told.keys() - {str(seed) for seed in needed}):
-            yield f"tuning.json has a choice for seed {unknown[0]}, which has no trials"
-        for seed, arms in needed.items():
-            one, said = of_arms(study.at(seed), arms), told.get(str(seed), {})
-            for line in _choice_findings(one, results.rounds_of(seed), said, seed):
-                yield f"seed {seed}: {line}"
-        return
-    yield from _choice_findings(study, results.rounds_of(None), record)
-
-
-def _choice_findings(
-    study: Study, rounds: list[Results], record: dict[str, Any], seed: int | None = None
-) -> Iterator[str]:
-    assert study.tuning is not None
-    tried = tried_in(study, rounds)
-    if tried is None or next_candidates(study, tried):
+    if trials is None:
         yield "incomplete: the tuning is not finished"
         return
-    fresh = tuning_record(study, rounds, seed)
+    fresh = tuning_record(study, trials)
     if differing := differing_from(record, fresh):
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     if not agree(study.tuning.chosen, values_of(fresh)):

@@ -47,7 +47,7 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
         there = folder.read_study().tuning if folder.exists else None
         same = there if there and there.same_plan(study.tuning) else None
         chosen = same.chosen if same and same.chosen.keys() == study.arms.keys() else {}
-        study = with_choice(study, chosen, same.chosen_by_seed if same else {})
+        study = with_choice(study, chosen)
     return extended(study, folder)
 
 

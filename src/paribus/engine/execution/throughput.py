@@ -104,7 +104,7 @@ def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
     """Return a turn of training steps, and the most bytes that its tensors hold."""
-    setting = study.setting(arm, study.seeds[0])
+    setting = study.setting(arm)
 
     def begin() -> Trainer:
         about = (setting, study.seeds[:1], dataset)

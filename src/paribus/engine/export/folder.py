@@ -76,7 +76,7 @@ def card(
     packages: what the code beside it imports, besides torch and transformers.
     """
     study = results.study
-    setting = study.setting(trial.arm, trial.seed)
+    setting = study.setting(trial.arm)
     kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
     plain = bool(kind)
     code = f"The model is a plain {kind}."
@@ -113,7 +113,7 @@ def _facts(results: Results, trial: TrialFolder) -> dict[str, str]:
     study, record = results.study, results.trials[trial.arm, trial.seed]
     differs = "; ".join(
         f"`{key}`: {theirs} → {ours}"
-        for key, (theirs, ours) in study.at(trial.seed).differences(trial.arm).items()
+        for key, (theirs, ours) in study.differences(trial.arm).items()
     )
     facts = {
         "arm": trial.arm,

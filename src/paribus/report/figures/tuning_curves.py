@@ -29,7 +29,7 @@ from paribus.report.figures.style import (
 from paribus.report.section_tables import at_best, judged_label
 from paribus.report.words import listed
 from paribus.study import LEARNING_RATE, Candidate, Tuning, in_words, open_edges
-from paribus.study.tuning import Range, Value
+from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
 FEW_PANELS = 4  # stand in half of a page
@@ -81,12 +81,12 @@ def _surface(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str, other: st
     if not drawn:
         return None
     name, (across, beside) = surface_name(other), map(_short, (key, other))
-    listed, lost = {key, other} <= plan.grid.keys(), any(r["kind"] == "diverged" for r in rows)
-    colour = _by([one[other] for one in tuned.candidates], beside, plan.ranges.get(other))
+    listed, lost = bool(plan.grid), any(r["kind"] == "diverged" for r in rows)
+    colour = _by([one[other] for one in tuned.candidates], beside)
     shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
     told = hover("arm:N", alt.Tooltip("values:N", title="candidate"), shown)
     base = alt.Chart().encode(  # the facet has the data
-        x=_axis([one[key] for one in tuned.candidates], across, key in plan.ranges),
+        x=_axis([one[key] for one in tuned.candidates], across),
         tooltip=told,
     )
     y = over("value:Q", tuned.metric.title)
@@ -161,12 +161,9 @@ def _surface_rows(
     return rows
 
 
-def _by(values: Sequence[Value], title: str, drawn: Range | None) -> alt.Color:
+def _by(values: Sequence[Value], title: str) -> alt.Color:
     """Return the colour of a tuned value: shades that are told apart on white and on black."""
     shades = alt.SchemeParams(name="plasma", extent=[0.3, 0.9])
-    if drawn is not None:
-        scale = alt.Scale(type=drawn.scale, scheme=shades)
-        return alt.Color("by:Q", title=title, scale=scale, legend=alt.Legend(gradientLength=160))
     tried = list(dict.fromkeys(values))
     if not any(isinstance(value, (bool, str)) for value in tried):
         tried.sort()
@@ -187,10 +184,10 @@ def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure |
     if not drawn:
         return None
     lost = any(row["kind"] == "diverged" for row in rows)
-    name, short, listed = curve_name(key), _short(key), key in plan.grid
+    name, short, listed = curve_name(key), _short(key), bool(plan.grid)
     values = [candidate[key] for candidate in tuned.candidates]
     y = over("value:Q", tuned.metric.title)
-    base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short, not listed))
+    base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short))
     # One legend for all layers: one that a layer drops is lost for the others.
     colour, candidate = arm_colour(study), alt.Tooltip("values:N", title="candidate")
     shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
@@ -199,7 +196,7 @@ def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure |
         color=colour,
         tooltip=hover("arm:N", candidate, alt.Tooltip("seed:N", title="tuning seed"), shown),
     )
-    # Candidates that are drawn differ in the other keys too: no line joins them.
+    # Listed combinations differ in the other keys too: no line joins them.
     means = base.mark_circle(size=70, opacity=1).encode(y=y, color=colour)
     if listed:
         line = base.mark_line(strokeWidth=2.2)
@@ -273,7 +270,7 @@ def _curve_rows(
         if lost := point.n_diverged:
             rows.append(row(point, "diverged", lost=f"{lost} of {len(point.values)} diverged"))
         if point.chosen and math.isfinite(point.mean):
-            edges = dict(open_edges(plan, tuned.candidates, tuned.values_of(point)))
+            edges = dict(open_edges(tuned.candidates, tuned.values_of(point)))
             state = STATES[edges.get(key, 0)]
             mean = rounded(tuned.metric.shown(point.mean))
             rows.append(row(point, "chosen", value=mean, state=state))
@@ -285,7 +282,7 @@ def _curve_rows(
     return rows
 
 
-def _axis(values: Sequence[Value], title: str, drawn: bool = False) -> alt.X:
+def _axis(values: Sequence[Value], title: str) -> alt.X:
     """Return a logarithmic axis where positive numbers span much; words as they are."""
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
@@ -296,7 +293,7 @@ def _axis(values: Sequence[Value], title: str, drawn: bool = False) -> alt.X:
     axis = alt.Axis(
         format="~e" if small else "~g", labelOverlap="greedy", tickCount=6, labelSeparation=4
     )
-    if len(numeric) <= MOST_TICKS and not drawn:
+    if len(numeric) <= MOST_TICKS:
         axis.values = sorted(numeric)
     zero = alt.Undefined if kind == "log" else False  # which has none
     return alt.X(
@@ -389,8 +386,7 @@ def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
     """Return a panel: seeds and their mean against what is shared, the band of the verdict."""
     metric, keys = tuned.metric, list(tuned.candidates[0])
     if len(keys) == 1:
-        drawn = analysis.study.tuning is not None and keys[0] in analysis.study.tuning.ranges
-        x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned), drawn)
+        x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned))
     else:
         title = ", ".join(map(_short, keys))
         order = [_values(candidate) for candidate in tuned.candidates]

@@ -347,8 +347,6 @@ class Bound:
         arm = self._arm(study, arm or one.study.baseline)
         flat = flatten(one.study.setting(arm).model_dump(mode="json"))
         value = flat[_known(key, flat, f"{study}: no setting")]
-        if one.study.tuning is not None and one.study.tunes_anew and key in one.study.tuning.keys:
-            raise ParibusError(f"{study}: {key} was tuned anew for each seed; name no single value")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return str(value)
         if isinstance(value, int):

@@ -25,7 +25,6 @@ from paribus.report.figures.style import TEXT, rounded
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.section_tables import (
     along_table,
-    anew_table,
     data_tables,
     sampling_method,
     task_contrast_table,
@@ -177,7 +176,7 @@ def sections(material: Material) -> list[Section]:
     forests = [forest_name(study, endpoint) for endpoint in study.judged]
     wanted = [*forests, CURVES, "contrast-along-training"]
     results = [*tables.primary(analysis), _shown(drawn, wanted), sampling_table(analysis)]
-    tuning: list[Block | None] = [tuning_table(analysis), anew_table(analysis)]
+    tuning: list[Block | None] = [tuning_table(analysis)]
     if study.tuning:
         tuning += [
             tuning_in_words(analysis)[1:],

@@ -278,13 +278,23 @@ def _in_this_form(table: dict[str, Any]) -> dict[str, Any]:
         table["arms"] = {name: _arm(name, arm) for name, arm in arms.items()}
     tuning = table.get("tuning")
     if isinstance(tuning, dict):
-        made = {
-            name: {_key(key): value for key, value in tuning[name].items()}
-            for name in ("grid", "ranges")
-            if isinstance(tuning.get(name), dict)
-        }
-        table["tuning"] = tuning | made
+        table["tuning"] = tuning | _tuned(tuning)
     return table
+
+
+def _tuned(tuning: dict[str, Any]) -> dict[str, Any]:
+    """Return what a tuning tries, by dotted keys of the study."""
+    made: dict[str, Any] = {}
+    if isinstance(grid := tuning.get("grid"), dict):
+        made["grid"] = {_key(key): values for key, values in grid.items()}
+    if isinstance(listed := tuning.get("combinations"), list):
+        made["combinations"] = [
+            {_key(key): value for key, value in candidate.items()}
+            if isinstance(candidate, dict)
+            else candidate
+            for candidate in listed
+        ]
+    return made
 
 
 OF_ARMS = ("ref", "patch", "args", "command", "config", "folder", "env")

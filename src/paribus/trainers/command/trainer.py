@@ -151,7 +151,7 @@ class Command:
         self._interpreters: dict[str, dict[str, Any]] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
-        """Return the same, for the trials of `folder`: a study's, or of a round of its tuning."""
+        """Return the same, for the trials of `folder`: a study's, or its tuning's."""
         self._folder = folder
         return self
 

@@ -80,12 +80,8 @@ def default_size(study: Study, kind: str, devices: int = 1) -> int:
 def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list[list[Trial]]:
     """All trials of the study as stacks of at most `size`, and of the sizes that are `recorded`.
 
-    Arms share stacks where all arms of the study can alike, so that sizes agree. Where each seed is
-    tuned anew, seeds do so where they differ in what replicas may differ in.
+    Arms share stacks where all arms of the study can alike, so that sizes agree.
     """
-    if study.tuning is not None and study.tunes_anew:
-        alone = study.probes.own or not {*study.tuning.keys} <= OF_REPLICAS
-        size = 1 if alone else size
     fresh = [chunk for part in _parts(study) for chunk in _chunks(study, size, part)]
     known = _known(study, recorded)
     if not set(known) <= set(fresh):  # begun with another size, or before seeds were added

@@ -120,7 +120,7 @@ class Stack:
 
     def __init__(self, task: StackTask, dataset: Dataset) -> None:
         study, seeds = task.study, [seed for _, seed in task.trials]
-        settings = [study.setting(arm, seed) for arm, seed in task.trials]
+        settings = [study.setting(arm) for arm, _ in task.trials]
         self.task, self.dataset = task, dataset
         self.trainer = build_stack(
             *(study, settings, seeds, dataset, task.device),
