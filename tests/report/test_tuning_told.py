@@ -171,10 +171,6 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     assert shared_caveats([]) == []
 
 
-def test_few_tuning_seeds_are_a_caveat_of_the_verdict(analysis: Analysis) -> None:
-    assert "2 tuning seeds cannot show it" in decide(analysis)[0].sentence
-
-
 def test_the_page_shows_the_tuning_first(
     made: Results, analysis: Analysis, drawn: dict[str, Figure]
 ) -> None:

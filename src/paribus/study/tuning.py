@@ -11,9 +11,9 @@ every arm is tried with the same candidates, so that all have as many trials.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -98,7 +98,8 @@ class Tuning(Part):
         if self.combinations:
             return [dict(candidate) for candidate in self.combinations]
         return [
-            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
+            dict(zip(self.grid, values, strict=True))
+            for values in itertools.product(*self.grid.values())
         ]
 
 
@@ -149,10 +150,9 @@ def why_no_tuning(
                         f"tuning sets {key}, and so does arm '{arm}' ({other}); every arm is "
                         "tuned over the same values: leave it out of one"
                     )
-    for one in tuning.keys:
-        for other in tuning.keys:
-            if one != other and _overlap(one, other):
-                return f"tuning sets {one} and {other}, which overlap; name each key once"
+    for key, other in itertools.combinations(tuning.keys, 2):
+        if _overlap(key, other) or _overlap(other, key):
+            return f"tuning sets {key} and {other}, which overlap; name each key once"
     return ""
 
 
@@ -177,7 +177,8 @@ def _why_no_search(tuning: Tuning) -> str:
     if len(alike) < n_candidates:
         return "tuning.combinations has a candidate twice; state each once"
     for key in tuning.keys:
-        if any(isinstance(value := one[key], str) and ":" in value for one in candidates):
+        values = [candidate[key] for candidate in candidates]
+        if any(isinstance(value, str) and ":" in value for value in values):
             return f"tuning has own code at {key}; what an arm runs is stated by the arm"
     if n_candidates < 2:
         return f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
@@ -189,10 +190,10 @@ def _distinct(value: Value) -> tuple[bool, Value]:
     return isinstance(value, bool), value
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(key: str, other: str) -> bool:
     if other == "model.preset":
-        return one.startswith("model.")
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+        return key.startswith("model.")
+    return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
 
 
 def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:

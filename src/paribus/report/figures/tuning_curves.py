@@ -179,7 +179,7 @@ def _short(key: str) -> str:
 def _curve(analysis: Analysis, tuned: Tuned, plan: Tuning, key: str) -> Figure | None:
     """Return the metric that chooses against one key: seeds, best means, the choice."""
     study = analysis.study
-    rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, plan, arm, key)]
+    rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, arm, key)]
     drawn = [row["value"] for row in rows if "value" in row]
     if not drawn:
         return None
@@ -248,9 +248,7 @@ def _only(chart: alt.Chart, kind: str) -> alt.Chart:
     return chart.transform_filter(f"datum.kind == '{kind}'")
 
 
-def _curve_rows(
-    analysis: Analysis, tuned: Tuned, plan: Tuning, arm: str, key: str
-) -> list[dict[str, Any]]:
+def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[dict[str, Any]]:
     called = analysis.study.called[arm]
 
     def row(point: Point, kind: str, **more: Any) -> dict[str, Any]:

@@ -16,11 +16,9 @@ from dataclasses import dataclass, field, replace
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.setting import Setting
 from paribus.results import ResultsFolder
-from paribus.study import LEARNING_RATE, Study
+from paribus.study import Study
 from paribus.study.trainer import Trial
 
-# Keys of tuning in which replicas of one stack may differ (`Setting.common`).
-OF_REPLICAS = {LEARNING_RATE, "training.optimizer.weight_decay"}
 Stack = Sequence[Trial]
 
 
