@@ -314,10 +314,3 @@ def counted(outcomes: Iterator[str]) -> dict[str, int]:
     for outcome in outcomes:
         counts[outcome] = counts.get(outcome, 0) + 1
     return counts
-
-
-def told(name: str, counts: dict[str, int]) -> None:
-    """Leave the counts where the environment asks for them."""
-    if where := os.environ.get("PARIBUS_TORTURE_COUNTS"):
-        with Path(where).open("a") as file:
-            file.write(f"{name}: {json.dumps(counts)}\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .fuzzing import counted, fuzzed_study, fuzzed_tokenizer, told
+from .fuzzing import counted, fuzzed_study, fuzzed_tokenizer
 
 STUDIES, TOKENIZERS = 100_000, 500
 SOME = {STUDIES: 500, TOKENIZERS: 25}
@@ -37,7 +37,6 @@ def test_fuzzed_studies(n: int) -> None:
 
     counts = counted(map(outcome, range(n)))
     assert counts.keys() == {"read", "refused"}
-    told("studies", counts)
 
 
 @sizes(TOKENIZERS)
@@ -65,4 +64,3 @@ def test_fuzzed_tokenizers(n: int, tmp_path: Path) -> None:
 
     counts = counted(map(outcome, range(n)))
     assert counts.keys() == {"read", "refused"}
-    told("tokenizers", counts)

@@ -14,15 +14,12 @@ from paribus.engine.evaluation.harness.scoring import (
     Limits,
     Pair,
     Scored,
-    batch_limits,
     can_share,
     plan,
     score,
 )
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.rng import stream
-
-from .conftest import Uniform
 
 VOCABULARY = 11
 TOLERANCE_NATS = 2e-4  # sums of up to 60 float32 log-probabilities
@@ -94,22 +91,6 @@ def test_companions_move_a_score_by_rounding_only(make_model: Callable[..., GPT]
     assert together == again
     alone = [score(model, [pair])[0] for pair in pairs]
     for one, other in zip(together, alone, strict=True):
-        assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
-
-
-def test_an_accelerator_reads_more_at_once_as_far_as_there_is_room(
-    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, pairs = make_model(VOCABULARY), some_pairs()
-    gpu = torch.device("cuda")
-    assert batch_limits(model, torch.device("cpu")) == (2048, 2048)
-    assert batch_limits(Uniform(VOCABULARY), gpu) == (2048, 2048)  # what it needs is not known
-    few = score(model, pairs)
-    per_token = 2 * len(model.blocks) * model.embedding.tokens.embedding_dim
-    monkeypatch.setattr(scoring, "CACHE_ELEMENTS", 5000 * per_token)
-    assert batch_limits(model, gpu) == (2**15, 5000)
-    monkeypatch.setattr(scoring, "BATCH_TOKENS", 2**15)
-    for one, other in zip(score(model, pairs), few, strict=True):
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 
 
