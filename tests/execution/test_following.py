@@ -62,7 +62,7 @@ def test_an_unknown_tracker_is_told_before_anything_is_written(
 def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "paribus.runs.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "paribus.engine.execution.tensorboard", None)
     with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
         known_trackers(["tensorboard"])
 

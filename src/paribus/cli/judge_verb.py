@@ -124,7 +124,7 @@ def judge(
             )
         registered, home = _registered(study, results, paths)
         reading = _read(registered, paths, reader)
-        from paribus.runs import judge_runs
+        from paribus.trainers.recording import judge_runs
 
         found = judge_runs(registered, home, **({"reading": reading} if reading else {}))
         return _give(found, page, answer)

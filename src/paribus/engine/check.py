@@ -484,7 +484,7 @@ def repeat_steps(
     if elsewhere:
         return elsewhere, None, ""
     trials = [(arm, seed) for arm, seed in trial.read_json("trial.json")["stack"]]
-    settings, seeds = [study.setting(*one) for one in trials], [seed for _, seed in trials]
+    settings, seeds = [study.setting(arm) for arm, _ in trials], [seed for _, seed in trials]
     stack = build_stack(study, settings, seeds, dataset, device, strict=False, graphs=graphs)
     for _ in range(steps):
         stack.step()

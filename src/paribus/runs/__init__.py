@@ -5,6 +5,6 @@ and each worker (`worker.py`) claims tasks, does them in child processes, and fi
 next (`advance.py`). Records are written by `records.py`, or by the engine.
 """
 
-from paribus.runs.run import ask, judge_runs, register, results_folder, run, try_briefly
+from paribus.runs.run import ask, register, results_folder, run, try_briefly
 
-__all__ = ["ask", "judge_runs", "register", "results_folder", "run", "try_briefly"]
+__all__ = ["ask", "register", "results_folder", "run", "try_briefly"]

@@ -9,22 +9,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from paribus.errors import ParibusError, require_positive
 from paribus.files import remove_folder, sweep
 from paribus.ledger import is_recording
-from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
+from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
-from paribus.results.registration import FILE, read_registration, registered_retries
-from paribus.runs.advance import go_through
+from paribus.results.registration import FILE, registered_retries
 from paribus.runs.bar import bar
 from paribus.runs.declared import declared_by, find_trainer
 from paribus.runs.executors import Backend, Workers, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Tracker, Watch
-from paribus.runs.queue import Missing, Order, Queue, Task
-from paribus.runs.runners import TrainerStages, run_trials, software
+from paribus.runs.queue import Order, Queue, Task
+from paribus.runs.runners import TrainerStages, software
 from paribus.runs.trackers import Trackers, known_trackers
 from paribus.search_path import own_folders
 from paribus.study import Study, require_trust
@@ -100,7 +100,7 @@ def run(
     written, and if a trial fails; trials that are finished by then are kept.
     """
     if study.trainer == RUNS:
-        return judge_runs(study, results)
+        return resolve_name("paribus.trainers.recording:judge_runs")(study, results)
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     known_trackers(log)
@@ -139,32 +139,6 @@ def register(
             stages.register(study, folder)
         note(folder)
     return folder.path / FILE
-
-
-def judge_runs(
-    study: Study, results: str | os.PathLike[str] | None = None, **options: Any
-) -> Results:
-    """Read and record the finished runs that a study names; no worker is started.
-
-    `options` are those of `paribus.trainers.runs.Runs`. Raises ParibusError on bad input.
-    """
-    folder = results_folder(study, results)
-    folder.require_home()
-    trainer: Any = find_trainer(study, folder, **options)
-    with folder.lock():
-        declaration = declared_by(study, trainer)
-        stages = TrainerStages(None, trainer, declaration)
-        earlier = read_registration(folder)
-        while True:
-            try:
-                go_through(stages, study, folder, logging.getLogger("paribus").info)
-                break
-            except Missing as missing:
-                trials = [trial for task in missing.tasks for trial in task.trials]
-                home = ResultsFolder(Path(missing.tasks[0].home))
-                run_trials(extended(study, folder), home, trainer, declaration, trials)
-        _record_files(trainer, folder, earlier)
-    return load_results(folder.path)
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
@@ -297,8 +271,6 @@ def _join_or_open(queue: Queue, order: Order, study: Study, folder: ResultsFolde
 def _require_runnable(study: Study, folder: ResultsFolder, backend: Backend) -> None:
     """Raise ParibusError for what can be told before any worker is started."""
     if study.trainer == STACKED:
-        from pkgutil import resolve_name
-
         resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
         return
     options: dict[str, Any] = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
@@ -372,24 +344,3 @@ def _devices(study: Study) -> int:
     if study.trainer == COMMAND:
         return study.program.gpus or 1
     return getattr(getattr(study, "resources", None), "devices_per_trial", None) or 1
-
-
-def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
-    """Record what became of the files that were read; `earlier` is the registration before."""
-    about = trainer.about(earlier)
-    if about is not None:
-        if before := folder.read_runs():  # of a first stage
-            about = about.model_copy(
-                update={"exploratory": before.exploratory or about.exploratory}
-            )
-        folder.write_runs(about)
-        return
-    if changed := judged_files.changed(folder):
-        raise ParibusError(
-            f"{changed}; restore what was judged, or judge what there is now into another folder "
-            "with --results"
-        )
-    if trainer.reading is not None:
-        from paribus.trainers.runs import require_judged
-
-        require_judged(folder, trainer.reading)

@@ -24,9 +24,9 @@ from paribus.metric import readable
 from paribus.numbers import plural, some
 from paribus.readers import Columns, Reading, Run, counted_once, read, without_shared_seed
 from paribus.results import Results
-from paribus.runs.run import judge_runs
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
+from paribus.trainers.recording import judge_runs
 from paribus.trainers.runs import (
     FROM_PATH,
     arm_of,

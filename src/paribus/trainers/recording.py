@@ -1,0 +1,64 @@
+"""Finished runs of other programs, recorded as the trials of a study."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
+from paribus.results.registration import read_registration
+from paribus.runs.advance import go_through
+from paribus.runs.declared import declared_by, find_trainer
+from paribus.runs.queue import Missing
+from paribus.runs.run import results_folder
+from paribus.runs.runners import TrainerStages, run_trials
+from paribus.study import Study
+from paribus.trainers.runs import require_judged
+
+
+def judge_runs(
+    study: Study, results: str | os.PathLike[str] | None = None, **options: Any
+) -> Results:
+    """Read and record the finished runs that a study names; no worker is started.
+
+    `options` are those of `paribus.trainers.runs.Runs`. Raises ParibusError on bad input.
+    """
+    folder = results_folder(study, results)
+    folder.require_home()
+    trainer: Any = find_trainer(study, folder, **options)
+    with folder.lock():
+        declaration = declared_by(study, trainer)
+        stages = TrainerStages(None, trainer, declaration)
+        earlier = read_registration(folder)
+        while True:
+            try:
+                go_through(stages, study, folder, logging.getLogger("paribus").info)
+                break
+            except Missing as missing:
+                trials = [trial for task in missing.tasks for trial in task.trials]
+                home = ResultsFolder(Path(missing.tasks[0].home))
+                run_trials(extended(study, folder), home, trainer, declaration, trials)
+        _record_files(trainer, folder, earlier)
+    return load_results(folder.path)
+
+
+def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
+    """Record what became of the files that were read; `earlier` is the registration before."""
+    about = trainer.about(earlier)
+    if about is not None:
+        if before := folder.read_runs():  # of a first stage
+            about = about.model_copy(
+                update={"exploratory": before.exploratory or about.exploratory}
+            )
+        folder.write_runs(about)
+        return
+    if changed := judged_files.changed(folder):
+        raise ParibusError(
+            f"{changed}; restore what was judged, or judge what there is now into another folder "
+            "with --results"
+        )
+    if trainer.reading is not None:
+        require_judged(folder, trainer.reading)
