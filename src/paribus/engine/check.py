@@ -334,7 +334,7 @@ class _Arm:
             return torch.from_numpy(np.concatenate(batches)[:, :-1].copy()).to(self.device)
 
         rng, allowed = stream(0, "causality", "training"), causality.tolerance(setting)
-        for tokens_BT, places in causality.brief_texts(rows):
+        for tokens_BT, places in causality.brief_texts(rows, has_own_code=bool(self.own)):
             leak, _ = causality.find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng, places)
             causality.require_none(self.where, "in training", setting, leak)
 

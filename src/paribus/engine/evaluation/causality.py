@@ -117,9 +117,9 @@ def require_causal(
 ) -> Reading:
     """Test a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
-    The windows of a batch are changed at two positions each, up to MOST_PLACES. If `brief`, a short
-    text is changed at every position and few windows at FEW_PLACES. `where` is for the error, and
-    decides which positions are drawn.
+    The windows of a batch are changed at two positions each, up to MOST_PLACES. If `brief`, few
+    windows are changed at FEW_PLACES, and for custom modules a short text at every position.
+    `where` is for the error, and decides which positions are drawn.
 
     Weights that a large learning rate threw far amplify the rounding of float32. So a model that
     fails is read again in float64, if it can be. Raises NotCausalError.
@@ -148,7 +148,9 @@ def _read_causally(
         return torch.from_numpy(windows[:, :-1].copy()).to(device)
 
     B = max(windows_per_batch(seq_len, dataset.vocab_size, device), ROWS)
-    texts = brief_texts(rows) if brief else [(rows(B), min(2 * B, MOST_PLACES))]
+    texts = [(rows(B), min(2 * B, MOST_PLACES))]
+    if brief:
+        texts = brief_texts(rows, has_own_code=bool(setting.model.modules.named))
     was_training = model.training
     model.eval()
     try:
@@ -167,9 +169,12 @@ def _read_causally(
     return Reading(seen, min(texts[-1][1] / max(seq_len - 1, 1), 1.0))
 
 
-def brief_texts(rows: Callable[[int], Tensor]) -> list[tuple[Tensor, int]]:
+def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> list[tuple[Tensor, int]]:
     """Return (tokens [B, T], at how many positions they are changed) of a brief test."""
-    return [(rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT), (rows(ROWS), FEW_PLACES)]
+    windows = [(rows(ROWS), FEW_PLACES)]
+    if not has_own_code:
+        return windows
+    return [(rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT), *windows]
 
 
 @torch.no_grad()
