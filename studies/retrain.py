@@ -32,6 +32,7 @@ def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study
     table = study.model_dump(exclude={"tuning", "plan", "stages", "interactions"})
     chosen = study.tuning.chosen.get(arm, {}) if study.tuning else {}
     set_ = study.arms[arm].set | chosen
+    table["decision"] |= {"unreachable": "accept"}  # nothing is compared
     return parse_study(
         table | {"baseline": arm, "arms": {arm: {"set": set_}}, "seeds": [seed]},
         folder=texts or study.folder,
