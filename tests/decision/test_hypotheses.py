@@ -18,6 +18,7 @@ from paribus.decision import (
     decide,
     find_rule,
     judge,
+    require_comparison,
     require_reachable,
     unreachable,
     verdict_record,
@@ -240,3 +241,10 @@ def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_stu
     assert null.hypotheses[0].arms == ("again-2",)
     find_rule(null)
     assert tuning_study(study).hypotheses == ()
+
+
+def test_one_arm_is_refused_unless_it_is_accepted(small_study: Callable[..., Study]) -> None:
+    with pytest.raises(ParibusError, match="one arm, 'baseline', and nothing to compare"):
+        require_comparison(small_study(arms={"baseline": {}}))
+    require_comparison(small_study())
+    require_comparison(small_study({"decision.unreachable": "accept"}, arms={"baseline": {}}))

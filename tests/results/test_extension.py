@@ -216,3 +216,13 @@ def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(smal
 def test_a_study_that_asks_nothing_makes_no_claim_about_new_questions(small_study, fabricate):
     results = fabricate(small_study(seeds=SEEDS, tasks={"names": []}), loss, "asks-nothing")
     assert extend(results.path, 5).stages == (5, 5)
+
+
+def test_seeds_of_a_study_file_that_has_a_second_stage_are_explained(first, small_study):
+    extend(first.path, 2)
+    more = small_study(FIXED, seeds=[*SEEDS, 6, 7])
+    words = (
+        r"7 seeds, and the study file names 7; restore the 5 seeds .*`paribus extend .* --seeds 2`"
+    )
+    with pytest.raises(ParibusError, match=words):
+        ResultsFolder(first.path).require_same(more)
