@@ -143,12 +143,6 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
     refused(("report", "--no-page"), damaged, file)
 
 
-def test_watching_a_malformed_live_file_is_one_line(damaged: Path) -> None:
-    for text in ("[]", '{"tokens": "many"}', "{"):
-        (damaged / "live.json").write_text(text)
-        refused(("status", "--follow"), damaged, damaged / "live.json")
-
-
 @pytest.mark.parametrize("options", [["--no-page"], ["--no-paper"]], ids=str)
 def test_a_folder_that_cannot_be_written_to_is_one_line(
     damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
@@ -164,7 +158,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
 
 def test_what_is_checked_is_what_is_written(made: Path) -> None:
     there = {path.name for path in made.rglob("*") if path.is_file()}
-    of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
+    of_runs = {"data.json", "about.json", "throughput.parquet", "repeated.json"}
     of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
     of_runs |= {"ledger.json", "runs.json"}
     of_runs |= {"machine.json", "series.parquet"}  # of a command's

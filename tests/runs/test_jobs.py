@@ -207,6 +207,12 @@ def test_cancel_ends_the_jobs_of_a_study(
         cancel(tmp_path / "r", processes_backend)
 
 
+def test_jobs_are_cancelled_by_names_of_ours_alone(queue: Queue) -> None:
+    (queue.path / jobs.SUBMITTED).write_text('[["somebody-else", 1]]')
+    with pytest.raises(ParibusError, match="was changed"):
+        cancel(queue.path.parent)
+
+
 def test_a_dead_job_s_trial_is_begun_again_by_another(
     tmp_path: Path, processes_backend: Processes
 ) -> None:

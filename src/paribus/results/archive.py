@@ -22,7 +22,6 @@ from paribus.results.trial_folder import is_weights
 from paribus.untrusted_io import files_below, read_bytes
 
 KINDS = (".json", ".parquet")  # of files at the top level
-NOT_COPIED = frozenset({"analysis.json", "live.json"})
 
 
 def archive(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
@@ -35,7 +34,7 @@ def archive(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Pat
         raise ParibusError(f"{target} already exists; remove it, or choose another folder")
     with whole_folder(target) as new:
         for file in sorted(folder.path.iterdir()):
-            is_record = file.suffix in KINDS and file.name not in NOT_COPIED
+            is_record = file.suffix in KINDS and file.name != "analysis.json"
             if is_record and not file.name.startswith("."):
                 write_bytes(new / file.name, read_bytes(file, MOST_BYTES))
         write_bytes(new / ARCHIVE, pack(_packed(folder.records)))

@@ -218,18 +218,6 @@ class Timing(Record):
     curve_seconds: list[float] = []
 
 
-class LiveRecord(Record):
-    """live.json."""
-
-    tokens: float
-    tokens_done: float
-    tokens_per_second: float
-    seconds_left: float | None
-    doing: str
-    written_at: float
-    running: Table
-
-
 class Leakage(Record):
     """What is said of held-out text in training text; empty where nobody looked."""
 
@@ -325,7 +313,6 @@ RECORDS: dict[str, type[BaseModel]] = {
     "data.json": DescribedData,
     "evaluation.json": RootModel[dict[str, Number | None]],
     "ledger.json": Reuse,
-    "live.json": LiveRecord,
     "looks.json": Looks,
     "manifest.json": Manifest,
     "registration.json": Registration,

@@ -5,7 +5,7 @@
   study.json                    the study as resolved
   sources/                      what it names: custom code, tokenizer, a small text
   tasks/                        the questions, as anybody's lm_eval runs them
-  live.json                     only while a run is under way: what `paribus status --follow` shows
+  .run/                         only while a run is under way: its queue (`paribus.runs.queue`)
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
@@ -41,6 +41,7 @@
     output.log, machine.json    of a program: what it printed, and what it ran on
     trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
   runs/<arm>/seed-<n>/out/      what a program wrote
+  repeats/<arm>/seed-<n>.<k>/   records of a trial that another worker had sealed, if they differ
   worktrees/                    of programs, while a run is under way: copies of their commits
 """
 

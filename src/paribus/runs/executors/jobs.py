@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import time
 from abc import abstractmethod
@@ -40,6 +41,7 @@ END_SECONDS = 300.0  # for jobs to leave when the run is over
 CANCEL_SECONDS = 15.0  # of which they may take so long to leave by themselves
 TAIL_BYTES = 4096
 SUBMITTED = "submitted.json"
+NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
 class JobOptions(Retrying):
@@ -274,9 +276,20 @@ def scratch_folder(queue: Queue, name: str) -> Path:
 
 
 def read_submissions(queue: Queue) -> list[Submission]:
-    """Return what was submitted for a queue."""
+    """Return what was submitted for a queue.
+
+    Raises ParibusError if a name is not of the form that we give: `cancel` ends jobs by name.
+    """
     path = queue.path / SUBMITTED
-    return [Submission(name, n) for name, n in read_json(path)] if is_regular(path) else []
+    if not is_regular(path):
+        return []
+    try:
+        submissions = [Submission(str(name), int(n)) for name, n in read_json(path)]
+    except (TypeError, ValueError):
+        submissions = []
+    if not submissions or not all(NAME.fullmatch(one.name) for one in submissions):
+        raise ParibusError(f"{path} was changed; remove {queue.path} and run again")
+    return submissions
 
 
 def tail(path: Path | None) -> list[str]:
