@@ -115,7 +115,6 @@ def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> 
         "run quickstart",
         "run quickstart --null 2",
         "evaluate r",
-        "verify r --trials",
     ],
 )
 def test_every_verb_that_starts_workers_takes_a_backend(

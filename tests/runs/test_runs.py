@@ -61,7 +61,7 @@ def test_a_run_seals_every_trial_and_leaves_no_queue(study: Study, tmp_path: Pat
     assert seen[-1].n_finished == seen[-1].n_trials == 6 and seen[-1].unit == "trials"
     assert "baseline/seed-1 finished: loss 1.51" in news
     names = {path.name for path in (tmp_path / "r").iterdir()}
-    assert names.isdisjoint({".run", "worktrees", "runs", "repeats"})
+    assert names.isdisjoint({".run", "worktrees", "repeats"})
     assert json.loads((tmp_path / "r" / "backend.json").read_text())["backend"] == "local"
 
 

@@ -52,10 +52,11 @@ def _checked_records(
         except ParibusError:
             raise
         except Exception as error:
-            done = len(todo) - len(left)
+            arm, seed = next(one for one in todo if one in left)
             raise ParibusError(
-                f"trainer '{study.trainer}' failed after {done} of {len(todo)} trials, in line "
-                f"{line_of(error)}: {type(error).__name__}: {error}"
+                f"trainer '{study.trainer}' failed on {arm}/seed-{seed}, in line "
+                f"{line_of(error)}: {type(error).__name__}: {error}; finished trials are kept: fix "
+                "it and run again"
             ) from error
         if trial not in left:
             raise ParibusError(

@@ -115,6 +115,8 @@ def run_trials(
         write_record(study, folder.trial(*trial), declaration, record)
         if context is not None:
             context.report("finished", trials=[trial])
+        if hasattr(trainer, "ask_about_seeds"):
+            trainer.ask_about_seeds(study, folder, trial[0])  # type: ignore[attr-defined]
         if hasattr(trainer, "tidy"):
             trainer.tidy(trial)  # type: ignore[attr-defined]
 
@@ -138,11 +140,12 @@ class TrainerStages:
         """Register what the trainer declares."""
         if not folder.exists:
             require_reachable(study)
-        known = metrics_of(self.declaration)
+        declaration = declared_by(study, self.trainer) if is_tuning else self.declaration
+        known = metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
         data: dict[str, Any] = {arm: {} for arm in study.arms}
         wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
-        wanted[TRAINER] = registered_trainer(study, self.declaration)
+        wanted[TRAINER] = registered_trainer(study, declaration)
         known_runs = partial(self.trainer.there, study) if study.trainer == RUNS else dict
         settle(folder, study, wanted, there=known_runs)
         return study
@@ -173,9 +176,7 @@ class TrainerStages:
         ]
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
-        """Ask about arms whose seeds all gave one score."""
-        if hasattr(self.trainer, "ask_about_seeds"):
-            self.trainer.ask_about_seeds(study, folder)
+        """Nothing follows."""
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Nothing is left to do."""

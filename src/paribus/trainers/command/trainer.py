@@ -74,6 +74,7 @@ Hear = Callable[[Mapping[str, Finder]], None]
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 LOG_ = logging.getLogger("paribus")
 SHOWN_LINES = 3
+SEEDS_ASKED = 4  # finished trials of an arm, up to which their scores are compared
 CHANGED_SHOWN = 3
 # By which keys an arm declares that it differs in a control.
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -218,20 +219,18 @@ class Command:
             with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
 
-    def ask_about_seeds(self, study: Study, folder: ResultsFolder) -> None:
-        """Ask whether a program reads its seed that gives all seeds of an arm one score."""
+    def ask_about_seeds(self, study: Study, folder: ResultsFolder, arm: str) -> None:
+        """Ask whether a program reads its seed that gives the first seeds of an arm one score."""
+        trials = [folder.trial(arm, seed) for seed in study.seeds]
+        done = [trial for trial in trials if trial.is_finished]
+        if not 2 <= len(done) <= SEEDS_ASKED:
+            return
         name = study.primary.metric
-        for arm in study.arms:
-            done = [folder.trial(arm, seed) for seed in study.seeds]
-            scores = {
-                trial.seed: trial.read_json("evaluation.json").get(name)
-                for trial in done
-                if trial.is_finished
-            }
-            known = {seed: value for seed, value in scores.items() if value is not None}
-            if len(known) > 1 and len(set(known.values())) == 1:
-                words = ask_about_seed(arm, list(known), next(iter(known.values())))
-                LOG_.warning("%s", words, extra={"once": f"seed {arm}"})
+        scores = {trial.seed: trial.read_json("evaluation.json").get(name) for trial in done}
+        known = {seed: value for seed, value in scores.items() if value is not None}
+        if len(known) > 1 and len(set(known.values())) == 1:
+            words = ask_about_seed(arm, list(known), next(iter(known.values())))
+            LOG_.warning("%s", words, extra={"once": f"seed {arm}"})
 
     def try_briefly(self, study: Study, seconds: float | None = None) -> dict[str, str]:
         """Run each arm's first seed for some seconds, into folders that are not kept.
