@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import paribus
 from paribus.campaign import open_campaign, try_idea
 from paribus.cli import main
 
 from .. import command_line
+from .stopping import stopped_after
 
 verb = partial(command_line.verb, "campaign")
 
@@ -47,19 +47,6 @@ def test_a_typing_error_is_refused_and_not_counted(
     ):
         assert verb("try", "night", "x", "--set", slip)[:2] == (2, ""), slip
     assert not Path("night/ideas.jsonl").exists() and not Path("night/ideas/x").exists()
-
-
-def stopped_after(n_finished: int):
-    """Return a runner that is interrupted once so many trials of a stage are finished."""
-
-    def run(study, folder, **options):
-        def watch(progress) -> None:
-            if progress.n_finished >= n_finished:
-                raise KeyboardInterrupt
-
-        return paribus.run(study, folder, watch=watch, **options)
-
-    return run
 
 
 @pytest.mark.slow

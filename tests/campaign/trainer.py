@@ -23,8 +23,6 @@ class Toy:
             text = f"{sorted(toy.items())} {seed}"
             if toy["fails"]:
                 raise RuntimeError("it fails")
-            if toy["stops"] and Path("stop").exists():
-                raise KeyboardInterrupt
             with Path("trained.txt").open("a") as file:
                 file.write(f"{text}\n")
             rng = np.random.default_rng(list(hashlib.sha256(text.encode()).digest()))

@@ -110,6 +110,30 @@ def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_
     assert not (tmp_path / "r" / ".run").exists()
 
 
+TRAINER = """
+from paribus.extend import Declaration, Metric, TrialRecord
+
+class Toy:
+    def declare(self, study):
+        return Declaration((Metric("loss", "loss", "", "lower", "evaluation", 3),))
+
+    def run(self, study, trials):
+        raise SystemExit(3)
+"""
+
+
+def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "toy.py").write_text(TRAINER)
+    head, _, _ = (tmp_path / "study.toml").read_text().partition("[set]")
+    arms = '[toy]\nx = 1\n[arms.baseline]\n[arms.new]\nset."toy.x" = 2\n'
+    endpoint = '[[endpoints]]\nmetric = "loss"\nprimary = true\nmargin = 0.1\n'
+    text = head + 'trainer = "toy.py:Toy"\n' + endpoint + arms
+    (tmp_path / "toy.toml").write_text(text)
+    toy = paribus.load_study(tmp_path / "toy.toml")
+    with pytest.raises(ParibusError, match="exit code 1 on baseline/seed-1"):
+        paribus.run(toy, tmp_path / "r", backend=find_backend("local", {"retries": 0}))
+
+
 @LINUX
 @pytest.mark.parametrize("victim", ["command", "worker", "program"])
 def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_path: Path) -> None:
@@ -137,11 +161,11 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
 
 
 @LINUX
-def test_ctrl_c_ends_workers_and_programs(tmp_path: Path) -> None:
+def test_an_interrupted_command_ends_workers_and_programs(tmp_path: Path) -> None:
     study_in(tmp_path)
     run = start(tmp_path, STEP_SECONDS="30")
     wait_for(lambda: processes(tmp_path, "train.py"))
-    run.send_signal(signal.SIGINT)
+    run.terminate()
     run.wait(60)
     wait_for(lambda: not processes(tmp_path, "train.py"))
     assert not (tmp_path / "r" / ".run").exists()
@@ -155,7 +179,7 @@ def test_two_runs_at_once_are_refused_in_one_line(tmp_path: Path) -> None:
     second = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert second.returncode == 2 and second.stderr.count("\n") == 1
     assert "another run" in second.stderr
-    run.send_signal(signal.SIGINT)
+    run.terminate()
     run.wait(60)
 
 

@@ -56,7 +56,7 @@ LOOK_SECONDS = 0.5  # between two looks at other workers' claims
 BEATS = 8  # touches of a claim before it would count as abandoned
 LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
 IDLE_SECONDS = 2.0  # without a change, before something is imported for later children
-DONE, REFUSED, LEFT = 0, 2, 4  # exit codes of a child
+DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # exit codes of a child
 ADVANCE = "advance"
 LAST_BYTES = 4096
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
@@ -319,7 +319,7 @@ def be_child(
     os.dup2(handle, 2)
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
-    code = REFUSED
+    code = DIED  # unless something below knows better
     queue = Queue(Path(path))
     try:
         context = Context(queue, queue.read_order(), worker, slot)
@@ -332,7 +332,9 @@ def be_child(
         code = LEFT
     except ParibusError as error:
         queue.fail(str(error))
+        code = REFUSED
     except Exception as error:
+        code = REFUSED
         words = f"{type(error).__name__}: {error}"
         queue.fail(
             f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
