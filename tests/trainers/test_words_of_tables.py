@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import paribus
-from paribus.analysis.contrasts import RARE, at_least, equal_by_chance, grid_step
+from paribus.analysis.score_grid import repeated_scores, score_steps
 from paribus.decision import Verdict
 from paribus.errors import ParibusError
 from paribus.report.card import card
@@ -74,6 +74,30 @@ def test_a_run_that_ends_at_a_huge_finite_loss_is_no_divergence() -> None:
     verdict = judge_table("14_finite_blowup_in_arm")
     assert verdict.word == "UNRESOLVED"
     assert verdict.evidence.state.divergence == "equal"
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("accuracy_lost_1_diverged", "-0.100"),
+        ("accuracy_lost_base_diverged", "-0.102"),
+        ("no_accuracy", "14 of 14 runs against 0 of 14"),
+    ],
+)
+def test_the_action_names_a_loss_elsewhere_also_if_runs_diverged(name: str, loss: str) -> None:
+    verdict = judge_table(name, score=["loss", "acc"], better=["lower", "higher"])
+    assert (verdict.word, verdict.outcome) == ("BETTER", "ADOPT")
+    assert "acc" in verdict.action and loss in verdict.action
+
+
+def test_the_card_names_each_arm_that_loses_elsewhere_once() -> None:
+    scores = {"score": ["loss", "acc"], "better": ["lower", "higher"], "margin": 0.02}
+    table = str(TABLES / "two_arms_lose_accuracy.csv")
+    verdicts = paribus.judge(table, baseline="base", **scores)
+    action = card(verdicts.analysis, verdicts).action
+    assert action.count("but") == 1
+    assert all(f"{arm} is worse in acc" in action for arm in ("y", "z"))
+    assert "x is worse" not in action
 
 
 def as_table(base: Any, new: Any) -> dict[str, list[Any]]:
@@ -140,18 +164,40 @@ def test_the_resolution_of_printed_scores_is_the_least_sd() -> None:
     assert verdict.high - verdict.low == pytest.approx(2 * 0.001 / 5**0.5 * stats.t.ppf(0.975, 4))
 
 
+@pytest.mark.parametrize("stated", [None, 0.001])
 @pytest.mark.parametrize("pair", [False, True])
-def test_a_spread_below_the_printed_digits_is_not_believed(pair: bool) -> None:
+def test_a_spread_below_the_printed_digits_is_not_believed(
+    pair: bool, stated: float | None
+) -> None:
     new = [3.001, 3.001, 3.001, 3.002, 3.002]  # differences of 0.001, and one of 0.002
     data = as_table([3.0, 3.0, 3.0, 3.001, 3.0], new)
-    finer = as_table(data["loss"][:5], [loss + 1e-9 for loss in new])
+    finer = as_table(data["loss"][:5], [loss + k * 1e-9 for k, loss in enumerate(new)])
     about = {"score": "loss", "baseline": "base", "pair": pair, "better": "lower"}
+    about |= {"resolution": stated}
     coarse = st_p(data, new, pair=pair, rounded=True)
     assert coarse > 2 * st_p(data, new, pair=pair, rounded=False)
-    if pair:
+    if pair or stated:
         assert paribus.judge(data, **about)[0].p == pytest.approx(coarse)
-        # The arm with fewer decimals sets the step.
+        # The arm with the coarser grid sets the step.
         assert paribus.judge(finer, **about)[0].p == pytest.approx(coarse, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("base", "rise", "step"),
+    [
+        ([171, 172, 170, 173, 169], 3, 1.0),
+        ([0.30000000000000004, 0.31, 0.32, 0.33, 0.34], -0.1, 0.01),
+        ([k / 300 for k in (200, 205, 211, 199, 207)], 10 / 300, 1 / 300),
+        ([round(k / 164, 4) for k in (100, 105, 111, 99, 107)], 10 / 164, 1 / 164),
+        (np.float32([3.012, 2.987, 3.003, 2.995, 3.021]), -0.1, 0.001),
+    ],
+)
+def test_equal_differences_have_the_spread_of_the_grid(base: Any, rise: float, step: float) -> None:
+    new = np.float32(np.round(base + rise, 3)) if isinstance(base, np.ndarray) else None
+    new = [round(v + rise, 4 if step == 1 / 164 else 17) for v in base] if new is None else new
+    said = paribus.judge(as_table(base, new), score="loss", baseline="base", pair=True)[0]
+    t = abs(rise) / (step / 5**0.5)
+    assert said.p == pytest.approx(2 * stats.t.sf(t, 4), rel=1e-2)
 
 
 def st_p(data: dict[str, list[Any]], new: list[float], *, pair: bool, rounded: bool) -> float:
@@ -174,9 +220,7 @@ def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
     for _ in range(300):
         base, new = 3 + 0.015 * rng.standard_normal((2, 10))
         base[0] += 0.5
-        arms = [np.round(base, 2).tolist(), np.round(new, 5).tolist()]
-        again = sum(len(arm) - len(set(arm)) for arm in arms)
-        blocked += bool(again) and at_least(again, equal_by_chance(arms)) < RARE
+        blocked += bool(repeated_scores({"base": np.round(base, 2), "new": np.round(new, 5)}))
     assert blocked <= 6
     base, new = np.round(3 + 0.015 * rng.standard_normal((2, 6)), 6)
     new[1] = new[0]
@@ -184,19 +228,57 @@ def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
     assert said.p is None and "2 names" in said.sentence
 
 
+@pytest.mark.parametrize("stored", [np.float64, np.float32])
+@pytest.mark.parametrize("decimals", [2, 3, 4, 12])
+@pytest.mark.parametrize(("questions", "n"), [(164, 5), (300, 10), (1319, 10)])
+def test_honest_shares_of_questions_are_no_copies(
+    questions: int, n: int, decimals: int, stored: type
+) -> None:
+    rng, blocked = np.random.default_rng(3), 0
+    for _ in range(40):
+        shares = rng.binomial(questions, [[0.55], [0.65]], (2, n)) / questions
+        base, new = np.round(shares, decimals).astype(stored).astype(float)
+        percent = np.round(100 * shares, max(decimals - 2, 1)).astype(stored).astype(float)
+        blocked += bool(repeated_scores({"base": base, "new": new}))
+        blocked += bool(repeated_scores({"base": percent[0], "new": percent[1]}))
+    assert blocked <= 2
+
+
+@pytest.mark.parametrize("decimals", [6, 3, 2])
+@pytest.mark.parametrize("copies", [2, 3])
+def test_a_copy_is_found_whatever_decimals_the_other_arm_has(copies: int, decimals: int) -> None:
+    rng, missed = np.random.default_rng(4), 0
+    for _ in range(20):
+        base, new = 3 + 0.015 * rng.standard_normal((2, 6))
+        base = np.round(base, 6)
+        base[:copies] = base[0]
+        repeated = repeated_scores({"base": base, "new": np.round(new, decimals)})
+        missed += repeated != {"base": (base[0], copies)}
+    assert missed <= 1
+
+
+def test_accuracies_of_164_questions_are_tested() -> None:
+    base, new = [71.34, 70.12, 71.34, 69.51, 72.56], [75.61, 76.22, 74.39, 75.61, 77.44]
+    about = {"score": "loss", "baseline": "base", "better": "higher", "margin": 0.02}
+    assert paribus.judge(as_table(base, new), **about)[0].word == "BETTER"
+
+
 @pytest.mark.parametrize(
     ("values", "step"),
     [
         ([3.28, 3.2, 3.01], 0.01),
-        ([23.5, 12.0, 19.125], 0.125),
+        ([23.5, 12.0, 19.125, 14.25], 0.125),
         ([23 / 30, 0.5, 2 / 3], 1 / 30),
         ([3.123457, 3.2], 1e-6),
         ([0.1 + 0.2, 1 / 3 + 1e-9], 1e-16),
+        ([0.1 + 0.2, 0.1 * 3, 0.7 + 0.1], 0.1),
         ([3250.0, 3275.0], 1.0),
+        ([float(np.float32(value)) for value in (3.012, 2.987, 3.5)], 0.001),
+        ([71.34, 70.12, 69.51, 72.56, 75.61, 76.22, 74.39], 100 / 164),
     ],
 )
 def test_the_step_of_an_arm_holds_all_of_its_values(values: list[float], step: float) -> None:
-    assert grid_step(values) == pytest.approx(step, rel=1e-9)
+    assert score_steps([values]) == pytest.approx([step], rel=1e-9)
 
 
 @pytest.mark.parametrize("pair", [False, True])

@@ -9,11 +9,8 @@ contiguous blocks where the text is one document.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,7 @@ import numpy as np
 from paribus.analysis.choice import choice_of
 from paribus.analysis.sampling import Sampling, registered
 from paribus.analysis.schema import Check, Contrast, LeftOut, OtherText, TaskContrast
+from paribus.analysis.score_grid import repeated_scores, score_steps
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.errors import ParibusError
@@ -46,17 +44,13 @@ from paribus.statistics import (
     unpaired_contrast,
     unpaired_macro,
 )
-from paribus.statistics.distributions import chdtrc
 from paribus.study import Endpoint
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
 ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
-NORMAL_MAD = 0.6744897501960817  # median absolute deviation of a standard normal
-RARE = 0.01  # chance of so many equal runs; above it they are no surprise
 ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
-MOST_QUESTIONS = 100_000  # of a share of correct answers
 
 
 def block_scores(
@@ -370,76 +364,14 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, flo
         if len(of) >= LEAST_EQUAL and set(of.values()) == {first} and not may_recur(first):
             told = f"all {len(of)} runs of {arm} have {label} {first:g}"
             return f"{told}: does the program ignore its seed?"
-    counts = {arm: Counter(of.values()) for arm, of in values.items()}
-    again = sum(n - 1 for of in counts.values() for value, n in of.items() if not may_recur(value))
-    if not again:
-        return ""
-    expected = equal_by_chance([list(of.values()) for of in values.values()])
-    if not at_least(again, expected) < RARE:
-        return ""
-    for arm, of in values.items():
-        value, n = counts[arm].most_common(1)[0]
-        if n > 1 and not may_recur(value):
-            return (
-                f"{n} of {len(of)} runs of {arm} have {label} {value!r}: is it one run under "
-                f"{n} names? leave copies out, or state the score's resolution if runs may be equal"
-            )
+    for arm, (value, n) in repeated_scores(
+        {arm: [v for v in of.values() if not may_recur(v)] for arm, of in values.items()}
+    ).items():
+        return (
+            f"{n} of {len(values[arm])} runs of {arm} have {label} {value!r}: is it one run under "
+            f"{n} names? leave copies out, or state the score's resolution if runs may be equal"
+        )
     return ""
-
-
-def at_least(n: int, expected: float) -> float:
-    """Return the chance of `n` or more events, where so many are expected (Poisson)."""
-    if expected == math.inf:
-        return 1.0
-    return 1.0 - float(chdtrc(2 * n, 2 * expected))
-
-
-def equal_by_chance(arms: Sequence[Sequence[float]]) -> float:
-    """Return how many pairs of equal runs within arms are expected of normal scores with the
-    resolution and the spread of these; infinite if no spread is seen.
-
-    Two values of SD s, rounded to steps of r, are equal with probability r / (2 sqrt(pi) s). Each
-    arm has its own step, because arms may be printed with different numbers of decimals. The SD is
-    robust, because an outlier makes equal values elsewhere no less likely.
-    """
-    spreads = [robust_sd(sorted(set(arm))) for arm in arms]
-    largest = max(spreads, default=0.0)
-    if not 0 < largest < math.inf:
-        return math.inf
-    return math.fsum(
-        math.comb(len(arm), 2) * grid_step(arm) / (2 * math.sqrt(math.pi) * (spread or largest))
-        for arm, spread in zip(arms, spreads, strict=True)
-        if arm
-    )
-
-
-def robust_sd(values: Sequence[float]) -> float:
-    """Return the SD of normal values from their median absolute deviation; 0 of fewer than two."""
-    if len(values) < 2:
-        return 0.0
-    with np.errstate(over="ignore"):
-        return float(np.median(np.abs(np.subtract(values, np.median(values))))) / NORMAL_MAD
-
-
-def grid_step(values: Sequence[float]) -> float:
-    """Return the step of the coarsest grid that holds every value of an arm.
-
-    0.01 of scores of two decimals, 0.125 of eighths, and 1/30 of shares of 30 questions, up to
-    100,000 of them; of finer scores the last decimal.
-    """
-    shares = [Fraction(value).limit_denominator(MOST_QUESTIONS) for value in values]
-    are_exact = all(
-        abs(float(share) - value) <= 2 * math.ulp(value)
-        for share, value in zip(shares, values, strict=True)
-    )
-    steps = math.lcm(*(share.denominator for share in shares))
-    return 1 / steps if are_exact and steps <= MOST_QUESTIONS else decimal_step(values)
-
-
-def decimal_step(values: Iterable[float]) -> float:
-    """Return the last printed decimal of several numbers: 0.01 of 3.5 and 3.28."""
-    exponents = [int(Decimal(repr(value)).normalize().as_tuple().exponent) for value in values]
-    return 10.0 ** min(0, *exponents)
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
@@ -676,16 +608,17 @@ def _infer_unpaired(
 def _resolution(table: Table, metric: str, arms: Sequence[Mapping[int, float]]) -> dict[str, Any]:
     """Return the resolution of a score, and whether it is one of rounding.
 
-    The scores of runs of other programs are as they were printed: the arm with fewer decimals sets
-    the step, unless they are whole numbers, which are counts.
+    The scores of runs of other programs are as they were printed: the arm with the coarser grid
+    sets the step, unless the study states it.
     """
-    step = share_step(table, metric)
-    values = [value for arm in arms for value in arm.values()]
+    stated = share_step(table, metric)
     is_linear = table.results.metrics[metric].scale == "linear"
-    are_printed = table.results.study.trainer == RUNS and is_linear
-    if step is not None or not are_printed or all(value == round(value) for value in values):
-        return {"resolution": step}
-    return {"resolution": max(decimal_step(arm.values()) for arm in arms), "rounded": True}
+    if table.results.study.trainer != RUNS or not is_linear:
+        return {"resolution": stated}
+    if stated is not None:
+        return {"resolution": stated, "rounded": True}
+    step = max(score_steps([list(arm.values()) for arm in arms if arm]))
+    return {"resolution": step, "rounded": True}
 
 
 def _infer(

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
 from paribus.statistics import CROSSED_WELCH, WELCH, Decided, holm
+from paribus.statistics.distributions import fisher_exact
 
 UNPAIRED = (WELCH, CROSSED_WELCH)  # tests
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
@@ -202,10 +203,13 @@ def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
-    """Return all other endpoints, secondary ones too, on which the arm is significantly worse.
+    """Return all other endpoints, secondary ones too, on which the arm is worse.
 
-    Each p is adjusted in its own family. A loss that is shown to lie inside the margin is left out.
+    It is worse if the runs that have a score are significantly worse, whether or not other runs
+    diverged, or if significantly more runs have no finite score. Each p of a score is adjusted in
+    its own family. A loss that is shown to lie inside the margin is left out.
     """
+    alpha = analysis.study.inference.alpha
     others = [
         analysis.contrast(contrast.arm, endpoint.metric)
         for endpoint in analysis.study.endpoints
@@ -214,8 +218,32 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     return [
         other
         for other in others
-        if other.declared.better != "neither" and _quality(analysis, other) == "Q-"
+        if other.declared.better != "neither"
+        and (quality_shown(other, alpha) == "Q-" or _loses_scores(analysis, other))
     ]
+
+
+def without_score(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
+    """Return how many runs of `arm` that did not diverge have no finite score, and their total."""
+    runs = [
+        seed
+        for (name, seed), events in analysis.events.items()
+        if name == arm and not events.diverged
+    ]
+    values = analysis.summary(arm, metric).values
+    return sum(seed not in values for seed in runs), len(runs)
+
+
+def _loses_scores(analysis: Analysis, contrast: Contrast) -> bool:
+    """Return whether significantly more runs of the arm than of its reference have no score."""
+    if contrast.declared.of_pair or not contrast.counted:
+        return False
+    (ours, n_ours), (theirs, n_theirs) = (
+        without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
+    )
+    if not ours * n_theirs > theirs * n_ours:
+        return False
+    return fisher_exact(theirs, ours, n_theirs, n_ours) <= analysis.study.inference.alpha
 
 
 def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:

@@ -18,6 +18,7 @@ from paribus.decision.evidence import (
     losses_elsewhere,
     quality_shown,
     stated,
+    without_score,
     worse_elsewhere,
 )
 from paribus.decision.hypotheses import judge, said_by
@@ -416,11 +417,21 @@ def _action(analysis: Analysis, contrast: Contrast, row: Row) -> str:
 
 
 def losses_in_words(analysis: Analysis, contrast: Contrast) -> str:
-    """Return `accuracy (-0.100 [-0.123, -0.077], p <0.001)`: all significant losses elsewhere."""
+    """Return `accuracy (-0.100 [-0.123, -0.077], p <0.001)`: all losses on other endpoints."""
     return " and ".join(
-        f"{other.declared.label} ({change_in_words(other)}, p {numbers.p_value(other.tested_p)})"
+        f"{other.declared.label} ({_loss_in_words(analysis, other)})"
         for other in losses_elsewhere(analysis, contrast)
     )
+
+
+def _loss_in_words(analysis: Analysis, contrast: Contrast) -> str:
+    """Return a significant change with its p, or in how many runs a score is missing."""
+    if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
+        return f"{change_in_words(contrast)}, p {numbers.p_value(contrast.tested_p)}"
+    (ours, n_ours), (theirs, n_theirs) = (
+        without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
+    )
+    return f"no finite score in {ours} of {n_ours} runs against {theirs} of {n_theirs}"
 
 
 def _reason(analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence) -> str:

@@ -378,7 +378,9 @@ def _but(analysis: Analysis, verdicts: list[Verdict]) -> str:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
         if verdict.outcome == "ADOPT" and (words := losses_in_words(analysis, contrast)):
             losses[analysis.study.called[verdict.arm]] = words
-    return "".join(f", but {arm} is worse in {words}" for arm, words in losses.items())
+    if not losses:
+        return ""
+    return ", but " + ", and ".join(f"{arm} is worse in {words}" for arm, words in losses.items())
 
 
 def _is_overruled(verdict: Verdict) -> bool:
