@@ -40,7 +40,9 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"n": 4}, "1"),
         ({"invalid": "x", "n": 1, "fix": "harm"}, "0"),
         ({"n": 2, "fix": "harm"}, "1"),
-        ({"fix": "harm", "quality": "Q+"}, "2"),
+        ({"fix": "harm"}, "2"),
+        ({"fix": "harm", "quality": "Q+"}, "2a"),
+        ({"fix": "harm", "divergence": "fewer"}, "2a"),
         ({"collapse": True}, "2b"),
         ({"quality": "Q-"}, "3"),
         ({"quality": "Q+", "budget": "over"}, "4"),
@@ -55,6 +57,7 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fix": "fix", "quality": "Q0"}, "4c"),
         ({"fix": "fix", "quality": "Q+"}, "4c"),
         ({"fix": "fix", "quality": "Q-"}, "4b"),
+        ({"fix": "fix", "quality": "Q+", "divergence": "more"}, "4b"),
         ({"fix": "fix", "budget": "not shown"}, "4d"),
         ({"fix": "fix", "budget": "over"}, "4"),
         ({"fix": "fix", "elsewhere": "worse"}, "3b"),
@@ -64,6 +67,7 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "non_inferiority": [
         ({"fix": "harm"}, "2"),
+        ({"fix": "harm", "quality": "Q+"}, "2a"),
         ({"collapse": True}, "2b"),
         ({"quality": "Q-"}, "3"),
         (NO_WORSE | {"benefit": "shown", "budget": "over"}, "4"),
@@ -168,6 +172,8 @@ def test_better_evidence_never_gets_a_worse_verdict(
     worse, better = (e._replace(**{part: BETTER[part][place]}) for place in (low, high))
     # A gain beyond the margin is no loss beyond it.
     assume(not (better.quality == "Q+" and not better.not_worse))
+    # Where it is shown to cure, and diverges in more runs, nothing is adopted.
+    assume(not (better.fix == "fix" and better.divergence == "more"))
     assert RANK[rule.table[worse].outcome] <= RANK[rule.table[better].outcome]
 
 
@@ -188,14 +194,18 @@ def test_a_verdict_never_claims_more_than_its_evidence(given_: Evidence, name: s
         )
         assert e.elsewhere != "worse"
         wanted = {
-            "superiority": e.quality == "Q+" or (e.fix == "fix" and e.quality != "Q-"),
+            "superiority": (e.quality == "Q+" and e.fix == "unshown")
+            or (e.fix == "fix" and e.quality != "Q-" and e.divergence != "more"),
             "non_inferiority": e.not_worse and e.benefit == "shown",
         }
         assert wanted[name]
     if row.outcome in ("NO EFFECT", "EQUIVALENT"):
         assert e.quality == "Q0"
-    if e.fix == "harm" or e.collapse:
+    disagrees = e.quality == "Q+" or e.divergence == "fewer"
+    if e.fix == "harm" and not (disagrees and row.id == "2a"):
         assert row.outcome in ("REJECT", "DIFFERENT")
+    if e.collapse:  # not a result by itself
+        assert row.outcome in ("REJECT", "DIFFERENT", "INCONCLUSIVE")
 
 
 Maker = Callable[..., Study]

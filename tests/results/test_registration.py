@@ -173,10 +173,95 @@ def test_a_study_edited_after_registration_is_invalid(
     assert verdict.evidence.invalid == "the study was changed after it was registered"
 
 
-def test_a_run_goes_on_with_edited_texts(small_study: Maker, tmp_path: Path) -> None:
+EDITED = "was edited after it was registered"
+EDITS = {
+    "question": lambda study: study.update(question="Does the arm win?"),
+    "title": lambda study: study.update(title="The arm wins"),
+    "arms.arm.title": lambda study: study["arms"]["arm"].update(title="the winner"),
+    "arms.arm.description": lambda study: study["arms"]["arm"].update(description="better"),
+}
+DESCRIBED = {
+    "question": "Does LayerNorm help?",
+    "title": "LayerNorm",
+    "arms": {
+        "baseline": {},
+        "arm": {
+            "title": "with LayerNorm",
+            "description": "LN(x)",
+            "set": {"model.embedding.norm": "layernorm"},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
+    small_study: Maker, tmp_path: Path, key: str
+) -> None:
+    study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
+    write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed)
+    assert load_results(tmp_path / "r").edited == ()
+    assert not [one for one in paribus.verify(tmp_path / "r").findings if EDITED in one]
+    file = tmp_path / "r" / "study.json"
+    table = json.loads(file.read_text())
+    EDITS[key](table)
+    file.write_text(json.dumps(table))
+    results = load_results(tmp_path / "r")
+    assert results.edited == (key,)
+    assert results.study.question == DESCRIBED["question"]
+    assert results.study.title == DESCRIBED["title"]
+    arm = results.study.arms["arm"]
+    assert (arm.title, arm.description) == ("with LayerNorm", "LN(x)")
+    analysis = analyse(results)
+    verdicts = decide(analysis)
+    assert verdicts[0].word != "INVALID"
+    assert verdicts[0].cautions[0].code == "edited"
+    shown = card(analysis, verdicts)
+    assert shown.question == DESCRIBED["question"] and key in " ".join(shown.cautions)
+    page = render(results, analysis, verdicts)
+    assert DESCRIBED["question"] in page and "the winner" not in page
+    found = paribus.verify(tmp_path / "r").findings
+    assert f"study.json: {key} {EDITED}" in found
+
+
+@pytest.mark.parametrize(
+    ("lost", "keys"),
+    [("", {"question", "title", "arms.arm.title"}), ("arm", {"arms.arm.title"})],
+)
+def test_texts_that_are_deleted_from_a_registration_are_found(
+    small_study: Maker, tmp_path: Path, lost: str, keys: set[str]
+) -> None:
+    study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
+    write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed)
+    registration, file = tmp_path / "r" / "registration.json", tmp_path / "r" / "study.json"
+    record, table = json.loads(registration.read_text()), json.loads(file.read_text())
+    EDITS["arms.arm.title"](table)
+    if lost:
+        del record["words"]["arms"][lost]
+    else:
+        EDITS["question"](table)
+        del record["words"]
+    registration.write_text(json.dumps(record))
+    file.write_text(json.dumps(table))
+    results = load_results(tmp_path / "r")
+    assert keys <= set(results.edited)
+    assert decide(analyse(results))[0].cautions[0].code == "edited"
+    found = paribus.verify(tmp_path / "r").findings
+    assert any("arms.arm.title" in finding and EDITED in finding for finding in found)
+    assert any("words is missing" in finding for finding in found) == (not lost)
+
+
+def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(
+    small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     study = small_study(seeds=[1, 2], question="before")
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA))
+    assert not caplog.records
+    same_seeds = small_study(seeds=[1, 2], question="after")
+    settle(folder, same_seeds, registered(same_seeds, DATA))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "question" in warning and "\n" not in warning
     later = small_study(seeds=[1, 2, 3], question="after")
     settle(folder, later, registered(later, DATA))
     registration = json.loads((folder.path / "registration.json").read_text())

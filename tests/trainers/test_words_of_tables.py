@@ -14,6 +14,7 @@ from paribus.analysis.score_grid import repeated_scores, score_steps
 from paribus.decision import Verdict
 from paribus.errors import ParibusError
 from paribus.report.card import card
+from paribus.report.figures.contrasts import forest
 from paribus.statistics import paired_deltas, paired_t, welch
 
 TABLES = Path(__file__).parent / "words"
@@ -45,6 +46,58 @@ def test_a_cure_is_better_and_its_mirror_image_worse() -> None:
     mirrored = judge_table("cure", baseline="new")
     assert (mirrored.word, mirrored.outcome) == ("WORSE", "REJECT")
     assert "8 of 8 runs against 0 of 8" in mirrored.answer
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "why"), [("cure_5_pairs", 6, ""), ("collapse_5_pairs", None, "harm")]
+)
+def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(
+    name: str, needs: int | None, why: str
+) -> None:
+    """The exact p of five pairs of five is 0.062; that of five runs against five is 0.008."""
+    verdict = judge_table(name, pair="seed")
+    assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
+    assert "0.062" in verdict.answer and "so few seeds" in verdict.reason
+    assert verdict.pairs_needed == needs and why in verdict.pairs_why_not
+    unpaired = judge_table(name)
+    assert unpaired.word == ("BETTER" if needs else "WORSE") and "0.008" in unpaired.answer
+
+
+def test_harm_whose_survivors_are_better_is_unresolved_and_both_are_said() -> None:
+    verdict = judge_table("harm_survivors_better")
+    assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
+    assert "cause instability" in verdict.reason and "better" in verdict.reason
+    assert verdict.pairs_needed is None and "disagree" in verdict.pairs_why_not
+
+
+def test_no_number_of_seeds_where_more_would_show_harm() -> None:
+    verdict = judge_table("harm_not_shown", pair="seed")
+    assert verdict.word == "UNRESOLVED" and (verdict.pairs_needed, verdict.needs) == (None, "")
+    assert "harm" in verdict.pairs_why_not and "more seeds" not in verdict.reason
+    rng = np.random.default_rng(1)
+    base, new = 3 + 0.06 * rng.standard_normal((2, 8))
+    new[:3] = np.nan
+    said = paribus.judge(as_table(base, new), score="loss", baseline="base", margin=0.02)[0]
+    assert said.pairs_needed is None and "harm" in said.pairs_why_not
+
+
+def test_diverged_runs_without_a_partner_are_called_diverged() -> None:
+    verdict = judge_table("diverged_without_partner", pair="seed")
+    (caution,) = (one.text for one in verdict.cautions if one.code == "no_partner")
+    assert "2 diverged" in caution
+    assert "diverged" not in codes(verdict)  # no pair has a diverged run
+
+
+def test_spikes_are_named_only_where_they_are_counted() -> None:
+    assert "spiked" not in judge_table("33_arm_1of20_nan_better").answer
+
+
+def test_the_arm_with_few_comparable_runs_is_named() -> None:
+    rng = np.random.default_rng(1)
+    base, new = 3 + 0.01 * rng.standard_normal((2, 6))
+    new[:4] = np.nan
+    said = paribus.judge(as_table(base, new), score="loss", baseline="base")[0]
+    assert "new has only 2" in said.reason
 
 
 @pytest.mark.parametrize(
@@ -288,9 +341,14 @@ def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
     verdicts = paribus.judge(data, score="loss", baseline="base", pair=pair)
     verdict = verdicts[0]
     assert verdict.word == "DESCRIPTIVE" and verdict.effect is not None
-    has_none = n == 2 and not pair
+    has_none = n == 2
     assert (verdict.low is None, verdict.high is None) == (has_none, has_none)
     shown = card(verdicts.analysis, verdicts)
     ((row,),) = shown.blocks.values()
     for text in (verdict.answer, row.change, shown.reading.replace("interval", "[")):
         assert ("[" in text) == (n > 2), text
+    figure = forest(verdicts.analysis, verdicts.analysis.study.primary)
+    assert figure is not None
+    (row,) = figure.rows
+    assert (row["low"] == row["mean"] == row["high"]) == (n == 2)
+    assert row["interval"] == "no interval" if n == 2 else " to " in row["interval"]

@@ -303,6 +303,8 @@ def _counting_diverged(table: Table, endpoint: Endpoint, contrast: Contrast) -> 
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
     sampled = table.sampling(contrast.arm, contrast.metric)
     seeds = sampled.seeds
+    if table.results.study.is_paired:  # a run without a partner is in no pair
+        seeds = tuple(s for s in seeds if all((arm, s) in table.events for arm in arms))
     exists = endpoint.primary and contrast.decided is not None
     if not exists or metric.of_pair or target_axis(contrast.metric) is not None:
         return None

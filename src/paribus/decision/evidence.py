@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from paribus.analysis import Analysis, Contrast, Costs, Stabilities
-from paribus.statistics import CROSSED_WELCH, WELCH, Decided, holm
+from paribus.analysis import Analysis, Contrast, Costs
+from paribus.statistics import Decided, holm
 from paribus.statistics.distributions import fisher_exact
 
-UNPAIRED = (WELCH, CROSSED_WELCH)  # tests
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
 Budget = Literal["within", "over", "not shown"]
@@ -31,7 +30,8 @@ class State(NamedTuple):
             also hold with diverged runs counted at the worst finite score.
         not_worse: a loss of the margin's size is excluded, under the same condition.
         baseline_stable: by the registered threshold.
-        fix: what the arm is shown to do to instability.
+        fix: what the arm is shown to do to instability: to divergence and spikes together, or to
+            divergence alone.
         collapse: the arm diverges in every seed, and its reference in none.
         budget: of calibration and throughput, as far as the study limits them; "not shown" also
             where one of them was not measured.
@@ -76,7 +76,7 @@ class Evidence:
             those of the arm that has fewer.
         state: what alone rules may read.
         total_cure: the reference diverges in every run, and the arm in none: the mirror image of
-            `State.collapse`.
+            `State.collapse`. Neither is a result by itself, but only if `State.fix` shows it.
     """
 
     invalid: str
@@ -87,10 +87,10 @@ class Evidence:
 
 def stated(says: Decided | None) -> dict[str, Any]:
     """Return `effect`, `low`, `high` and `n` of what a test says; None, and 0, where there is
-    none. Two runs against two have no interval; of two pairs it is recorded, and not shown."""
+    none. Two runs against two, and two pairs, have no interval."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
-    if says.test in UNPAIRED and not says.has_interval:
+    if not says.has_interval:
         return {"effect": says.mean, "low": None, "high": None, "n": says.n}
     ends = says.interval
     return {"effect": says.mean, "low": ends.low, "high": ends.high, "n": says.n}
@@ -108,7 +108,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         and (not _counts_twice(analysis, contrast) or _not_worse_counting(contrast, alpha)),
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
-        fix=_fix(stability, alpha),
+        fix=events_shown(analysis, contrast),
         collapse=more == 1,
         budget=_budget(analysis, cost_of(analysis, contrast.arm)),
         benefit=_benefit(analysis, contrast.arm),
@@ -145,7 +145,7 @@ def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
 def _counts_twice(analysis: Analysis, contrast: Contrast) -> bool:
     """Return whether runs diverged, and the rates of events do not differ significantly."""
     stability = analysis.stability(contrast.arm)
-    if stability is None or _fix(stability, analysis.study.inference.alpha) != "unshown":
+    if stability is None or events_shown(analysis, contrast) != "unshown":
         return False
     return bool(stability.diverged.baseline_events + stability.diverged.treatment_events)
 
@@ -168,11 +168,23 @@ def quality_shown(contrast: Contrast, alpha: float) -> Quality:
     return "Q+" if (says.mean > 0) == higher_is_better else "Q-"
 
 
-def _fix(stability: Stabilities | None, alpha: float) -> Fix:
-    if stability is None or stability.holm_p is None or stability.holm_p > alpha:
+def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
+    """Return what the arm is shown to do to divergence and spikes together.
+
+    Spikes may hide that divergence alone differs, so divergence is tested as well if they do not
+    differ together: with one fixed sample, at half the level.
+    """
+    stability = analysis.stability(contrast.arm)
+    if stability is None or stability.holm_p is None:
         return "unshown"
-    cured = stability.any_event.treatment_rate < stability.any_event.baseline_rate
-    return "fix" if cured else "harm"
+    rates, alpha = stability.any_event, analysis.study.inference.alpha
+    if stability.holm_p > alpha:
+        rates, sampled = stability.diverged, contrast.sampling
+        is_fixed = sampled is None or (sampled.look is None and sampled.stage_seeds is None)
+        contrasts = len(analysis.study.contrasts)
+        if not is_fixed or 2 * contrasts * rates.p_value > alpha:
+            return "unshown"
+    return "fix" if rates.treatment_rate < rates.baseline_rate else "harm"
 
 
 def _budget(analysis: Analysis, cost: Costs) -> Budget:

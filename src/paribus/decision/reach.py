@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
 from paribus.analysis.choice import FINER_GRID, MORE_TUNING_SEEDS
-from paribus.decision.evidence import State, quality_shown
+from paribus.decision.evidence import State, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
 from paribus.decision.word import Word
@@ -174,11 +174,14 @@ class Needed:
         why_not: why there is no number; empty where there is one, or nothing is left to resolve.
         instead: what reduces the largest part of the error, `more questions`, where that is not
             more seeds; empty otherwise.
+        shows_cure: whether so many pairs would show a cure of instability, rather than resolve
+            quality.
     """
 
     pairs: int | None = None
     why_not: str = ""
     instead: str = ""
+    shows_cure: bool = False
 
 
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
@@ -196,14 +199,20 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     lost = next(
         (arm for arm in (contrast.reference, contrast.arm) if analysis.all_diverged(arm)), ""
     )
+    events = events_shown(analysis, contrast)
     if row.open == "cure" and not lost:
         return _cure_needed(analysis, contrast.arm)
+    if lost and events == "unshown" and (to_show := _events_needed(analysis, contrast.arm)):
+        return to_show
     if lost:
         why = f"every trial of {analysis.study.called[lost]} diverged"
         return Needed(None, why, "trials that do not diverge")
     if word == "UNRESOLVED" and quality_shown(contrast, analysis.study.inference.alpha) != "Q?":
         why = "the runs that survived and those that diverged disagree"
-        return Needed(None, MORE_HARM if _causes_events(analysis, contrast.arm) else why)
+        would_harm = events == "unshown" and _causes_events(analysis, contrast.arm)
+        return Needed(None, MORE_HARM if would_harm else why)
+    if events != "unshown" and word == "UNRESOLVED":
+        return Needed(None, "divergence and spikes disagree")
     if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
         return Needed(None, MORE_HARM) if _causes_events(analysis, contrast.arm) else Needed()
     if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
@@ -233,6 +242,9 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         stability = analysis.stability(contrast.arm)
         trained = stability.any_event.n if stability else says.n
         pairs = max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
+    of_events = _pairs_to_show_events(analysis, contrast.arm)
+    if word == "UNRESOLVED" and of_events is not None and of_events <= (pairs or MOST_PAIRS):
+        return _events_needed(analysis, contrast.arm) or Needed(None, MORE_HARM)
     if pairs is not None and pairs <= MOST_PAIRS:
         is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
         return Needed(pairs, instead=remedy if is_largest else "")
@@ -294,19 +306,31 @@ def _causes_events(analysis: Analysis, arm: str) -> bool:
 
 
 def _cure_needed(analysis: Analysis, arm: str) -> Needed:
-    pairs = _pairs_to_show_cure(analysis, arm)
+    pairs = None if _causes_events(analysis, arm) else _pairs_to_show_events(analysis, arm)
     why = "" if pairs else "at the rates of failure seen here, more seeds show no cure"
-    return Needed(pairs, why)
+    return Needed(pairs, why, shows_cure=bool(pairs))
 
 
-def _pairs_to_show_cure(analysis: Analysis, arm: str) -> int | None:
-    """Return the pairs at which the rates of events seen here would show by McNemar's test that
-    the arm cures them; None if its rate is not lower."""
+def _events_needed(analysis: Analysis, arm: str) -> Needed | None:
+    """Return how many pairs would show a cure, or that more would show harm; None for neither."""
+    pairs = _pairs_to_show_events(analysis, arm)
+    if pairs is None:
+        return None
+    if _causes_events(analysis, arm):
+        return Needed(None, MORE_HARM)
+    return Needed(pairs, shows_cure=True)
+
+
+def _pairs_to_show_events(analysis: Analysis, arm: str) -> int | None:
+    """Return the pairs at which the rates of events seen here would differ significantly.
+
+    None if no number does up to MOST_PAIRS.
+    """
     stability = analysis.stability(arm)
     if stability is None:
         return None
     rates = stability.any_event
-    if rates.treatment_rate >= rates.baseline_rate:
+    if rates.treatment_rate == rates.baseline_rate:
         return None
     alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
     for n in range(rates.n + 1, MOST_PAIRS + 1):

@@ -24,9 +24,19 @@ HARM = Row(
     when="the arm is shown to cause instability",
     holds=lambda s: s.fix == "harm",
 )
+HARM_AT_A_GAIN = Row(
+    "2a",
+    "INCONCLUSIVE",
+    when="the arm is shown to cause instability, but its runs that survive are significantly "
+    "better, or it diverged in fewer runs",
+    holds=lambda s: s.fix == "harm",
+)
+HARM_WITHOUT_GAIN = replace(
+    HARM, holds=lambda s: s.fix == "harm" and s.quality != "Q+" and s.divergence != "fewer"
+)
 COLLAPSE = Row(
     "2b",
-    "REJECT",
+    "INCONCLUSIVE",
     when="the arm diverges in every seed, the baseline in none",
     holds=lambda s: s.collapse,
     reason="it diverges in every seed and the baseline in none, which so few seeds describe and "
@@ -62,8 +72,9 @@ BETTER = replace(WORSE, when="the arm is significantly better", holds=lambda s: 
 CURE_AT_A_LOSS = Row(
     "4b",
     "INCONCLUSIVE",
-    when="the arm is shown to cure instability, but its runs that survive are significantly worse",
-    holds=lambda s: s.fix == "fix" and s.quality == "Q-",
+    when="the arm is shown to cure instability, but its runs that survive are significantly "
+    "worse, or it diverged in more runs",
+    holds=lambda s: s.fix == "fix" and (s.quality == "Q-" or s.divergence == "more"),
 )
 CURE = Row(
     "4c",
@@ -108,11 +119,12 @@ SUPERIORITY = Rule(
     "is not significantly worse on any primary endpoint{budgets}.",
     keys=("calibration_budget", "throughput_budget"),
     rows=(
-        HARM,
-        COLLAPSE,
+        HARM_WITHOUT_GAIN,
         replace(WORSE, holds=lambda s: s.quality == "Q-" and s.fix != "fix"),
         WORSE_ELSEWHERE,
         OVER_BUDGET,
+        HARM_AT_A_GAIN,
+        COLLAPSE,
         CURE_AT_A_LOSS,
         CURE,
         CURE_COST_OPEN,
@@ -133,8 +145,7 @@ NON_INFERIORITY = Rule(
     "than {least} in {benefit}, and loses no other primary endpoint beyond its margin{budgets}.",
     keys=("calibration_budget", "throughput_budget", "benefit", "least_benefit"),
     rows=(
-        HARM,
-        COLLAPSE,
+        HARM_WITHOUT_GAIN,
         replace(
             WORSE,
             when="the arm is significantly worse, and not shown to stay within the margin",
@@ -153,6 +164,8 @@ NON_INFERIORITY = Rule(
             when="the benefit is shown to be absent",
             holds=lambda s: s.benefit == "absent",
         ),
+        HARM_AT_A_GAIN,
+        COLLAPSE,
         Row(
             "6",
             "ADOPT",
@@ -194,7 +207,7 @@ EQUIVALENCE = Rule(
             when="the arm is shown to cause or to cure instability",
             holds=lambda s: s.fix != "unshown",
         ),
-        replace(COLLAPSE, outcome="DIFFERENT"),
+        COLLAPSE,
         replace(
             SAME,
             id="3",

@@ -331,7 +331,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast, wider: Analysis
         rule=analysis.study.decision.rule,
         row=row.id,
         outcome=row.outcome,
-        reason=_reason(analysis, row, contrast, evidence),
+        reason=_reason(analysis, row, contrast, evidence, more),
         supports=tuple(name for name, says in said.items() if says),
         contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
@@ -398,10 +398,12 @@ def _answer(
         for other in worse_elsewhere(analysis, contrast)
     ]
     action = _action(analysis, contrast, row)
-    parts.append(f"{action[0].upper()}{action[1:]}: {_reason(analysis, row, contrast, evidence)}")
+    parts.append(
+        f"{action[0].upper()}{action[1:]}: {_reason(analysis, row, contrast, evidence, more)}"
+    )
     if more.pairs is not None:
         runs = "seed pairs" if analysis.study.is_paired else "runs of each arm"
-        parts.append(_way_out(row, contrast, f"{more.pairs:,} {runs}"))
+        parts.append(_way_out(row, contrast, more, f"{more.pairs:,} {runs}"))
     if more.why_not:
         parts.append(f"No number of seeds is given: {more.why_not}")
     elif more.instead:
@@ -434,11 +436,13 @@ def _loss_in_words(analysis: Analysis, contrast: Contrast) -> str:
     return f"no finite score in {ours} of {n_ours} runs against {theirs} of {n_theirs}"
 
 
-def _reason(analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence) -> str:
-    """Say why this row fired. More seeds are not the answer if quality could not be tested, or if
-    diverged runs change it."""
+def _reason(
+    analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, more: Needed
+) -> str:
+    """Say why this row fired. More seeds are not the answer if quality could not be tested, if
+    diverged runs change it, or if no number of seeds is known to resolve it."""
     told = row.reason or row.when
-    if evidence.total_cure and row.outcome == "INCONCLUSIVE":
+    if evidence.total_cure and row.outcome == "INCONCLUSIVE" and evidence.state.fix == "unshown":
         return (
             "the baseline diverges in every seed and the arm in none, which so few seeds describe "
             "and cannot test"
@@ -448,7 +452,9 @@ def _reason(analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence
     if _fails_counting(analysis, contrast, evidence):
         return "the result does not hold with diverged runs counted at the worst finite score"
     censored = "some trials never reached the target" if any(contrast.censored) else ""
-    return untested(contrast) or censored or told
+    if row.open == "quality" and more.pairs is None and more.why_not:
+        told = "a difference is neither shown nor excluded"
+    return _untested(analysis, contrast) or censored or told
 
 
 def _fails_counting(analysis: Analysis, contrast: Contrast, evidence: Evidence) -> bool:
@@ -458,22 +464,24 @@ def _fails_counting(analysis: Analysis, contrast: Contrast, evidence: Evidence) 
     return shown != "Q?" and evidence.state.quality == "Q?"
 
 
-def untested(contrast: Contrast) -> str:
+def _untested(analysis: Analysis, contrast: Contrast) -> str:
     """Say why quality has no test; empty where it has one."""
     says = contrast.decided
     if says is None:
         return f"quality cannot be compared ({contrast.why_not})"
     if says.descriptive_only:
         pairs = "pair" if says.n == 1 else "pairs"
-        if contrast.unpaired:
-            return f"an arm has only {says.n} comparable runs: quality is described, not tested"
+        if both := contrast.unpaired:
+            is_arm = both.n_treatment <= both.n_baseline
+            arm = analysis.study.called[contrast.arm if is_arm else contrast.reference]
+            return f"{arm} has only {says.n} comparable runs: quality is described, not tested"
         return f"only {says.n} comparable seed {pairs}: quality is described, not tested"
     return ""
 
 
-def _way_out(row: Row, contrast: Contrast, needed: str) -> str:
+def _way_out(row: Row, contrast: Contrast, more: Needed, needed: str) -> str:
     """Say how many pairs or runs, `18 seed pairs`, would resolve an inconclusive verdict."""
-    if row.open == "cure":
+    if more.shows_cure:
         return f"At these rates of events, about {needed} would show a cure"
     if row.open == "not worse":
         return f"About {needed} would exclude a loss of the margin's size"
@@ -552,7 +560,9 @@ def events_in_words(analysis: Analysis, arm: str) -> str:
     if stability is None:
         return ""
     told = []
-    kinds = {"diverged": stability.diverged, "diverged or spiked": stability.any_event}
+    kinds = {"diverged": stability.diverged}
+    if any(events.has_losses for events in analysis.events.values()):  # spikes are counted
+        kinds["diverged or spiked"] = stability.any_event
     for name, rates in kinds.items():
         ours, theirs = rates.treatment_events, rates.baseline_events
         seeds = "seeds" if analysis.study.is_paired else "runs"
@@ -677,11 +687,11 @@ def _counting_diverged(analysis: Analysis, contrast: Contrast, evidence: Evidenc
 
 
 def _edited(analysis: Analysis) -> list[str]:
-    """Say which texts were edited after registration."""
+    """Say which texts were edited after registration, or are lost from it."""
     if not analysis.edited:
         return []
     keys = numbers.some(list(analysis.edited), SEEDS_TOLD)
-    return [f"Edited in the study's file after registration, and shown as registered: {keys}."]
+    return [f"Edited after registration, and shown as registered where that is kept: {keys}."]
 
 
 def _all_diverged(analysis: Analysis, contrast: Contrast) -> list[str]:
@@ -760,12 +770,16 @@ def _no_partner(analysis: Analysis, contrast: Contrast) -> list[str]:
         return []
     there = {arm: analysis.seeds_of(arm) for arm in (contrast.arm, contrast.reference)}
     alone = {arm: sorted(mine - set.intersection(*there.values())) for arm, mine in there.items()}
-    counts = [
-        f"{len(seeds)} of {numbers.plural(len(there[arm]), 'run')} of {study.called[arm]} "
-        f"({', '.join(map(str, seeds[:SEEDS_TOLD]))}{' ...' if len(seeds) > SEEDS_TOLD else ''})"
-        for arm, seeds in alone.items()
-        if seeds
-    ]
+    counts = []
+    for arm, seeds in alone.items():
+        shown = ", ".join(map(str, seeds[:SEEDS_TOLD])) + (
+            " ..." if len(seeds) > SEEDS_TOLD else ""
+        )
+        if diverged := sum(analysis.events[arm, seed].diverged for seed in seeds):
+            shown += f"; {diverged} diverged"
+        if seeds:
+            runs = numbers.plural(len(there[arm]), "run")
+            counts.append(f"{len(seeds)} of {runs} of {study.called[arm]} ({shown})")
     if not counts:
         return []
     pairs = numbers.plural(len(contrast.seeds), "pair")
@@ -894,8 +908,13 @@ def _one_seed(analysis: Analysis, contrast: Contrast) -> list[str]:
     shown = [contrast.declared.value_text(value) for value in (here, low, high)]
     return [
         f"Seed {contrast.seeds[place]} carries most of the spread: {arm} has {shown[0]} there, and "
-        f"{shown[1]} to {shown[2]} at the other seeds."
+        f"{_span(shown[1], shown[2])} at the other seeds."
     ]
+
+
+def _span(low: str, high: str) -> str:
+    """Return `3.0 to 3.1`, or a single value if both are shown alike."""
+    return low if low == high else f"{low} to {high}"
 
 
 def _one_run(analysis: Analysis, contrast: Contrast) -> list[str]:
@@ -905,12 +924,9 @@ def _one_run(analysis: Analysis, contrast: Contrast) -> list[str]:
         place = outlier(values) if len(values) >= DESCRIPTIVE_BELOW else None
         if place is not None:
             others = sorted(values[:place] + values[place + 1 :])
-            shown = map(contrast.declared.value_text, (values[place], others[0], others[-1]))
-            told.append(
-                "One run of {} has {}, the others {} to {}.".format(
-                    analysis.study.called[arm], *shown
-                )
-            )
+            here, *ends = map(contrast.declared.value_text, (values[place], others[0], others[-1]))
+            called = analysis.study.called[arm]
+            told.append(f"One run of {called} has {here}, the others {_span(*ends)}.")
     return told
 
 

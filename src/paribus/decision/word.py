@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from paribus.decision.evidence import Evidence
+from paribus.decision.evidence import Evidence, State
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 Word = Literal["BETTER", "WORSE", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
@@ -64,19 +64,18 @@ TRUTH = (
     Line(
         "UNRESOLVED",
         "the arm is shown to cause instability, but its runs that survive are significantly "
-        "better; or to cure instability, but they are significantly worse",
-        lambda e: (_harms(e) and _is(e, "Q+")) or (_cures(e) and _is(e, "Q-")),
+        "better or it diverges in fewer runs; or to cure instability, but they are significantly "
+        "worse or it diverges in more runs",
+        lambda e: _disagrees(e.state),
     ),
     Line(
         "WORSE",
-        "the arm is shown to cause instability, or diverges in every seed and its reference in "
-        "none",
+        "the arm is shown to cause instability",
         lambda e: _harms(e),
     ),
     Line(
         "BETTER",
-        "the arm is shown to cure instability, or diverges in no seed and its reference in every "
-        "one",
+        "the arm is shown to cure instability",
         lambda e: _cures(e),
     ),
     Line("WORSE", "significantly worse, and not inside the margin", lambda e: _is(e, "Q-")),
@@ -87,11 +86,21 @@ TRUTH = (
 
 
 def _harms(evidence: Evidence) -> bool:
-    return evidence.state.fix == "harm" or evidence.state.collapse
+    return evidence.state.fix == "harm"
 
 
 def _cures(evidence: Evidence) -> bool:
-    return evidence.state.fix == "fix" or evidence.total_cure
+    return evidence.state.fix == "fix"
+
+
+def _disagrees(state: State) -> bool:
+    """Return whether the rates of events say one thing, and surviving runs or divergence another.
+
+    An arm that is shown to spike in fewer runs may diverge in more.
+    """
+    harms = state.fix == "harm" and (state.quality == "Q+" or state.divergence == "fewer")
+    cures = state.fix == "fix" and (state.quality == "Q-" or state.divergence == "more")
+    return harms or cures
 
 
 def _is(evidence: Evidence, quality: str) -> bool:

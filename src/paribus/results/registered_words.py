@@ -30,18 +30,21 @@ def words_of(study: Study) -> dict[str, Any]:
 def edited_words(study: Study, registered: dict[str, Any]) -> tuple[str, ...]:
     """Return the keys of texts that differ from the registered ones, such as `arms.new.title`.
 
-    Args: registered: registration.json. One that was written without texts shows no edit.
+    A text that the registration lacks counts as edited: every registration is written with all.
+
+    Args: registered: registration.json.
     """
     before, now = (_flat(table) for table in (registered.get(WORDS, {}), words_of(study)))
-    return tuple(key for key, text in now.items() if before.get(key, text) != text)
+    return tuple(key for key, text in now.items() if before.get(key) != text)
 
 
 def as_registered(study: Study, registered: dict[str, Any]) -> Study:
-    """Return `study` with the registered texts.
+    """Return `study` with the registered texts, as far as the registration has them.
 
     Raises ParibusError if one of them holds characters that no study may.
     """
-    edited, texts = edited_words(study, registered), _flat(registered.get(WORDS, {}))
+    texts = _flat(registered.get(WORDS, {}))
+    edited = [key for key in edited_words(study, registered) if key in texts]
     if not edited:
         return study
     require_plain({key: texts[key] for key in edited})

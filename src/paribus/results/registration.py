@@ -22,9 +22,10 @@ from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
+from paribus.numbers import some
 from paribus.results.formats import read_json, write_json
 from paribus.results.record_format import TRAINER, records_of
-from paribus.results.registered_words import WORDS, words_of
+from paribus.results.registered_words import WORDS, edited_words, words_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_records import distinct
@@ -203,6 +204,7 @@ def settle(
     differing = _differing(known, wanted)
     if not differing and list(study.seeds) == before["seeds"]:
         _tell_other_software(before, wanted)
+        _warn_edited_words(study, before)
         folder.create(study)
         return
     if differing:
@@ -219,6 +221,7 @@ def settle(
     if finished:
         late = late + [seed for seed in study.seeds if seed not in before["seeds"]]
     _tell_other_software(before, wanted)
+    _warn_edited_words(study, before)
     folder.create(study)
     supersede(
         folder,
@@ -254,6 +257,14 @@ def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
             "the study was registered with other versions (%s): the control 'software' says which "
             "trials differ",
             words,
+        )
+
+
+def _warn_edited_words(study: Study, registered: dict[str, Any]) -> None:
+    """Warn that texts were edited, and that those that were registered are shown."""
+    if edited := edited_words(study, registered):
+        logging.getLogger("paribus").warning(
+            "edited after registration: %s; answers show the registered texts", some(edited)
         )
 
 

@@ -48,7 +48,16 @@ from paribus.verification.scores import item_findings, score_findings
 SENTENCES = frozenset(
     {
         *("answer", "caveats", "detail", "invalid", "items_about"),
-        *("items_why_not", "label", "needs", "pairs_why_not", "reason", "sentence", "text"),
+        *(
+            "items_why_not",
+            "label",
+            "needs",
+            "pairs_why_not",
+            "reason",
+            "reasons",
+            "sentence",
+            "text",
+        ),
         "tie_breaks",
         *("statement", "unregistered", "untested", "why", "why_not"),
     }

@@ -27,7 +27,7 @@ from paribus.report.figures.style import (
     wrapped,
 )
 from paribus.report.words import STATES, at_the_same_seed, state_of
-from paribus.statistics import Interval
+from paribus.statistics import Decided
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
@@ -238,8 +238,8 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         says = c.decided
         if says is None:
             continue
-        mean, *ends = map(c.declared.shown, (says.mean, *ends_of(says.interval, says.mean)))
-        bounded = math.isfinite(says.interval.low) and math.isfinite(says.interval.high)
+        mean, *ends = map(c.declared.shown, (says.mean, *ends_of(says)))
+        interval = f"{ends[0]:+.4g} to {ends[1]:+.4g}" if is_bounded(says) else "unbounded"
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],
@@ -247,7 +247,7 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
             "mean": rounded(mean),
             "low": rounded(ends[0]),
             "high": rounded(ends[1]),
-            "interval": f"{ends[0]:+.4g} to {ends[1]:+.4g}" if bounded else "unbounded",
+            "interval": interval if says.has_interval else "no interval",
             "n": says.n,
         }
         if c.primary:
@@ -323,7 +323,13 @@ def intervals(
     return [zero.encode(x=alt.datum(0)), rules, points]
 
 
-def ends_of(interval: Interval, mean: float) -> tuple[float, float]:
-    """Return the ends of a line; of no length for an interval that has none: a dot stands alone."""
-    bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
-    return (interval.low, interval.high) if bounded else (mean, mean)
+def ends_of(says: Decided) -> tuple[float, float]:
+    """Return the ends of an interval's line; of no length if there is none: a dot stands alone."""
+    ends = says.interval
+    return (ends.low, ends.high) if is_bounded(says) else (says.mean, says.mean)
+
+
+def is_bounded(says: Decided) -> bool:
+    """Return whether a test has an interval, and it has both ends."""
+    ends = says.interval
+    return says.has_interval and math.isfinite(ends.low) and math.isfinite(ends.high)

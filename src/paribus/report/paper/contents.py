@@ -441,7 +441,7 @@ def changes_figure(compared: Compared) -> Figure:
         says, declared = contrast.decided, declared or contrast.declared
         if says is None:
             continue
-        low, high = ends_of(says.interval, says.mean)
+        low, high = ends_of(says)
         row = {"study": name, "arm": one.called[contrast.arm], "place": place}
         row |= {"finding": state_of(contrast, one.study.inference.alpha)}
         ends = {"mean": says.mean, "low": low, "high": high}
