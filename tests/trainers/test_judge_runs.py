@@ -751,7 +751,9 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested() -> None:
     said = judge(data)[0]
     assert said.word == "UNRESOLVED" and said.p is None and "ignore its seed" in said.sentence
     # A score that is coarse says so; a whole number is no surprise.
-    assert judge(data, resolution=0.1)[0].word == "BETTER"
+    assert judge(data, resolution=0.03)[0].word == "BETTER"
+    # A resolution of 0.1 hides so much spread that 0.08 is no difference.
+    assert judge(data, resolution=0.1)[0].word == "UNRESOLVED"
     whole = table(base=[3, 4, 3, 5, 4], new=[2] * 5)
     assert judge(whole)[0].p is not None
 

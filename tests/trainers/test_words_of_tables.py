@@ -242,12 +242,14 @@ def test_a_spread_below_the_printed_digits_is_not_believed(
         ([0.30000000000000004, 0.31, 0.32, 0.33, 0.34], -0.1, 0.01),
         ([k / 300 for k in (200, 205, 211, 199, 207)], 10 / 300, 1 / 300),
         ([round(k / 164, 4) for k in (100, 105, 111, 99, 107)], 10 / 164, 1 / 164),
-        (np.float32([3.012, 2.987, 3.003, 2.995, 3.021]), -0.1, 0.001),
+        (np.array([3.012, 2.987, 3.003, 2.995, 3.021], np.float32), -0.1, 0.001),
     ],
 )
 def test_equal_differences_have_the_spread_of_the_grid(base: Any, rise: float, step: float) -> None:
-    new = np.float32(np.round(base + rise, 3)) if isinstance(base, np.ndarray) else None
-    new = [round(v + rise, 4 if step == 1 / 164 else 17) for v in base] if new is None else new
+    decimals = {1 / 164: 4, 0.001: 3}.get(step, 15)
+    new = np.round(np.asarray(base, dtype=float) + rise, decimals)
+    if isinstance(base, np.ndarray):
+        new = new.astype(np.float32)
     said = paribus.judge(as_table(base, new), score="loss", baseline="base", pair=True)[0]
     t = abs(rise) / (step / 5**0.5)
     assert said.p == pytest.approx(2 * stats.t.sf(t, 4), rel=1e-2)

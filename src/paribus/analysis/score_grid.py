@@ -17,17 +17,16 @@ from paribus.statistics.distributions import chdtrc
 
 MOST_QUESTIONS = 100_000  # of a share of correct answers
 RARE = 0.01  # chance of so many equal runs, or of a grid that fits by accident
-LIKELY = 0.5  # that chance where a grid only explains equal runs
 NORMAL_MAD = 0.6744897501960817  # median absolute deviation of a standard normal
 AT_ONCE = 5000  # numbers of questions that are tried together
 ARTEFACT = 8  # units in the last place that arithmetic on short decimals leaves
 
 
-def score_steps(arms: Sequence[Sequence[float]], doubt: float = RARE) -> list[float]:
+def score_steps(arms: Sequence[Sequence[float]]) -> list[float]:
     """Return the step of each arm's grid, in the unit of the scores.
 
     1 for integers; 1 / questions (or 100 / questions) if some number of questions gives all scores
-    and chance alone gives one with a probability below `doubt`; else the last decimal.
+    and chance alone gives one with a probability below RARE; else the last decimal.
     """
     arms = [[float(value) for value in arm] for arm in arms]
     values = [value for arm in arms for value in arm]
@@ -35,11 +34,11 @@ def score_steps(arms: Sequence[Sequence[float]], doubt: float = RARE) -> list[fl
         return [1.0] * len(arms)
     decimals = [decimal_step(arm) if arm else 0.0 for arm in arms]
     scored = [(arm, step) for arm, step in zip(arms, decimals, strict=True) if arm]
-    shared = _share_step([arm for arm, _ in scored], [step for _, step in scored], doubt)
+    shared = _share_step([arm for arm, _ in scored], [step for _, step in scored])
     if shared:
         return [shared] * len(arms)
     return [
-        (_share_step([arm], [step], doubt) or step) if arm else 0.0
+        (_share_step([arm], [step]) or step) if arm else 0.0
         for arm, step in zip(arms, decimals, strict=True)
     ]
 
@@ -73,9 +72,7 @@ def _last_decimal(value: float) -> int:
     return max(exponent, _exponent(repr(short))) if is_artefact else exponent
 
 
-def _share_step(
-    arms: Sequence[Sequence[float]], decimals: Sequence[float], doubt: float
-) -> float | None:
+def _share_step(arms: Sequence[Sequence[float]], decimals: Sequence[float]) -> float | None:
     """Return the step of shares of the fewest questions that give all scores; None for no share."""
     largest = max(value for arm in arms for value in arm)
     if min(value for arm in arms for value in arm) < 0 or largest > 100:
@@ -92,9 +89,9 @@ def _share_step(
                 fitting = fitting[np.abs(correct - np.round(correct)) <= tolerance * fitting]
         for n in fitting:
             if all(len(np.unique(np.round(shares * n))) == len(shares) for shares in distinct):
-                is_chance = _fit_by_chance(int(n), distinct, roundings) >= doubt
+                is_chance = _fit_by_chance(int(n), distinct, roundings) >= RARE
                 return None if is_chance else whole / float(n)
-        if _fit_by_chance(first + AT_ONCE - 1, distinct, roundings) >= doubt:
+        if _fit_by_chance(first + AT_ONCE - 1, distinct, roundings) >= RARE:
             return None
     return None
 
@@ -142,7 +139,7 @@ def equal_by_chance(arms: Sequence[Sequence[float]]) -> list[float]:
         return [math.inf] * len(arms)
     return [
         math.comb(len(arm), 2) * step / (2 * math.sqrt(math.pi) * (spread or largest))
-        for arm, step, spread in zip(arms, score_steps(arms, LIKELY), spreads, strict=True)
+        for arm, step, spread in zip(arms, score_steps(arms), spreads, strict=True)
     ]
 
 
