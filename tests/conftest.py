@@ -21,6 +21,9 @@ from paribus.study.study import override
 if TYPE_CHECKING:
     from paribus.results import Results
 
+Maker = Callable[..., Study]  # of a study: what `small_study` and `studies_in` give
+Fabricate = Callable[..., "Results"]
+
 # As workers have it: small products are slower on several threads. Read when torch is imported,
 # which nothing above does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -191,7 +194,7 @@ class Nothing(nn.Identity):
 """
 
 
-def studies_in(folder: Path) -> Callable[..., Study]:
+def studies_in(folder: Path) -> Maker:
     """`make({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `folder`."""
     if not (folder / "text.txt").exists():  # others may read it
         (folder / "text.txt").write_text(small_text(), encoding="utf-8")
@@ -207,13 +210,13 @@ def studies_in(folder: Path) -> Callable[..., Study]:
 
 
 @pytest.fixture
-def small_study(tmp_path: Path) -> Callable[..., Study]:
+def small_study(tmp_path: Path) -> Maker:
     """`small_study({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `tmp_path`."""
     return studies_in(tmp_path)
 
 
 @pytest.fixture
-def without_attention(small_study: Callable[..., Study]) -> Study:
+def without_attention(small_study: Maker) -> Study:
     """The small study, with an own module at the site `attention` that does nothing."""
     study = small_study({"model.modules.attention": "own.py:Nothing"})
     (study.folder / "own.py").write_text(NOTHING)
@@ -221,7 +224,7 @@ def without_attention(small_study: Callable[..., Study]) -> Study:
 
 
 @pytest.fixture
-def small_dataset(small_study: Callable[..., Study]) -> Dataset:
+def small_dataset(small_study: Maker) -> Dataset:
     study = small_study()
     return load_dataset(study.data, study.folder)
 
@@ -234,7 +237,7 @@ def dataset() -> Dataset:
 
 
 @pytest.fixture
-def fabricate(tmp_path: Path) -> Callable[..., Results]:
+def fabricate(tmp_path: Path) -> Fabricate:
     """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
     from .fabricated import write_results
 
