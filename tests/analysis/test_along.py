@@ -13,8 +13,9 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.figures.over_training import contrast_along
 from paribus.report.section_tables import along_table
-from paribus.results import Results, ResultsFolder
-from paribus.study import Study
+from paribus.results import ResultsFolder
+
+from ..conftest import Fabricate, Maker
 
 SPEEDUP = {"metric": "tokens_speedup", "primary": True, "margin": 0.05}
 SEEDS = [1, 2, 3, 4, 5]
@@ -32,9 +33,7 @@ def falling(speed: dict[str, float]) -> Callable[[str, int, np.ndarray], np.ndar
     return heldout
 
 
-def test_a_known_speed_up_is_an_endpoint_with_a_verdict(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_speed_up_endpoint_has_a_verdict(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS, endpoints=[SPEEDUP])
     results = fabricate(study, lambda arm, seed: 2.0, heldout=falling({"baseline": 1, "fast": 2}))
     analysis = paribus.analyse(results)
@@ -59,9 +58,7 @@ def test_a_known_speed_up_is_an_endpoint_with_a_verdict(
     assert tokens.contrast.crossings == ()
 
 
-def test_an_arm_against_another_arm_has_its_speed_up_over_that_one(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_speed_up_over_another_arm(small_study: Maker, fabricate: Fabricate) -> None:
     arms = ARMS | {"faster": {"set": {"model.embedding.norm": "rmsnorm"}, "reference": "fast"}}
     study = small_study(WITH_CURVE, arms=arms, seeds=SEEDS, endpoints=[SPEEDUP])
     speeds = {"baseline": 1.0, "fast": 2.0, "faster": 3.0}
@@ -72,10 +69,7 @@ def test_an_arm_against_another_arm_has_its_speed_up_over_that_one(
     assert contrast.decided.mean == pytest.approx(np.mean(expected))
 
 
-def test_targets_that_are_never_reached_are_censored_and_not_dropped(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
-    """The arm comes to 2.3 in two of five seeds only, the baseline in none of them later."""
+def test_unreached_targets_are_censored(small_study: Maker, fabricate: Fabricate) -> None:
     target = {"evaluation.target": 2.3}
     endpoint = {"metric": "tokens_to_target", "primary": True, "margin": 0.05}
     study = small_study(WITH_CURVE | target, arms=ARMS, seeds=SEEDS, endpoints=[endpoint])
@@ -101,9 +95,7 @@ def test_targets_that_are_never_reached_are_censored_and_not_dropped(
     assert first.p_value == pytest.approx(2 / 32)
 
 
-def test_mean_curves_cross_where_they_do(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_mean_curves_cross_where_they_do(small_study: Maker, fabricate: Fabricate) -> None:
     """Ahead by 0.7 and slower by 0.2 a step: even after three and a half steps of 64 tokens."""
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
 
@@ -117,9 +109,7 @@ def test_mean_curves_cross_where_they_do(
     assert analysis.to_dict()["along"][0]["contrast"]["crossings"][0]["at"] == crossing.at
 
 
-def test_a_point_that_is_not_finite_is_left_out_by_name(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
 
     def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
@@ -139,9 +129,7 @@ def test_a_point_that_is_not_finite_is_left_out_by_name(
     assert figure is not None and "of some seed is not finite are left out" in figure.caption
 
 
-def test_without_a_curve_nothing_is_said(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_without_a_curve_nothing_is_said(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = paribus.analyse(fabricate(small_study(), lambda arm, seed: 2.0))
     assert analysis.along == ()
 
@@ -155,15 +143,14 @@ def test_without_a_curve_nothing_is_said(
     ],
 )
 def test_a_curve_that_is_not_measured_decides_nothing(
-    small_study: Callable[..., Study], overrides: dict, metric: str, words: str
+    small_study: Maker, overrides: dict, metric: str, words: str
 ) -> None:
     study = small_study(overrides, endpoints=[SPEEDUP | {"metric": metric}])
     with pytest.raises(ParibusError, match=words):
         endpoint_metrics(study)
 
 
-def test_seconds_are_not_primary_with_looks(small_study: Callable[..., Study]) -> None:
-    """They follow from speeds that are measured in turn, after the last look."""
+def test_seconds_are_not_primary_with_looks(small_study: Maker) -> None:
     endpoint = SPEEDUP | {"metric": "seconds_speedup"}
     looks = {"looks": [5, 8]}
     with pytest.raises(ParibusError, match="'seconds_speedup' cannot be primary with looks"):
@@ -175,10 +162,7 @@ def test_seconds_are_not_primary_with_looks(small_study: Callable[..., Study]) -
 @pytest.mark.parametrize("reach", [(), ("baseline",), ("fast",)])
 @pytest.mark.parametrize("rule", [GATE, "equivalence", "non_inferiority"])
 def test_of_trials_that_never_reach_a_target_no_equality_is_said(
-    small_study: Callable[..., Study],
-    fabricate: Callable[..., Results],
-    reach: tuple[str, ...],
-    rule: str,
+    small_study: Maker, fabricate: Fabricate, reach: tuple[str, ...], rule: str
 ) -> None:
     """min(needed, budget) is alike, as a budget is: 10 steps in both, whatever they need."""
     study = small_study(
@@ -207,9 +191,7 @@ def test_of_trials_that_never_reach_a_target_no_equality_is_said(
     assert verdict.reason == "some trials never reached the target"
 
 
-def test_a_target_above_the_first_point_leaves_pairs_out_by_name(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate) -> None:
     """Seeds start at 3 + 0.1 seed, so that two of five are at 3.25 before their first step."""
     study = small_study(
         WITH_CURVE | {"evaluation.target": 3.25},
@@ -229,7 +211,7 @@ def test_a_target_above_the_first_point_leaves_pairs_out_by_name(
 
 @pytest.mark.parametrize("seconds", [[0.0] * 11, [*range(10), 3], [-1.0, *range(10)]])
 def test_seconds_that_do_not_ascend_are_refused(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results], seconds: list[float]
+    small_study: Maker, fabricate: Fabricate, seconds: list[float]
 ) -> None:
     results = fabricate(small_study(WITH_CURVE, arms=ARMS), lambda arm, seed: 2.0)
     trial = ResultsFolder(results.path).trial("fast", 1)
@@ -238,9 +220,7 @@ def test_seconds_that_do_not_ascend_are_refused(
         paribus.analyse(paribus.load_results(results.path))
 
 
-def test_a_trial_that_was_cut_short_is_not_sooner_at_the_target(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_cut_trials_are_not_sooner_at_the_target(small_study: Maker, fabricate: Fabricate) -> None:
     """The arm spends half of the tokens and never is at 2.3; the baseline is, with 8 of 10 steps:
     what the arm would have needed, nobody knows."""
     half = {"training.iterations": 5, "model.n_layer": 4}

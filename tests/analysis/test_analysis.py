@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from paribus.analysis import analyse, detectable
 from paribus.analysis.spreads import like
 from paribus.errors import ParibusError
-from paribus.results import Results
 from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
-from paribus.study import Study
 
-Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 NOISE = {1: 0.010, 2: -0.013, 3: 0.004, 4: 0.021, 5: -0.009}
 
@@ -62,9 +61,7 @@ def test_holm_runs_over_the_primary_family_alone(small_study: Study_, fabricate:
     assert {c.decided.family for c in others if c.decided} == {len(others)}
 
 
-def test_a_contrast_that_is_lost_makes_no_other_easier(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_lost_contrasts_make_no_other_easier(small_study: Study_, fabricate: Fabricate) -> None:
     gone = [("rmsnorm", seed) for seed in SEEDS]
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=gone))
     kept = analysis.contrast("layernorm", "validation_loss")
@@ -85,9 +82,7 @@ def test_unequal_seeds_are_paired_and_named(small_study: Study_, fabricate: Fabr
     assert analysis.missing == ("layernorm/seed-4",)
 
 
-def test_a_diverged_trial_is_left_out_by_name_and_kept_capped(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_diverged_trials_are_named_and_capped(small_study: Study_, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     results = fabricate(study, loss, diverged=[("layernorm", 2)])
     analysis = analyse(results)
@@ -102,9 +97,7 @@ def test_a_diverged_trial_is_left_out_by_name_and_kept_capped(
     assert analysis.contrast("rmsnorm", "validation_loss").capped is None
 
 
-def test_a_final_loss_above_the_first_is_divergence(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_a_final_loss_above_the_first_diverged(small_study: Study_, fabricate: Fabricate) -> None:
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 4 if (arm, seed) == ("rmsnorm", 1) else 2, 8)
 
@@ -124,9 +117,7 @@ def test_broken_controls_are_not_analysed(small_study: Study_, fabricate: Fabric
     assert analysis.contrast("rmsnorm", "validation_loss").paired is not None
 
 
-def test_accuracy_is_paired_by_seed_and_by_window(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_accuracy_is_paired_by_seed_and_window(small_study: Study_, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
@@ -143,9 +134,7 @@ def test_accuracy_is_paired_by_seed_and_by_window(
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2], [1, 2, 3, 4]])
-def test_few_seeds_are_described(
-    small_study: Study_, fabricate: Fabricate, seeds: list[int]
-) -> None:
+def test_few_seeds_described(small_study: Study_, fabricate: Fabricate, seeds: list[int]) -> None:
     contrast = analyse(fabricate(small_study(seeds=seeds), loss)).contrast(
         "layernorm", "validation_loss"
     )
@@ -185,9 +174,7 @@ def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fa
         detectable(small_study(seeds=[1]), sd=0.1)
 
 
-def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(
-    small_study: Study_,
-) -> None:
+def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(small_study: Study_) -> None:
     arms = {
         "baseline": {},
         "norm": {"set": {"model.embedding.norm": "rmsnorm"}},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from paribus.statistics import TunedArm, lack_of_fit, redrawn_error, vertex_erro
 from paribus.study import Study
 from paribus.verification.verify import tuning_findings
 
+from ..conftest import Maker
 from ..tuned_results import BEST, RATE, surface, tables, tuned_and_trained
 
 RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
 SEEDS = [101, 102, 103]
-Maker = Callable[..., Study]
 
 
 def loss(arm: str, rate: float, seed: int) -> float:
@@ -37,9 +36,7 @@ def study_of(small_study: Maker, rates: list[float] = RATES, **inference: object
     return small_study(**about, **({"inference": inference} if inference else {}))
 
 
-def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_arms_are_judged_at_the_vertex_with_its_error(small_study: Maker, tmp_path: Path) -> None:
     results = tuned_and_trained(study_of(small_study), tmp_path / "r", loss)
     analysis = analyse(results)
     fitted = []
@@ -78,9 +75,7 @@ def test_each_arm_is_judged_at_the_vertex_and_the_error_has_its_choice(
     assert list(tuning_findings(load_results(results.path))) == []
 
 
-def test_an_error_registered_without_lack_of_fit_has_the_wider_interval_beside_it(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_path: Path) -> None:
     study = study_of(small_study, choice="propagated")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
@@ -101,11 +96,7 @@ def test_an_error_registered_without_lack_of_fit_has_the_wider_interval_beside_i
     assert any(ends in line for line in tuning_in_words(analysis))
 
 
-def test_a_word_that_lack_of_fit_would_change_is_a_caution(
-    small_study: Maker, tmp_path: Path
-) -> None:
-    """The optima differ by half a grid step, so that both parabolas gain at their vertices."""
-
+def test_a_word_that_lack_of_fit_changes_is_a_caution(small_study: Maker, tmp_path: Path) -> None:
     def near(arm: str, rate: float, seed: int) -> float:
         place = math.log10(rate) - (-2.25 if arm == "baseline" else -2.45)
         return 2 + 0.04 * (arm == "layernorm") + place**2 + 1e-3 * math.sin(1000 * seed * place)
@@ -120,9 +111,7 @@ def test_a_word_that_lack_of_fit_would_change_is_a_caution(
     assert "UNRESOLVED" in caution
 
 
-def test_a_choice_that_is_taken_as_given_is_said_with_its_size(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_a_fixed_choice_is_said_with_its_size(small_study: Maker, tmp_path: Path) -> None:
     study = study_of(small_study, choice="fixed")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
@@ -169,9 +158,7 @@ def three_keys(setting: Any) -> tuple[float, int, str]:
     return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
 
 
-def test_the_choice_among_listed_combinations_is_redrawn(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_the_choice_among_combinations_is_redrawn(small_study: Maker, tmp_path: Path) -> None:
     of, at = over_three, three_keys
     listed = [
         {RATE: rate, WARMUP: warmup, KIND: kind}
@@ -203,9 +190,7 @@ def test_the_choice_among_listed_combinations_is_redrawn(
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
-def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_others(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_the_vertex_on_a_grid_of_several_keys(small_study: Maker, tmp_path: Path) -> None:
     warmups, kinds = [0, 4], ["constant", "cosine"]
     grid = {WARMUP: warmups, RATE: RATES, KIND: kinds}
     study = small_study(**tables([], seeds=SEEDS, grid=grid))
@@ -236,9 +221,7 @@ def test_on_a_grid_of_several_keys_the_rate_is_the_vertex_at_the_best_of_the_oth
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
-def test_the_edge_of_a_grid_is_a_caution_and_no_warmup_is_none(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_the_edge_of_a_grid_is_a_caution(small_study: Maker, tmp_path: Path) -> None:
     def of(arm: str, at: tuple[float, int], seed: int) -> float:
         rate, warmup = at
         return 2.0 - 0.1 * math.log10(rate) + 0.01 * warmup + 0.001 * math.sin(seed)

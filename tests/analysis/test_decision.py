@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import Verdict, decide, find_rule
 from paribus.decision.reach import MORE_HARM
-from paribus.results import Results
 from paribus.statistics import required_pairs
-from paribus.study import Study, load_study
+from paribus.study import load_study
 
-Fabricate = Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
 COMMISSIONED = load_study("embedding-norm")  # with a rule of its own
 ROWS = find_rule(COMMISSIONED).all_rows
 
@@ -23,7 +21,7 @@ SEEDS = list(range(1, 11))
 
 
 def verdict_of(
-    small_study: Callable[..., Study],
+    small_study: Maker,
     fabricate: Fabricate,
     effect: float,
     spread: float = 0.1,
@@ -85,7 +83,7 @@ def verdict_of(
     ],
 )
 def test_records_lead_to_their_row(
-    small_study: Callable[..., Study],
+    small_study: Maker,
     fabricate: Fabricate,
     effect: float,
     spread: float,
@@ -105,9 +103,7 @@ def test_records_lead_to_their_row(
         assert verdict.pairs_needed > 10
 
 
-def test_an_inconclusive_verdict_says_how_many_pairs_would_do(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_inconclusive_verdicts_say_pairs_needed(small_study: Maker, fabricate: Fabricate) -> None:
     verdict = verdict_of(small_study, fabricate, 0.01, 4.0)
     sd = np.std([4.0 * noise for noise in NOISE], ddof=1)
     detects = required_pairs(0.02 / sd)
@@ -116,9 +112,7 @@ def test_an_inconclusive_verdict_says_how_many_pairs_would_do(
     assert f"About {verdict.pairs_needed} seed pairs" in verdict.sentence
 
 
-def test_a_cure_not_shown_says_how_many_pairs_would_show_it(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_an_unshown_cure_says_pairs_needed(small_study: Maker, fabricate: Fabricate) -> None:
     verdict = verdict_of(small_study, fabricate, 0.0, spiky={"baseline": 4})
     assert verdict.row == "8"
     # 4 of 10 are cured and none caused; significant from 6 of 6 on: round(0.4 n) = 6 at n = 14.
@@ -126,9 +120,7 @@ def test_a_cure_not_shown_says_how_many_pairs_would_show_it(
     assert "would show a cure" in verdict.sentence
 
 
-def test_a_higher_score_is_better_where_the_metric_says_so(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_higher_is_better_where_declared(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(
         seeds=SEEDS,
         endpoints=[{"metric": "validation_perplexity", "primary": True, "margin": 0.01}],
@@ -142,9 +134,7 @@ def test_a_higher_score_is_better_where_the_metric_says_so(
     assert layernorm.effect is not None and layernorm.effect < 0
 
 
-def test_broken_controls_have_no_verdict(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_broken_controls_have_no_verdict(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(seeds=SEEDS), lambda arm, seed: 2.5)
     results.trials["layernorm", 3]["tokens"] += 1
     verdict = decide(analyse(results))[0]
@@ -153,7 +143,7 @@ def test_broken_controls_have_no_verdict(
 
 
 def adopted_by_superiority(
-    small_study: Callable[..., Study], fabricate: Fabricate, **options: object
+    small_study: Maker, fabricate: Fabricate, **options: object
 ) -> list[Verdict]:
     """Verdicts on an arm whose loss is surely lower, with two primary endpoints."""
     study = small_study(
@@ -172,9 +162,7 @@ def adopted_by_superiority(
     return decide(analyse(fabricate(study, loss, **options)))
 
 
-def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_survivors_of_divergence_are_not_adopted(small_study: Maker, fabricate: Fabricate) -> None:
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
     assert (verdict.row, verdict.outcome, verdict.word) == ("8", "INCONCLUSIVE", "UNRESOLVED")
@@ -183,9 +171,7 @@ def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
     assert verdict.pairs_needed is None and verdict.pairs_why_not == MORE_HARM
 
 
-def test_an_arm_that_loses_another_primary_endpoint_is_rejected_on_both(
-    small_study: Callable[..., Study], fabricate: Fabricate
-) -> None:
+def test_a_lost_primary_endpoint_rejects_on_both(small_study: Maker, fabricate: Fabricate) -> None:
     verdicts = adopted_by_superiority(
         small_study, fabricate, calibration=lambda arm: 0.2 if arm == "arm" else 0.01
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,12 @@ from paribus.report.card import card
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
-from paribus.study import Study
 from paribus.study.null_study import null_study
 
+from ..conftest import Fabricate, Maker
 from ..tuned_results import tables, tuned_and_trained
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Maker, Fabricate = Maker, Fabricate
 NORM = {"model.embedding.norm": "layernorm"}
 UNTIED = {"model.head.tied": False}
 ARMS: dict[str, Any] = {
@@ -62,9 +61,7 @@ def analysed(*about: Any, **more: Any) -> Analysis:
     return analyse(made(*about, **more))
 
 
-def test_an_interaction_is_the_paired_t_of_effects_with_holm_over_all(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_interactions_are_the_paired_t_of_effects(small_study: Maker, fabricate: Fabricate) -> None:
     both = {"again": {"of": ["norm"], "than": ["untied-norm"]}, **DEPENDS}
     analysis = analysed(small_study, fabricate, interactions=both)
     oracle = stats.ttest_1samp(effect("untied-norm") - effect("norm"), 0.0)
@@ -81,9 +78,7 @@ def test_an_interaction_is_the_paired_t_of_effects_with_holm_over_all(
     assert "interactions" not in alone.to_dict()
 
 
-def test_means_over_several_effects_weigh_them_alike(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_means_over_effects_weigh_them_alike(small_study: Maker, fabricate: Fabricate) -> None:
     arms = ARMS | {"rms": {"set": {"model.embedding.norm": "rmsnorm"}}}
     depends = {"mean": {"of": ["norm", "rms"], "than": ["untied-norm"]}}
     means = MEANS | {"rms": 2.3}
@@ -126,9 +121,7 @@ def test_its_word_is_what_the_interval_says(
     assert [row.word for row in list(card(analysis, verdicts).blocks.values())[-1]] == [word]
 
 
-def test_a_seed_that_one_of_its_arms_lost_is_left_out_and_few_are_described(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_lost_seeds_are_left_out_of_interactions(small_study: Maker, fabricate: Fabricate) -> None:
     def of(arm: str, seed: int) -> float:
         return math.nan if (arm, seed) == ("norm", 2) else loss(arm, seed)
 
@@ -165,9 +158,7 @@ def test_the_choice_of_every_arm_is_in_its_error(small_study: Maker, tmp_path: P
     assert values > stats.t.ppf(0.975, 4) * found.choice.error
 
 
-def test_the_error_of_items_is_in_it_where_claims_are_of_new_ones(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_new_items_add_their_error(small_study: Maker, fabricate: Fabricate) -> None:
     of_new = {"target": "new items", "windows": "independent"}
     results = made(small_study, fabricate, inference=of_new)
     (found,) = analyse(results).interactions
@@ -190,9 +181,7 @@ def test_the_error_of_items_is_in_it_where_claims_are_of_new_ones(
         {"of": [], "than": ["norm"]},
     ],
 )
-def test_what_is_no_difference_between_effects_is_refused(
-    small_study: Maker, wrong: dict[str, Any]
-) -> None:
+def test_what_is_no_interaction_is_refused(small_study: Maker, wrong: dict[str, Any]) -> None:
     with pytest.raises(ParibusError):
         small_study(arms=ARMS, seeds=SEEDS, interactions={"wrong": wrong})
 

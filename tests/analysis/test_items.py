@@ -24,20 +24,18 @@ from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import crossed_bootstrap, paired_t
-from paribus.study import Study
 
-Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 NEW = {"inference": {"target": "new items"}}
 ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
 
 
-Make = Callable[..., Results]
-
-
 @pytest.fixture
-def make(small_study: Study_, fabricate: Fabricate) -> Make:
+def make(small_study: Study_, fabricate: Fabricate) -> Fabricate:
     """`make(endpoint, **tables)`: records of two arms and six seeds."""
 
     def made(
@@ -67,7 +65,7 @@ def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> Non
     trial.finish()
 
 
-def test_a_short_last_window_weighs_by_its_tokens(make: Make) -> None:
+def test_a_short_last_window_weighs_by_its_tokens(make: Fabricate) -> None:
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         ours = trial.arm == "arm"
@@ -84,7 +82,9 @@ def test_a_short_last_window_weighs_by_its_tokens(make: Make) -> None:
     assert contrast.items.by_seed.sd == pytest.approx(contrast.paired.sd)
 
 
-def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(make: Make) -> None:
+def test_arms_without_shared_items_are_judged_on_their_own(
+    make: Fabricate,
+) -> None:
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         if trial.arm == "arm":
@@ -119,7 +119,7 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
     return analyse(load_results(made.path))
 
 
-def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make: Make) -> None:
+def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make: Fabricate) -> None:
     (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
     assert found.paired is not None
     assert found.paired.resolution == 1 / 40
@@ -154,7 +154,7 @@ def with_documents(made: Results, effect: float = 0.0) -> dict[str, np.ndarray]:
     return {arm: np.stack(rows) for arm, rows in sums.items()} | {"sizes": sizes}
 
 
-def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Make) -> None:
+def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Fabricate) -> None:
     made = make(LOSS, **NEW)
     sums = with_documents(made)
     analysis = analyse(load_results(made.path))
@@ -188,7 +188,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Make) -> No
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
 
 
-def test_by_default_claims_from_held_out_text_are_about_this_text(make: Make) -> None:
+def test_by_default_claims_from_held_out_text_are_about_this_text(make: Fabricate) -> None:
     made = make(LOSS)
     assert made.study.inference.target == "new questions"
     with_documents(made)
@@ -206,7 +206,7 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(make: Make) ->
     [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
 )
 def test_what_other_text_may_not_show_is_said(
-    make: Make, effect: float, margin: float, word: str, warned: bool
+    make: Fabricate, effect: float, margin: float, word: str, warned: bool
 ) -> None:
     made = make(LOSS | {"margin": margin})
     with_documents(made, effect)
@@ -227,7 +227,7 @@ def test_what_other_text_may_not_show_is_said(
     assert decide(found)[0].text_error is None
 
 
-def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(make: Make) -> None:
+def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(make: Fabricate) -> None:
     endpoint = LOSS | {"metric": "validation_perplexity"}
     made = make(endpoint, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     (verdict,) = decide(analyse(load_results(made.path)))
@@ -235,7 +235,7 @@ def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(make: Make) 
 
 
 @pytest.mark.parametrize("n", [1, 39])
-def test_a_few_windows_are_no_sample_of_other_text(make: Make, n: int) -> None:
+def test_a_few_windows_are_no_sample_of_other_text(make: Fabricate, n: int) -> None:
     made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     for trial in made.finished:
         windows(trial, n * [70 + trial.seed], n * [100])
@@ -243,9 +243,7 @@ def test_a_few_windows_are_no_sample_of_other_text(make: Make, n: int) -> None:
     assert "is too short for 5 blocks of 8: the paired t on seed" in verdict.sentence
 
 
-def test_windows_of_one_text_are_judged_by_contiguous_blocks(
-    make: Make, small_study: Study_
-) -> None:
+def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: Study_) -> None:
     made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     rng = np.random.default_rng(5)
     stretches = np.repeat(rng.integers(-9, 10, size=10), 40)
@@ -297,7 +295,7 @@ def test_error_of_a_loss_over_new_documents(trials: int) -> None:
 
 
 @pytest.mark.parametrize("metric", [m.metric for m in all_measures() if m.metric.items])
-def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Make, metric: Metric) -> None:
+def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Fabricate, metric: Metric) -> None:
     """The mean over blocks is the ratio of the sums, and their spread gives its standard error.
 
     Against the textbook's s.e. of a ratio (Cochran 1977, equation 6.13), written out in numbers.
@@ -322,7 +320,7 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Make, metric: Metric) ->
     assert scores[0].std(ddof=1) / np.sqrt(40) == pytest.approx(scale * error)
 
 
-def test_documents_are_shared_by_arms_that_read_other_windows(make: Make) -> None:
+def test_documents_are_shared_by_arms_that_read_other_windows(make: Fabricate) -> None:
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)

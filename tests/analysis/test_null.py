@@ -15,13 +15,13 @@ from paribus.analysis.analyse import adjusted
 from paribus.decision import calibrate, calibrate_tuned
 from paribus.errors import ParibusError
 from paribus.metric import Metric
-from paribus.results import Results
 from paribus.statistics import paired_contrast
 from paribus.study import Study, null_study, tuned_null_studies
 
+from ..conftest import Fabricate, Maker
 from ..tuned_results import tables, tuned_and_trained
 
-Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 
 
@@ -98,9 +98,7 @@ def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate
     ],
     ids=lambda decision: decision["rule"],
 )
-def test_every_rule_is_counted_by_its_own_claims(
-    small_study: Study_, fabricate: Fabricate, decision: dict
-) -> None:
+def test_every_rule_is_counted(small_study: Study_, fabricate: Fabricate, decision: dict) -> None:
     study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
     nulls = null_study(study, 3)
     assert nulls.decision == study.decision
@@ -119,9 +117,7 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
     assert len(found.p_values) == 2 * 2
 
 
-def test_replicates_go_through_the_looks_of_the_study(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_replicates_go_through_the_looks(small_study: Study_, fabricate: Fabricate) -> None:
     study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
     nulls = null_study(study, 3)
     assert nulls.plan is None and len(nulls.seeds) == 18
@@ -203,9 +199,7 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
 
 
-def test_a_replicate_of_a_tuned_study_is_tuned_on_seeds_of_its_own(
-    small_study: Study_, tmp_path: Path
-) -> None:
+def test_tuned_replicates_have_their_own_seeds(small_study: Study_, tmp_path: Path) -> None:
     about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
     study = small_study(**about, inference={"choice": "fixed"})
     nulls = tuned_null_studies(study, 4)
@@ -237,9 +231,7 @@ def test_a_replicate_of_a_tuned_study_is_tuned_on_seeds_of_its_own(
         tuned_null_studies(small_study(), 2)
 
 
-def test_tuned_replicates_that_are_not_finished_are_counted_out(
-    small_study: Study_, tmp_path: Path, fabricate: Fabricate
-) -> None:
+def test_unfinished_replicates(small_study: Study_, tmp_path: Path, fabricate: Fabricate) -> None:
     (null,) = tuned_null_studies(small_study(**tables([1e-3, 1e-2])), 1)
     whole = tuned_and_trained(null, tmp_path / "whole", lambda arm, rate, seed: rate + seed)
     lacking = fabricate(small_study(), lambda arm, seed: 2.0, skip=[("layernorm", 1)])

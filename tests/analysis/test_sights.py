@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,14 @@ from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
 
+from ..conftest import Maker
+
 TASKS = {"own": ["ideas.py:last_letter"], "names": ["last_letter"], "items": 20}
 EFFECT = {"primary": True, "margin": 0.05, "smallest_effect": 0.02}
 
 
 @pytest.fixture
-def asking(small_study: Callable[..., Study]) -> Callable[..., Study]:
+def asking(small_study: Maker) -> Maker:
     """A study of eight seeds with these primary endpoints; the code that it names is not there."""
 
     def make(*metrics: str, n: int = 8, tasks: dict = TASKS) -> Study:
@@ -28,7 +29,7 @@ def asking(small_study: Callable[..., Study]) -> Callable[..., Study]:
     return make
 
 
-def test_an_effect_is_seen_up_to_some_spread(asking: Callable[..., Study]) -> None:
+def test_an_effect_is_seen_up_to_some_spread(asking: Maker) -> None:
     (sight,) = sights(asking("validation_loss"))
     assert sight.why_not == "" and sight.sd
 

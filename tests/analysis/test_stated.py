@@ -25,11 +25,13 @@ from paribus.report.figures import draw
 from paribus.report.page import render
 from paribus.report.paper import write_paper
 from paribus.report.words import headlines
-from paribus.results import Results, load_results
+from paribus.results import load_results
 from paribus.statistics import Interval
 from paribus.study import Study
 
-Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Study_, Fabricate = Maker, Fabricate
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 THREE_ARMS = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
@@ -62,10 +64,7 @@ def printed(analysis: Analysis) -> str:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_an_interval_without_ends_is_unbounded_everywhere(
-    analysed: Callable[..., Analysis], sign: int
-) -> None:
-    """An interim analysis that is too early to reject has such an interval."""
+def test_endless_intervals_are_unbounded(analysed: Callable[..., Analysis], sign: int) -> None:
     analysis = analysed([sign * d for d in (0.5, 0.52, 0.52, 0.52, 0.51)])
     contrast = analysis.contrast("arm", "validation_loss")
     paired = contrast.paired
@@ -145,10 +144,7 @@ def adjusted_p(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield place, one
 
 
-def test_nothing_of_fewer_than_five_pairs_is_adjusted(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    """Neither in a file nor in words: contrasts, other tests and events alike."""
+def test_nothing_below_five_pairs_is_adjusted(small_study: Study_, fabricate: Fabricate) -> None:
     of = {}
     for n in (4, 5):
         seeds = list(range(1, n + 1))
@@ -176,9 +172,7 @@ def test_nothing_of_fewer_than_five_pairs_is_adjusted(
     assert set(of[4].values()) == {None}
 
 
-def test_p_beside_an_interval_is_the_one_that_it_inverts(
-    analysed: Callable[..., Analysis],
-) -> None:
+def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[..., Analysis]) -> None:
     """Over two contrasts Holm's p may be above 5% where the plain interval leaves 0 out."""
     analysis = analysed([0.004, 0.04, 0.01, 0.03, 0.05], THREE_ARMS)
     contrast = analysis.contrast("arm", "validation_loss")
@@ -196,9 +190,7 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(
     assert tables.primary(analysis)[0].rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
 
 
-def test_what_is_lost_to_divergence_is_not_called_underpowered(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_divergence_is_not_called_underpowered(small_study: Study_, fabricate: Fabricate) -> None:
     """Four of five against none: what is missing is not power, and harm has its number too."""
     study = small_study(seeds=[1, 2, 3, 4, 5], endpoints=[LOSS], arms=TWO_ARMS)
 
@@ -220,9 +212,7 @@ def test_what_is_lost_to_divergence_is_not_called_underpowered(
     assert "underpowered" not in four.sentence + one.sentence
 
 
-def test_a_baseline_with_events_is_stable_by_a_threshold(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_a_baseline_is_stable_by_a_threshold(small_study: Study_, fabricate: Fabricate) -> None:
     seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate.py:STABILITY_GATE"}
     for lost, row, told in (
         (1, "3", "the baseline is stable, the arm is significantly worse"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +13,8 @@ from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
 from paribus.statistics import holm, macro_contrast, paired_contrast
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 CHANCE = {"easy": 0.5, "hard": 0.25}
 SHOTS, N_ITEMS = (0, 3), 60
@@ -23,7 +22,7 @@ EFFECT = {"baseline": 0.0, "layernorm": -0.25, "rmsnorm": 0.0}
 
 
 @pytest.fixture
-def results(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Results:
+def results(small_study: Maker, fabricate: Fabricate) -> Results:
     """Two tasks; LayerNorm is worse at the easy one, RMSNorm differs by luck alone."""
     made = fabricate(small_study(seeds=[1, 2, 3, 4, 5, 6]), lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
@@ -62,9 +61,7 @@ def key(row: dict) -> tuple[str, int, str]:
     return row["arm"], row["seed"], row["task"]
 
 
-def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
-    results: Results,
-) -> None:
+def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(results: Results) -> None:
     found = analyse(results).tasks
     assert [(c.arm, c.task) for c in found] == [
         (arm, task) for arm in ("layernorm", "rmsnorm") for task in CHANCE
@@ -113,9 +110,7 @@ def questions(results: Results, arm: str, seed: int, task: str) -> list[float]:
     return [float(np.mean(hits[item])) for item in sorted(hits)]
 
 
-def test_on_this_item_set_a_task_is_decided_by_seed_means(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_tasks_are_decided_by_seed_means(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=[1, 2, 3, 4, 5], inference={"target": "this item set"})
     made = fabricate(study, lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
@@ -148,9 +143,7 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results: Results) -> None
     assert contrast.items.crossed.n_items == (N_ITEMS, N_ITEMS)
 
 
-def test_a_study_without_tasks_says_so_once(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_a_study_without_tasks_says_so_once(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
     assert analysis.tasks == ()
     assert macro(analysis, "layernorm").why_not == "macro_accuracy was not measured in this study"
@@ -167,9 +160,7 @@ def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
     assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
 
 
-def test_tasks_of_fewer_than_five_pairs_have_no_adjusted_p(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_few_pairs_have_no_adjusted_p_of_tasks(small_study: Maker, fabricate: Fabricate) -> None:
     made = fabricate(small_study(seeds=[1, 2, 3, 4]), lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
         answer(trial)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +27,12 @@ from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.runs.looks import take_look
-from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 from ..fabricated import write_results
 from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
-Maker = Callable[..., Study]
 DECAY = "training.optimizer.weight_decay"
 
 
@@ -118,9 +115,7 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Result
         ([2.0, 2.1], [2.5, math.nan], True),  # the other's value diverges
     ],
 )
-def test_values_that_differ_by_chance_are_said_to(
-    ours: list[float], theirs: list[float], told_apart: bool
-) -> None:
+def test_values_differ_by_chance(ours: list[float], theirs: list[float], told_apart: bool) -> None:
     """One arm against itself is given other values by noise; then the verdict is of the values."""
     better, worse = (dict(enumerate(values, 101)) for values in (ours, theirs))
     points = tuple(
@@ -247,9 +242,7 @@ def test_trials_that_were_left_out_are_no_equal_budget(whole: Path) -> None:
     assert any("arms are compared at equal cost" in finding for finding in findings)
 
 
-def test_untuned_arms_are_not_those_that_were_registered(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_untuned_arms_are_not_as_registered(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(**tables([1e-3, 1e-2]))
     results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
     assert "were not tuned as registered" in analyse(results).unregistered
@@ -308,9 +301,7 @@ def test_a_second_stage_has_the_arms_that_were_tuned(small_study: Maker, tmp_pat
     assert "with each arm at its best of the learning rates" in verdict.sentence
 
 
-def test_looks_come_after_the_tuning_and_leave_its_trials_out(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_looks_leave_tuning_trials_out(small_study: Maker, tmp_path: Path) -> None:
     plan = {"seeds": {"looks": [5, 7]}}
     made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | plan), tmp_path / "r")
     assert take_look(made.study, ResultsFolder(made.path), print)

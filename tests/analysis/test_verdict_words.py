@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +15,16 @@ from paribus.decision.reach import MORE_HARM
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.card import card
 from paribus.report.words import headlines
-from paribus.results import Results, load_results
+from paribus.results import load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
 from paribus.statistics import Interval
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 GATE = "stability_gate.py:STABILITY_GATE"
-Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
@@ -44,9 +44,7 @@ def verdicts_of(
     return verdicts, " ".join(headlines(analysis, verdicts)).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_divergence_in_every_seed_is_a_verdict_with_its_counts(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_divergence_in_every_seed_is_a_verdict(small_study: Study_, fabricate: Fabricate) -> None:
     """At five pairs exact McNemar cannot go below .0625, and over two contrasts not below .125."""
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     gone = [("arm", seed) for seed in SEEDS]
@@ -59,9 +57,7 @@ def test_divergence_in_every_seed_is_a_verdict_with_its_counts(
     assert "diverged" not in other.sentence
 
 
-def test_some_divergence_is_counted_in_every_sentence(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_some_divergence_is_in_every_sentence(small_study: Study_, fabricate: Fabricate) -> None:
     gone = [("arm", seed) for seed in (1, 2)]
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
     analysis = analyse(fabricate(study, lambda arm, s: 2.5 + NOISE[s], diverged=gone))
@@ -111,9 +107,7 @@ def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
         assert verdict.pairs_needed is None and verdict.pairs_why_not
 
 
-def test_of_a_study_that_lacks_a_trial_this_alone_is_told(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_a_missing_trial_is_all_that_is_told(small_study: Study_, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
     made = fabricate(study, lambda *_: 2.5, diverged=[("arm", 1)], skip=[("arm", 2)])
     analysis = analyse(made)
@@ -124,10 +118,7 @@ def test_of_a_study_that_lacks_a_trial_this_alone_is_told(
     assert "diverged" not in " ".join(headlines(analysis, verdicts))
 
 
-def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    """One seed of five not finite: four pairs describe, and their spread plans nothing."""
+def test_a_lost_pair_makes_no_n_enough(small_study: Study_, fabricate: Fabricate) -> None:
     deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
     (lost,), _ = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
     # More seeds at this rate of divergence would show harm, which is no way to resolve it.
@@ -135,9 +126,7 @@ def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
     assert lost.pairs_why_not == MORE_HARM and not lost.needs
 
 
-def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_said(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_near_ties_say_that_tests_disagree(small_study: Study_, fabricate: Fabricate) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
     assert (verdict.word, verdict.row) == ("WORSE", "3")
     caveat = "Other tests disagree: studentized bootstrap (Holm p = 0.156). The registered one"
@@ -147,18 +136,14 @@ def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_sa
     assert "p < 0.001" in words and "0.156" not in words  # of the test that decides
 
 
-def test_tests_of_a_difference_do_not_matter_to_one_too_small_to_matter(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_small_differences_have_no_disagreement(small_study: Study_, fabricate: Fabricate) -> None:
     deltas = [0.00108, 0.00109, 0.00112, 0.0011201, 0.0011202]  # the ratios of the case above
     (verdict,), _ = verdicts_of(small_study, fabricate, deltas)
     assert verdict.word == "SAME"
     assert "tests_disagree" not in [one.code for one in verdict.cautions]
 
 
-def test_equal_differences_are_an_effect_and_said_so(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
+def test_equal_differences_are_an_effect(small_study: Study_, fabricate: Fabricate) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [0.5] * 5)
     assert (verdict.word, verdict.row) == ("WORSE", "3")
     assert "All 5 differences are equal" in verdict.sentence
@@ -168,7 +153,6 @@ def test_equal_differences_are_an_effect_and_said_so(
 
 
 def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: Fabricate) -> None:
-    """One arm's 90% interval lies inside the margin; with a second arm in doubt Holm asks more."""
     deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
     (alone,), _ = verdicts_of(small_study, fabricate, deltas, folder="one")
     assert (alone.word, alone.outcome) == ("SAME", "NO EFFECT")
@@ -195,9 +179,7 @@ def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: 
     ("low", "high", "state"),
     [(-0.02, 0.04, "within"), (0.06, 0.09, "over"), (-0.079, 0.114, "not shown")],
 )
-def test_a_budget_is_judged_on_the_bound_of_its_interval(
-    low: float, high: float, state: str
-) -> None:
+def test_a_budget_is_judged_on_its_bound(low: float, high: float, state: str) -> None:
     bounds = Interval(low, high, 0.9)
     # The wider interval reaches over the budget on both sides, and would never say "within".
     interval, mean = Interval(-1.0, 1.0, 0.95), (low + high) / 2
@@ -262,9 +244,7 @@ def answer(trial: TrialFolder, effect: float) -> None:
 
 
 @pytest.mark.parametrize("target", ["new items", "this item set"])
-def test_the_registered_target_decides(
-    small_study: Study_, fabricate: Fabricate, target: str
-) -> None:
+def test_the_target_decides(small_study: Study_, fabricate: Fabricate, target: str) -> None:
     endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
     study = small_study(
         seeds=[1, 2, 3, 4, 5, 6],
@@ -300,10 +280,7 @@ def test_the_registered_target_decides(
     assert (verdict.evidence.state.quality == "Q-") == significant
 
 
-def test_no_effect_is_not_claimed_where_the_registered_interval_leaves_the_margin(
-    small_study: Study_, fabricate: Fabricate
-) -> None:
-    """Seed means lie inside the margin; for new questions the 90% interval does not."""
+def test_no_effect_needs_the_registered_interval(small_study: Study_, fabricate: Fabricate) -> None:
     endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
     words = {}
     for target in ("this item set", "new items"):
