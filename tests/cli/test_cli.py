@@ -343,9 +343,7 @@ def test_check_says_what_differs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["off", "auto"])
-def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
-    wanted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_starting_verb_takes_kernels(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "auto")
     known = resolve()
     Where(cpu_kernels=wanted)  # type: ignore[arg-type]
@@ -369,9 +367,7 @@ def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:
     assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
 
 
-def test_answers_as_json_are_of_one_form_each(
-    way: Way, folder: Path, costed: None, tmp_path: Path
-) -> None:
+def test_json_answers_have_one_form(way: Way, folder: Path, costed: None, tmp_path: Path) -> None:
     results = way.folder / "results" / "tiny"
     for arguments in (
         ("plan", "study.toml", "--workers", "1"),
@@ -419,9 +415,7 @@ def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None
         (["report", "nowhere"], "no results folder"),
     ],
 )
-def test_mistakes_get_one_line_and_exit_code_2(
-    arguments: list[str], message: str, tmp_path: Path
-) -> None:
+def test_mistakes_get_one_line_and_two(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = verb(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
@@ -441,7 +435,6 @@ def test_a_mistake_in_a_shell_is_the_same(tmp_path: Path) -> None:
 def test_a_scheduler_s_sigterm_is_an_interruption(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not a death in the middle: who holds workers lets them write checkpoints."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("paribus.cli.app", lambda *a, **k: signal.raise_signal(signal.SIGTERM))
     assert main([]) == 130
@@ -453,7 +446,6 @@ def test_a_scheduler_s_sigterm_is_an_interruption(
 def test_an_interruption_inside_a_verb_is_one_line(
     name: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The library that parses arguments would leave without a word."""
     monkeypatch.setattr("paribus.study.shipped_studies", lambda: signal.raise_signal(name))
     # A shell lets what it starts in the background ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -74,9 +74,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert left == before
 
 
-def test_data_are_not_read_where_nothing_can_be_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_folder_is_told_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "paribus.runs.executors.local.Local.start", lambda *_: pytest.fail("a worker was started")
     )
