@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,8 @@ from paribus.engine.tasks import build_suite
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study
+
+from ..conftest import Maker
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
 
@@ -71,9 +72,7 @@ def ours(theirs: HuggingFaceTokenizer, tmp_path_factory: pytest.TempPathFactory)
     return BpeTokenizer.read(save(theirs, tmp_path_factory.mktemp("bpe")))
 
 
-def test_ids_and_text_are_those_of_the_library(
-    ours: BpeTokenizer, theirs: HuggingFaceTokenizer
-) -> None:
+def test_ids_and_text_are_the_librarys(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> None:
     assert ours.vocab_size == theirs.get_vocab_size() == 300
     assert ours.end_of_document == theirs.token_to_id("<|endoftext|>") == 0
     for text in (TEXT, "über", " two  spaces\t\r\n", "🦊", "x"):
@@ -112,9 +111,7 @@ def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer, text: str) -> No
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text("ab1 \n\t\r.,'s!_é東\x1c\x85\u00a0\u2028\u3000(<|>"))
-def test_any_text_has_the_ids_of_the_library(
-    ours: BpeTokenizer, theirs: HuggingFaceTokenizer, text: str
-) -> None:
+def test_ids_of_any_text(ours: BpeTokenizer, theirs: HuggingFaceTokenizer, text: str) -> None:
     assert ours.encode(text).tolist() == theirs.encode(text).ids
 
 
@@ -147,9 +144,7 @@ def test_ids_beyond_sixteen_bits_are_kept(theirs: HuggingFaceTokenizer, tmp_path
     assert (ids.dtype, ids.tolist()) == (np.uint32, [300 + 65535])
 
 
-def test_what_the_file_adds_around_or_cuts_off_a_text_is_not_done(
-    theirs: HuggingFaceTokenizer, tmp_path: Path
-) -> None:
+def test_additions_and_cuts_are_not_done(theirs: HuggingFaceTokenizer, tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
 
     eager = HuggingFaceTokenizer.from_str(theirs.to_str())
@@ -193,9 +188,7 @@ def lossy(kind: str) -> HuggingFaceTokenizer:
         ("model", r"is no byte-level BPE tokenizer"),
     ],
 )
-def test_a_tokenizer_that_would_lose_text_is_refused(
-    kind: str, message: str, tmp_path: Path
-) -> None:
+def test_a_tokenizer_that_loses_text_is_refused(kind: str, message: str, tmp_path: Path) -> None:
     file = save(lossy(kind), tmp_path)
     with pytest.raises(ParibusError, match=message) as error:
         ids_of(tokenizer_of(Data(tokenizer=str(file)), "", True, tmp_path), ["The", "fox ~ </s>"])
@@ -230,7 +223,7 @@ BPE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "tokeni
 
 
 @pytest.fixture
-def bpe_study(small_study: Callable[..., Study], tmp_path: Path) -> Study:
+def bpe_study(small_study: Maker, tmp_path: Path) -> Study:
     """The small study, read with a tokenizer that was trained on its text."""
     small_study()  # writes the text
     save(train((tmp_path / "text.txt").read_text("utf-8"), size=300), tmp_path)

@@ -37,7 +37,6 @@ def test_one_window_that_fits_exactly() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 7, 10**9])
 @pytest.mark.parametrize(("batch_size", "seq_len"), [(1, 1), (4, 16), (3, 98), (2, 99)])
 def test_consumption_matches_counting_the_batches(seed: int, batch_size: int, seq_len: int) -> None:
-    """With every token an id of its own, a batch's targets are positions, and can be counted."""
     positions = np.arange(100, dtype=np.uint16)
     classes = np.random.default_rng(seed).integers(5, size=100)
     seen: Counter[int] = Counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ from paribus.engine.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_
 from paribus.engine.data.corpora import published
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.study import Study
+
+from ..conftest import Maker
 
 HERE = Path()
 
@@ -75,9 +75,7 @@ def test_shakespeare_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         load_dataset(Data(corpus="shakespeare"), HERE)
 
 
-def test_no_network_is_one_line_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_network_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
@@ -181,7 +179,7 @@ def test_the_running_digest_tells_order_and_content() -> None:
     assert ab != extend_digest(extend_digest(FIRST_DIGEST, b), a)
 
 
-def test_the_split_is_contiguous(small_study: Callable[..., Study]) -> None:
+def test_the_split_is_contiguous(small_study: Maker) -> None:
     study = small_study()
     data = load_dataset(study.data, study.folder)
     text = (study.folder / "text.txt").read_text()

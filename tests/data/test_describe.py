@@ -77,9 +77,7 @@ def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
     assert table["leakage"]["in_training"] == 121
 
 
-def test_a_long_text_is_sampled_and_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_text_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
     dataset = load_dataset(data, tmp_path)
     whole = describe_data(dataset)
@@ -99,9 +97,7 @@ def test_a_long_text_is_sampled_and_it_is_said(
     assert some == describe_data(dataset)
 
 
-def test_shards_are_described_as_arrays_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_are_described_as_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
     small = load_dataset(data, tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))

@@ -170,9 +170,7 @@ def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: s
         ),
     ],
 )
-def test_text_that_is_held_out_is_in_no_source(
-    keys: dict[str, object], message: str, folder: Path
-) -> None:
+def test_held_out_text_is_in_no_source(keys: dict[str, object], message: str, folder: Path) -> None:
     with pytest.raises(ParibusError, match=message):
         load_dataset(data(**keys), folder)
 

@@ -120,9 +120,7 @@ def test_the_budget_is_met_exactly(order: str, pack: str, tmp_path: Path) -> Non
     assert used.times_seen.tolist() == np.bincount(seen).tolist()
 
 
-def test_places_of_a_large_text_lie_in_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_of_a_large_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(20):
         (tmp_path / f"{i:02}.txt").write_text("abc " * (3 + 7 * i % 40))
     data = Data(corpus="text", path=".", seq_len=16, order="epoch", pack="documents")

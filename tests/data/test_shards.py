@@ -207,9 +207,7 @@ def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) ->
 
 
 @pytest.mark.usefixtures("large")
-def test_two_runs_at_once_make_the_tokens_once(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_are_made_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     made, found = [], []
     encoded = source.encoded
@@ -233,9 +231,7 @@ def test_two_runs_at_once_make_the_tokens_once(
 
 
 @pytest.mark.usefixtures("large")
-def test_a_half_written_cache_is_nobodys(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_written_caches(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     encoded = source.encoded
 
@@ -269,9 +265,7 @@ def test_shards_without_their_manifest_are_made_again(cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_a_text_that_changes_while_it_is_read_is_refused(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_while_read(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     found = source.Source(DATA, tmp_path).scan()
     from paribus.engine.data.tokenizer import CharacterTokenizer
@@ -391,9 +385,7 @@ def test_a_damaged_index_is_only_slow(
 
 
 @pytest.mark.usefixtures("large")
-def test_a_cache_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
@@ -402,9 +394,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 
 
 @pytest.mark.usefixtures("large")
-def test_whoever_listens_hears_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paribus.engine.data.reading_progress.EVERY_SECONDS", 0)
     write_text(tmp_path)
     heard: list[tuple[str, int]] = []

@@ -76,9 +76,7 @@ def test_what_is_evaluated_is_capped(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [{"test_fraction": 0.2}, {"test_path": "t2"}])
-def test_the_sealed_part_is_read_once_and_on_the_record(
-    keys: dict[str, object], folder: Path
-) -> None:
+def test_the_sealed_part_is_read_once(keys: dict[str, object], folder: Path) -> None:
     found = load_dataset(data(**keys), folder)
     assert found.test is not None
     assert found.digests["test"] == found.test.digest
@@ -110,9 +108,7 @@ def test_the_sealed_part_is_read_once_and_on_the_record(
 
 @pytest.mark.parametrize("text", ["all", "t0", "utf8"])
 @pytest.mark.parametrize("test", [0.0, 0.15])
-def test_every_tokenizer_is_evaluated_on_the_same_bytes(
-    text: str, test: float, folder: Path
-) -> None:
+def test_tokenizers_share_their_evaluated_bytes(text: str, test: float, folder: Path) -> None:
     (folder / "utf8").write_text("Où ça? 東京 était là. " * 60, encoding="utf-8")
     made = train_tokenizer(data(path=text), folder, 300, folder / "bpe.json")
     assert made.vocab_size > 257
@@ -257,9 +253,7 @@ def test_near_repetitions_go_only_where_asked() -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.text("ab \né", min_size=1), min_size=1), st.floats(0, 0.9), st.floats(0, 0.9))
-def test_nothing_but_repetitions_is_lost(
-    documents: list[str], validation: float, test: float
-) -> None:
+def test_only_repetitions_are_lost(documents: list[str], validation: float, test: float) -> None:
     if validation + test >= 1:
         return
     found = deduplicated(lambda: documents, "exact", validation, test)
@@ -273,9 +267,7 @@ def test_nothing_but_repetitions_is_lost(
     assert abs(len(texts[2]) - total * test) <= longest + 1
 
 
-def test_deduplicated_shards_are_the_arrays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deduplicated_shards_are_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i, text in enumerate(overlapping(3)):
         (tmp_path / f"{i:02}").write_text(text, encoding="utf-8")
     keys = data(path=".", seq_len=1, deduplicate="exact", test_fraction=0.1)
