@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,10 +12,11 @@ from paribus.decision import Verdict, decide
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.words import headlines
-from paribus.results import Results, ResultsFolder, load_results
-from paribus.study import Study
+from paribus.results import ResultsFolder, load_results
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5, 6]
 NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
 ENDPOINTS = [
@@ -133,9 +133,7 @@ SPEEDS = ["training_throughput", "prefill_throughput", "decoding_throughput", "t
 
 
 @pytest.mark.parametrize("metric", SPEEDS)
-def test_speed_and_memory_can_be_primary_and_a_benefit_but_not_primary_at_a_look(
-    small_study: Maker, metric: str
-) -> None:
+def test_speed_and_memory_as_primary_and_benefit(small_study: Maker, metric: str) -> None:
     loss = {"metric": "validation_loss", "primary": True, "margin": 0.02}
     rule = {"rule": "non_inferiority", "benefit": metric}
     of_benefit = small_study(endpoints=[loss, {"metric": metric}], decision=rule)

@@ -31,7 +31,9 @@ from paribus.runs import register
 from paribus.study import Study, load_study, null_study
 from paribus.study.tuning_study import tuning_study
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Maker, Fabricate = Maker, Fabricate
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
 SETS = {"ln": "layernorm", "rms": "rmsnorm"}
 
@@ -97,9 +99,7 @@ def test_verdicts_support_or_contradict_it(
         ({"supportd_by": []}, "did you mean 'supported_by'?"),
     ],
 )
-def test_what_no_verdict_could_speak_to_is_refused(
-    small_study: Maker, changed: dict[str, Any], why: str
-) -> None:
+def test_unanswerable_hypotheses(small_study: Maker, changed: dict[str, Any], why: str) -> None:
     with pytest.raises(ParibusError) as error:
         find_rule(study_with(small_study, WORSE | changed))
     assert why in str(error.value) and "\n" not in str(error.value)
@@ -159,9 +159,7 @@ def test_what_cannot_occur_is_refused_unless_it_is_accepted(
     assert accepted.digest == study.digest and accepted.is_same(study)
 
 
-def test_a_rule_that_can_adopt_nothing_is_refused_where_something_is_tested(
-    small_study: Maker,
-) -> None:
+def test_a_rule_that_can_adopt_nothing_is_refused_for_tests(small_study: Maker) -> None:
     with pytest.raises(ParibusError, match="the rule stability_gate can adopt nothing: 6 seeds"):
         require_reachable(study_with(small_study, **GATE))
     few = study_with(small_study, **(GATE | {"seeds": [1, 2, 3]}))
@@ -169,9 +167,7 @@ def test_a_rule_that_can_adopt_nothing_is_refused_where_something_is_tested(
     assert "can adopt nothing: 3 seeds" in unreachable(few)[0]
 
 
-def test_a_design_is_refused_before_anything_is_written_and_what_is_registered_goes_on(
-    small_study: Maker,
-) -> None:
+def test_a_hopeless_design_is_refused_before_registration(small_study: Maker) -> None:
     study = study_with(small_study, **GATE)
     folder = study.folder / "refused"
     with pytest.raises(ParibusError, match="can adopt nothing"):
@@ -243,7 +239,7 @@ def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_stu
     assert tuning_study(study).hypotheses == ()
 
 
-def test_one_arm_is_refused_unless_it_is_accepted(small_study: Callable[..., Study]) -> None:
+def test_one_arm_is_refused_unless_it_is_accepted(small_study: Maker) -> None:
     with pytest.raises(ParibusError, match="one arm, 'baseline', and nothing to compare"):
         require_comparison(small_study(arms={"baseline": {}}))
     require_comparison(small_study())

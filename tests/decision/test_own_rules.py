@@ -13,8 +13,9 @@ from paribus.analysis import analyse
 from paribus.decision import Row, decide, find_rule, rule_of, shipped_rules
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
-from paribus.results import Results
 from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 OWN = """
 import random
@@ -70,7 +71,7 @@ DRAWN = Rule("drawn", "t", "a", (
 NAN = Rule("nan", "t", "a", (row("10", "ADOPT", lambda s: float("nan")),))
 NO = Rule("no", "t", "a", (row("10", "ADOPT", lambda s: "no"),))
 """
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Maker, Fabricate = Maker, Fabricate
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
         ("BALD", "no rule of that name: did you mean 'BOLD'?"),
     ],
 )
-def test_a_rule_that_is_not_whole_is_refused_before_anything_runs(
+def test_unfinished_rules_are_refused(
     with_own: Callable[[str], Study], name: str, why: str
 ) -> None:
     with pytest.raises(ParibusError) as error:
@@ -120,9 +121,7 @@ def test_a_rule_that_is_not_whole_is_refused_before_anything_runs(
     assert "\n" not in str(error.value)
 
 
-def test_an_own_rule_decides_as_registered_and_its_code_is_not_run_again(
-    with_own: Callable[[str], Study], fabricate: Fabricate
-) -> None:
+def test_an_own_rule_runs_only_once(with_own: Callable[[str], Study], fabricate: Fabricate) -> None:
     study = with_own("BOLD")
     results = fabricate(
         study,
@@ -158,9 +157,7 @@ def test_an_own_rule_decides_as_registered_and_its_code_is_not_run_again(
         (lambda r: r.update(table=None), "its table is a text"),
     ],
 )
-def test_a_registered_rule_that_was_edited_is_refused_in_one_line(
-    damage: Callable[[dict[str, Any]], object], why: str
-) -> None:
+def test_an_edited_rule_is_refused(damage: Callable[[dict[str, Any]], object], why: str) -> None:
     record = {**shipped_rules()["superiority"].record}
     record["rows"] = [dict(row) for row in record["rows"]]
     damage(record)
@@ -183,16 +180,13 @@ def test_a_row_cannot_contradict_its_outcome(words: dict[str, Any], why: str) ->
         Row("9", when="w", reason="r", **words)
 
 
-def test_a_module_that_exits_is_refused_and_does_not_end_the_command(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_a_module_that_exits_is_refused(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
     with pytest.raises(ParibusError, match="cannot be imported: SystemExit"):
         find_rule(small_study({"decision.rule": "leaves.py:R"}))
 
 
 def test_an_own_rule_is_what_its_record_says(with_own: Callable[[str], Study]) -> None:
-    """What is shown and registered is what deciding reads back."""
     rule = find_rule(with_own("BOLD"))
     assert rule.registered is not None
     assert rule_from_record(rule.record, "here").record == rule.record

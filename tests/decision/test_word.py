@@ -62,7 +62,6 @@ def test_a_word_never_claims_more_than_its_evidence() -> None:
 
 
 def test_words_are_mirrored_when_the_arms_are_swapped() -> None:
-    """Divergence is a result in both directions."""
     mirrored = {"BETTER": "WORSE", "WORSE": "BETTER"}
     quality = {"Q+": "Q-", "Q-": "Q+"}
     fix = {"fix": "harm", "harm": "fix"}
@@ -80,7 +79,6 @@ def test_words_are_mirrored_when_the_arms_are_swapped() -> None:
 
 
 def test_a_word_is_of_quality_and_stability_alone() -> None:
-    """Budgets, benefits, other endpoints and the margin for a loss are what rules weigh."""
     read = ("quality", "fix", "divergence")
     words: dict[tuple[Any, ...], Word] = {}
     for state in STATES:
@@ -146,9 +144,7 @@ def test_words_by_hand(changes: dict[str, Any], n: int, invalid: str, word: str)
         (["WORSE", "INVALID", "BETTER"], 3),
     ],
 )
-def test_the_exit_code_of_several_words_is_that_of_the_one_to_look_at_first(
-    words: list[Word], code: int
-) -> None:
+def test_the_exit_code_of_several_words_is_the_worst(words: list[Word], code: int) -> None:
     assert exit_code(words) == code
 
 
