@@ -66,9 +66,7 @@ def test_few_documents_are_read_by_windows(by_document: Maker) -> None:
     assert found.columns["predicted"].tolist() == [16, 16, 8]
 
 
-def test_of_many_documents_neighbours_are_joined(
-    by_document: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbouring_documents_join(by_document: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
     single = by_document(text(lengths), 8).blocks
     monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)

@@ -84,9 +84,7 @@ def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer: str, path: str, fol
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("seq_len", [1, 5, 8, 1000])
-def test_a_unigram_model_takes_the_bits_of_its_counts(
-    tokenizer: str, seq_len: int, folder: Path
-) -> None:
+def test_a_unigram_model_takes_its_own_bits(tokenizer: str, seq_len: int, folder: Path) -> None:
     data = dataset(folder, "all", tokenizer)
     rng = np.random.default_rng(1)
     p = rng.dirichlet(np.ones(data.vocab_size))
@@ -137,9 +135,7 @@ def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> float
 
 
 @pytest.mark.parametrize(("seq_len", "overlap"), [(8, 0.0), (8, 0.5), (7, 0.75), (64, 0.25)])
-def test_windows_begin_with_documents_and_see_what_they_say(
-    seq_len: int, overlap: float, folder: Path
-) -> None:
+def test_windows_begin_with_documents(seq_len: int, overlap: float, folder: Path) -> None:
     data = dataset(folder, "all", "bpe.json")
     model = ByContext(data.vocab_size, min(seq_len, 6), data.validation[:])
     found = code_length(model, data, seq_len, overlap)
@@ -175,9 +171,7 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("path", ["all", "utf8"])
-def test_bits_and_bytes_stand_in_the_blocks_of_losses(
-    tokenizer: str, path: str, folder: Path
-) -> None:
+def test_blocks_of_losses_hold_bits_and_bytes(tokenizer: str, path: str, folder: Path) -> None:
     data = dataset(folder, path, tokenizer, validation_fraction=0.6)
     p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
     found = code_length(Fixed(np.log(p)), data, 8)

@@ -98,9 +98,7 @@ def test_a_model_that_keeps_something_between_calls_is_refused(bigram: Callable)
         list(predict(model, tokens, 8, **knows))
 
 
-def test_how_much_is_worked_on_at_once_changes_nothing(
-    predicted: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_size_changes_nothing(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     table, tokens = random_case(9, 700)
     one = predicted(table, tokens, 8)
     monkeypatch.setattr(predictions, "BATCH_LOGITS", 3 * 8 * 9)
@@ -251,9 +249,7 @@ class Weighed(nn.Module):
         return self.rows(torch.nn.functional.one_hot(tokens_BT, self.rows.in_features).float())
 
 
-def test_in_bfloat16_products_are_rounded_and_sums_of_probabilities_are_not(
-    bigram: Callable,
-) -> None:
+def test_bfloat16_products_are_rounded_and_sums_are_not(bigram: Callable) -> None:
     table, tokens = random_case(9, 3000)
     knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
     rounded = torch.tensor(table).bfloat16().float().numpy()

@@ -54,9 +54,7 @@ def test_white_space_at_the_end_of_a_context_stays_there(model: GPT) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, WITH_END])
-def test_an_empty_context_is_the_end_of_a_document_or_a_line(
-    model: GPT, tokenizer: CharacterTokenizer
-) -> None:
+def test_an_empty_context_is_a_document_end(model: GPT, tokenizer: CharacterTokenizer) -> None:
     lm = ParibusLM(model, tokenizer, SEQ_LEN)
     start = tokenizer.end_of_document or int(tokenizer.encode("\n")[0])
     ids = tokenizer.encode("ab").tolist()

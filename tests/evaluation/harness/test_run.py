@@ -28,9 +28,7 @@ from paribus.errors import ParibusError
 SEQ_LEN = 128
 
 
-def test_a_model_that_knows_the_text_is_always_right(
-    reader: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_an_oracle_is_right(reader: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     results = evaluate_tasks(
         reader, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 3), n_items=24
     )
@@ -39,9 +37,7 @@ def test_a_model_that_knows_the_text_is_always_right(
     assert len(results.items) == 24 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
 
 
-def test_a_uniform_model_gets_chance_exactly(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_uniform_models_guess(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     results = evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 1, 3), n_items=None
     )
@@ -148,9 +144,7 @@ def test_models_that_share_their_requests_answer_as_alone(
     assert ask(models[0], shared).equals(alone[0])
 
 
-def test_global_generators_are_what_they_were(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_generators_are_left(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     def reseed(*_: object) -> None:
         random.seed(1)
         np.random.seed(1)
@@ -164,9 +158,7 @@ def test_global_generators_are_what_they_were(
     assert torch.equal(torch.random.get_rng_state(), states[2])
 
 
-def test_what_does_not_fit_is_told_and_not_run(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     run = lambda **options: evaluate_tasks(  # noqa: E731
         uniform, dataset.tokenizer, SEQ_LEN, suite.folder, n_items=4, **options
     )
@@ -197,9 +189,7 @@ def test_bad_input_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_items_with_unknown_characters_are_left_out_and_counted(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     class Without:
         """The tokenizer of a text that had no letter v."""
 

@@ -58,9 +58,7 @@ def some_pairs(seed: int = 0) -> list[Pair]:
         {"model.bias": False},
     ],
 )
-def test_scores_are_those_of_one_forward_pass_each(
-    make_model: Callable[..., GPT], overrides: dict[str, object]
-) -> None:
+def test_scores_of_one_pass(make_model: Callable[..., GPT], overrides: dict[str, object]) -> None:
     model, pairs = make_model(VOCABULARY, **overrides), some_pairs()
     assert can_share(model)
     for fast, pair in zip(score(model, pairs), pairs, strict=True):
@@ -69,9 +67,7 @@ def test_scores_are_those_of_one_forward_pass_each(
         assert fast.greedy == slow.greedy
 
 
-def test_a_model_with_parts_of_its_own_is_run_over_whole_rows(
-    make_model: Callable[..., GPT],
-) -> None:
+def test_own_parts_are_run_over_whole_rows(make_model: Callable[..., GPT]) -> None:
     class Other(GPT):
         """Sees the future of nothing, but the blocks alone would not say what it computes."""
 
@@ -118,9 +114,7 @@ def test_no_batch_reads_or_holds_more_than_it_may(
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 
 
-def test_what_requests_share_is_computed_once(
-    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_prefixes(make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
     whole = GPT.hidden
 

@@ -97,7 +97,7 @@ def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, h
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
 
 
-def test_an_uninformed_model_takes_the_choice_of_fewest_tokens(
+def test_uniform_models_take_the_shortest(
     shortest: nn.Module, bpe: BpeTokenizer, hub: Path
 ) -> None:
     results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["piqa", "boolq"], data_folder=hub)
@@ -113,9 +113,7 @@ def test_an_uninformed_model_takes_the_choice_of_fewest_tokens(
     assert results.uninformed["piqa"] >= 0.5
 
 
-def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(
-    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_chance_is_the_mean_over_items(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
     results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
     assert results.chance == {
         "lambada_openai": 0.0,
@@ -146,9 +144,7 @@ class Knows(nn.Module):
         return logits
 
 
-def test_lambada_is_right_where_the_word_is_the_most_probable_one(
-    bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_lambada_is_right_where_the_word_is_likeliest(bpe: BpeTokenizer, hub: Path) -> None:
     model = Knows(bpe.encode(STORY["text"]), bpe.vocab_size)
     results = evaluate_standard(
         model, bpe, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
@@ -271,9 +267,7 @@ def test_names_stand_for_tasks() -> None:
         ({"data_folder": Path("nowhere")}, "is no folder; put a copy of the hub's repository"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: dict, words: str, shortest: nn.Module, bpe: BpeTokenizer
-) -> None:
+def test_bad_input(options: dict, words: str, shortest: nn.Module, bpe: BpeTokenizer) -> None:
     with pytest.raises(ParibusError, match=words) as error:
         evaluate_standard(shortest, bpe, SEQ_LEN, **options)
     assert "\n" not in str(error.value)

@@ -53,9 +53,7 @@ def test_t0_s_words_are_those_of_promptsource(
     assert results.cells[0]["task"] == name
 
 
-def test_every_wording_runs_and_has_the_answer_of_its_task(
-    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_every_wording_has_its_answer(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
     results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["standard", "t0"], data_folder=hub)
     rows: dict[str, list[dict]] = {}
     for row in results.items.to_pylist():
