@@ -7,7 +7,6 @@ import json
 import lzma
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,9 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, archive, load_results, records_archive
 from paribus.results.records_archive import ARCHIVE, extract, pack
 from paribus.results.store import root_digest
-from paribus.study import Study
 from paribus.untrusted_io import MIB
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 from ..made_once import made_once
 from ..studies import headline
 from ..studies.scripts import HOME, script
@@ -150,9 +148,7 @@ def test_weights_of_steps_are_not_copied(with_steps: Path) -> None:
             load_results(archived).finished[0].read_weights(step)
 
 
-def test_weights_of_steps_that_were_never_sealed_are_found(
-    with_steps: Path, tmp_path: Path
-) -> None:
+def test_weights_of_unsealed_steps_are_found(with_steps: Path, tmp_path: Path) -> None:
     archived = shutil.copytree(with_steps / "archived", tmp_path / "archived")
     members = content(archived)
     name = "trials/baseline/seed-1/manifest.json"
@@ -226,7 +222,6 @@ GIB = 2**30
     ids=lambda blocks: f"{blocks[0][156:157].decode()}-{len(blocks)}",
 )
 def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
-    """The bytes that it announces follow, as zeros."""
     with lzma.open(tmp_path / ARCHIVE, "wb", preset=0) as file:
         for block in [*blocks, *[bytes(16 * MIB)] * 6]:
             file.write(block)
@@ -276,9 +271,7 @@ def test_a_trial_is_trained_again_to_the_same_bytes(finished: Path, archived: Pa
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
 
 
-def test_a_tuned_study_can_be_chosen_again(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_tuned_study_can_be_chosen_again(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     results = tuned_and_trained(study, tmp_path / "r")
     main(["decide", str(results.path)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from paribus.engine.model import training_flops
 from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
+
+from ..conftest import Maker
 
 OWN = """
 from torch import nn
@@ -44,7 +45,7 @@ def own(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def code(small_study: Callable[..., Study]) -> Path:
+def code(small_study: Maker) -> Path:
     folder = small_study().folder
     (folder / "own.py").write_text(OWN)
     return folder
@@ -57,9 +58,7 @@ def by_hand(study: Study, layers: int) -> int:
     return 6 * (12 * layers * d * d + vocab_size * d) + 12 * layers * d * T
 
 
-def test_arms_match_in_flops_and_the_records_prove_it(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_arms_match_in_flops_and_the_records_prove_it(small_study: Maker, tmp_path: Path) -> None:
     study = small_study({"tasks.names": []}, training=FLOPS, arms=DEEP, seeds=[1])
     results = paribus.run(study, tmp_path / "r", workers=1, device="cpu")
     settled = results.study
@@ -75,9 +74,7 @@ def test_arms_match_in_flops_and_the_records_prove_it(
     assert settled_budgets(study).digest == settled.digest == settled_budgets(settled).digest
 
 
-def test_products_of_own_modules_are_counted_or_refused(
-    small_study: Callable[..., Study], code: Path
-) -> None:
+def test_products_of_own_modules_are_counted_or_refused(small_study: Maker, code: Path) -> None:
     study = small_study(training=FLOPS, arms=own("Twice"))
     vocab_size = load_dataset(study.data, study.folder).vocab_size
     base, mine = (
@@ -93,19 +90,19 @@ def test_products_of_own_modules_are_counted_or_refused(
 
 
 @pytest.mark.parametrize("unit", ["FLOPs", "seconds"])
-def test_an_unknown_unit_is_refused(small_study: Callable[..., Study], unit: str) -> None:
+def test_an_unknown_unit_is_refused(small_study: Maker, unit: str) -> None:
     with pytest.raises(ParibusError, match=r"training\.budget"):
         small_study({"training.budget": unit})
 
 
-def test_an_arm_that_states_other_steps_is_refused(small_study: Callable[..., Study]) -> None:
+def test_an_arm_that_states_other_steps_is_refused(small_study: Maker) -> None:
     arms = {"baseline": {}, "deep": {"set": {"model.n_layer": 4, "training.iterations": 9}}}
     study = small_study(training=FLOPS, arms=arms)
     with pytest.raises(ParibusError, match="9 iterations, and the flops of its reference"):
         settled_budgets(study)
 
 
-def test_shorter_tuning_trials_match_in_the_same_unit(small_study: Callable[..., Study]) -> None:
+def test_shorter_tuning_trials_match_in_the_same_unit(small_study: Maker) -> None:
     rate = "training.optimizer.learning_rate"
     tuning = {"seeds": [101, 102], "grid": {rate: [1e-3, 1e-2]}, "iterations": 12}
     study = settled_budgets(small_study(training=FLOPS, arms=DEEP, tuning=tuning))

@@ -29,7 +29,8 @@ from paribus.errors import ParibusError
 from paribus.results import TrialFolder
 from paribus.study import Study
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
+
 CPU = torch.device("cpu")
 
 # An MLP that adds `what` to what it should give; x is [B, T, D].
@@ -96,7 +97,7 @@ STATEFUL = {
 
 
 @pytest.fixture
-def arm(small_study: Maker, tmp_path: Path) -> Callable[..., Study]:
+def arm(small_study: Maker, tmp_path: Path) -> Maker:
     """A study whose arm `cheat` has an MLP that adds `body`."""
 
     def make(body: str, **training: object) -> Study:
@@ -110,26 +111,20 @@ def arm(small_study: Maker, tmp_path: Path) -> Callable[..., Study]:
 
 
 @pytest.mark.parametrize("body", LATER.values(), ids=LATER.keys())
-def test_reading_the_future_is_refused(
-    arm: Callable[..., Study], small_dataset: Dataset, body: str
-) -> None:
+def test_reading_the_future_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
     words = r"arm 'cheat' \(model.modules.mlp = '.*Cheat'\): at position t = \d+"
     with pytest.raises(ParibusError, match=rf"{words}.*tokens after it|the text ends there"):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize("body", ROWS.values(), ids=ROWS.keys())
-def test_reading_other_rows_is_refused(
-    arm: Callable[..., Study], small_dataset: Dataset, body: str
-) -> None:
+def test_reading_other_rows_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
     with pytest.raises(ParibusError, match=r"modules.mlp.*other rows of the batch"):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
 @pytest.mark.parametrize("body", STATEFUL.values(), ids=STATEFUL.keys())
-def test_what_is_random_or_remembers_is_refused(
-    arm: Callable[..., Study], small_dataset: Dataset, body: str
-) -> None:
+def test_random_or_stateful_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
     with pytest.raises(ParibusError, match=r"made twice from the same state gives other bits"):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
@@ -167,9 +162,7 @@ HONEST = {
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("body", HONEST.values(), ids=HONEST.keys())
-def test_honest_operations_over_time_pass(
-    arm: Callable[..., Study], small_dataset: Dataset, body: str, precision: str
-) -> None:
+def test_honest_operations(arm: Maker, small_dataset: Dataset, body: str, precision: str) -> None:
     check_arm(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
 
 
@@ -243,9 +236,7 @@ class Running(GELU):
 """
 
 
-def test_a_buffer_that_training_writes_is_named(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> None:
+def test_written_buffers_named(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "state.py").write_text(STATE)
     arms = {"baseline": {}, "running": {"set": {"model.modules.mlp": "state.py:Running"}}}
     words = r"writes the buffer blocks.0.mlp.running_mean.*must be a parameter"
@@ -253,9 +244,7 @@ def test_a_buffer_that_training_writes_is_named(
         check_arm(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
 
-def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
-    arm: Callable[..., Study], small_dataset: Dataset
-) -> None:
+def test_a_leak_that_opens_in_training_is_found(arm: Maker, small_dataset: Dataset) -> None:
     study = arm("(self.gate - 2).relu() * future(x)")
     setting = study.setting("cheat")
     assert check_arm(study, "cheat", small_dataset, CPU, 1) == []
@@ -269,7 +258,6 @@ def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
 def test_other_trials_are_changed_at_other_positions(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two passes of a batch each, so that the trials of a study look at many."""
     study = small_study({"data.seq_len": 64})
     setting, drawn = study.setting("baseline"), list[set[int]]()
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 8 * 64)
@@ -306,9 +294,7 @@ class TestWeightsThrownFar:
     RATE: ClassVar = {"training.optimizer.learning_rate": 5.0, "training.grad_clip": None}
     SEEDS = range(1, 9)  # in which of them rounding grows so far differs by processor
 
-    def test_built_in_parts_are_read_again_in_float64(
-        self, small_study: Maker, small_dataset: Dataset
-    ) -> None:
+    def test_float64_decides_rounding(self, small_study: Maker, small_dataset: Dataset) -> None:
         study = small_study(self.RATE)
         setting = study.setting("baseline")
         model = build_model(setting, small_dataset.vocab_size)
@@ -331,11 +317,7 @@ class TestWeightsThrownFar:
             check_arm(study, one, small_dataset, CPU, 2)
 
     def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
-        self,
-        arm: Callable[..., Study],
-        small_dataset: Dataset,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, arm: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         study = arm("future(x)", iterations=6)
         stack = build_stack(study, study.setting("cheat"), [1, 2], small_dataset, CPU)

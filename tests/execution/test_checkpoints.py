@@ -82,7 +82,6 @@ def test_what_was_written_is_read_and_two_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_bit_flipped_anywhere_is_found(tmp_path: Path) -> None:
-    """In every file at many places, header, names and values: the one before is gone on from."""
     stack = write(tmp_path, 10, 20)
     newest = stack.path / "step-20"
     flips = 0
@@ -134,10 +133,7 @@ def test_another_identity_or_other_trials_are_refused_by_name(tmp_path: Path) ->
     assert begun_stacks(tmp_path) == {TRIALS: 10}  # nor is the copy taken for a stack
 
 
-def test_a_write_that_fails_between_shards_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At every write of a checkpoint in turn: complete or absent."""
+def test_failed_writes_leave_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 10)
     real, written = files._store, 0
 
@@ -174,7 +170,6 @@ def test_large_states_are_several_files(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_states_are_taken_one_at_a_time(tmp_path: Path) -> None:
-    """Of a large stack no two replicas have to be in the host's memory together."""
     held: list[int] = []
 
     def one_by_one() -> Iterator[dict[str, np.ndarray]]:
@@ -215,9 +210,7 @@ def test_nothing_there_is_nothing_begun(tmp_path: Path) -> None:
         {"shards": [{"replica-0-0.safetensors": {"bytes": 1}}] * 3},
     ],
 )
-def test_a_record_of_other_types_is_unusable_whatever_its_digest(
-    tmp_path: Path, crafted: dict[str, Any]
-) -> None:
+def test_records_of_other_types_are_unusable(tmp_path: Path, crafted: dict[str, Any]) -> None:
     stack = StackCheckpoints(tmp_path, TRIALS)
     stack.write(3, states(3), identity=IDENTITY, about={})
     path = stack.path / "step-3" / "about.json"

@@ -97,7 +97,6 @@ def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
 
 
 def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
-    """By what it declared: a trial's record is enough, `ideas.py` is not asked."""
     figures = {figure.name: figure for figure in draw(measured, analyse(measured))}
     quiet = figures["quiet-all-groups"]
     assert quiet.title.startswith("Quiet: ") and "quiet (%)" in str(quiet.definition)
@@ -133,7 +132,6 @@ def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
 
 
 def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
-    """Another declaration than the registered one is told, whichever of the two was edited."""
     import shutil
 
     path = shutil.copytree(measured.path, tmp_path / "copy")
@@ -206,10 +204,7 @@ def own_probe(step):
         ("a/b", "probes", "a probe cannot be named 'a/b': a name has no '/'"),
     ],
 )
-def test_two_numbers_of_one_name_are_refused(
-    name: str, kinds: str, words: str, tmp_path: Path
-) -> None:
-    """Whichever kinds they are of: else one silently takes the place of the other."""
+def test_two_numbers_of_one_name_refused(name: str, kinds: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text(OWN_NAMES.format(name=name))
     own = {"evaluation": "ideas.py:own_measure", "probes": "ideas.py:own_probe"}
     study = studies_in(tmp_path)(
@@ -221,7 +216,6 @@ def test_two_numbers_of_one_name_are_refused(
 
 
 def test_two_endpoints_that_are_one_number_are_refused(tmp_path: Path) -> None:
-    """A probe's name alone is its first column, and Holm would count it twice."""
     words = "endpoints 'quiet' and 'quiet/all/mean' are one number"
     with pytest.raises(paribus.ParibusError, match=words):
         endpoint_metrics(study_in(tmp_path, "quiet", "worst", "quiet/all/mean"))

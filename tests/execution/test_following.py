@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +18,8 @@ from paribus.runs.progress import Progress, Tracker
 from paribus.runs.queue import Order, Queue
 from paribus.runs.standing import read_progress
 from paribus.runs.trackers import known_trackers
-from paribus.study import Study
 
+from ..conftest import Fabricate, Maker
 from .conftest import Trained
 
 
@@ -51,9 +50,7 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained: Train
     assert "✓ batches" in seen
 
 
-def test_an_unknown_tracker_is_told_before_anything_is_written(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_an_unknown_tracker_is_told_before_writing(small_study: Maker, tmp_path: Path) -> None:
     with pytest.raises(paribus.ParibusError, match=r"tensorbord: no such tracker.*tensorboard"):
         paribus.run(small_study(), tmp_path / "r", log=["tensorbord"])
     assert not (tmp_path / "r").exists()
@@ -75,9 +72,7 @@ def queue_of(results: Results) -> Queue:
     return queue
 
 
-def test_a_study_under_way_is_shown(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_a_study_under_way_is_shown(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=[1, 2, 3])
     skip = [("baseline", 3), ("layernorm", 3), ("rmsnorm", 2), ("rmsnorm", 3)]
     results = fabricate(study, lambda arm, seed: 2.0, skip=skip)
@@ -144,7 +139,7 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
 
 
 def test_a_whole_run_survives_its_tracker(
-    small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
     monkeypatch.setattr(trackers, "entry_points", lambda group: [point])
@@ -163,9 +158,7 @@ def test_watching_waits_for_a_folder_that_is_not_there_yet(copy: Path, tmp_path:
     assert "9/9 trials" in seen
 
 
-def test_watching_ends_quietly_and_refuses_what_is_no_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watching_refuses_what_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -193,9 +186,7 @@ def test_what_is_done_after_the_last_token_is_said() -> None:
     assert "left" not in told[-1], "nothing is left, and nothing is known of what takes time"
 
 
-def test_a_stack_that_is_finished_is_one_line(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_a_stack_that_is_finished_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=list(range(1, 6)))
     results = fabricate(study, lambda arm, seed: 2.0, skip=study.trials)
     queue = queue_of(results)

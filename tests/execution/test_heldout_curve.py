@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,10 @@ from paribus.engine.model import build_model, load_parameters, training_flops_pe
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.tidy import turns
-from paribus.study import Study, load_study, parse_study, tuning_study
+from paribus.study import load_study, parse_study, tuning_study
 from paribus.verification.scores import score_findings
 
+from ..conftest import Maker
 from .conftest import OWN, SEEDS, Trained
 
 CPU = torch.device("cpu")
@@ -60,8 +60,7 @@ def test_arms_that_start_alike_have_one_first_point(trained: Trained) -> None:
     assert len(set(first.values())) == len(first)
 
 
-def test_points_are_what_a_whole_evaluation_says(small_study: Callable[..., Study]) -> None:
-    """Also of several replicas with other rates, under dropout, and of a part."""
+def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
     study = small_study(
         {"evaluation.every": 2, "evaluation.curve_tokens": 100, "training.dropout": 0.2},
         arms={"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.1}}},
@@ -107,12 +106,11 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Callable[..., Stud
 )
 @pytest.mark.parametrize("at_once", [1, 2, 16])
 def test_side_by_side_points_are_those_of_each_alone(
-    small_study: Callable[..., Study],
+    small_study: Maker,
     monkeypatch: pytest.MonkeyPatch,
     arms: dict[str, dict[str, object]],
     at_once: int,
 ) -> None:
-    """To 1e-6, however many are read at once; what one computes changes no bit of another."""
     study = small_study(
         {"evaluation.every": 2, "training.dropout": 0.2, "model.embedding.norm": "fixed_scale"},
         arms={"baseline": {}} | {name: {"set": changes} for name, changes in arms.items()},
@@ -141,7 +139,7 @@ def test_side_by_side_points_are_those_of_each_alone(
 
 
 def test_own_modules_are_read_by_themselves(
-    small_study: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "own.py:Quiet"}}}
     study = small_study({"evaluation.every": 2}, arms=arms)
@@ -155,9 +153,7 @@ def test_own_modules_are_read_by_themselves(
     assert None not in curve.points[0].nats
 
 
-def test_the_loss_of_an_empty_part_is_none(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
+def test_the_loss_of_an_empty_part_is_none(small_study: Maker, small_dataset: Dataset) -> None:
     setting = small_study().setting("baseline")
     model = build_model(setting, small_dataset.vocab_size).eval()
     one = heldout_loss(model, small_dataset.validation[:2], 16, small_dataset.vocab_size)
@@ -181,9 +177,7 @@ def test_the_loss_of_an_empty_part_is_none(
         ),
     ],
 )
-def test_a_curve_that_cannot_be_is_refused_in_one_line(
-    small_study: Callable[..., Study], overrides: dict, words: str
-) -> None:
+def test_impossible_curves_are_one_line(small_study: Maker, overrides: dict, words: str) -> None:
     with pytest.raises(ParibusError) as told:
         small_study(overrides)
     assert words in str(told.value) and "\n" not in str(told.value)
@@ -215,7 +209,6 @@ def test_a_changed_point_is_told(copy: Path) -> None:
 
 @pytest.mark.parametrize("kept", [slice(None, None, -1), slice(None, None, 2), slice(1, None)])
 def test_points_of_other_steps_are_refused(copy: Path, kept: slice) -> None:
-    """In another order, or fewer, though they are sealed."""
     trial = ResultsFolder(copy).trial("baseline", 1)
     table = trial.read_columns("curve.parquet").to_pydict()
     columns = {name: np.array(values)[kept] for name, values in table.items()}

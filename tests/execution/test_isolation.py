@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import paribus
-from paribus.study import Study
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
 
 # It changes the code inside a function of a library that all arms share, whose identity stays the
 # same.
@@ -27,7 +25,6 @@ functional.cross_entropy.__code__ = sharper.__code__
 
 
 def test_an_arm_that_meddles_changes_no_other(small_study: Maker, tmp_path: Path) -> None:
-    """One worker, so that they would share a process; records of the others are the same bytes."""
     (tmp_path / "ideas.py").write_text(MEDDLES)
     arms = {
         "mine": {"set": {"model.modules.mlp": "ideas.py:Mine"}},

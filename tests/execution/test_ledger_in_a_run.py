@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ from paribus.engine.execution.trial import heldout_part
 from paribus.errors import ParibusError
 from paribus.ledger import events_in
 from paribus.results import Results, ResultsFolder, opened_texts
-from paribus.study import Study, parse_study
+from paribus.study import parse_study
 
-from ..conftest import SMALL, studies_in
+from ..conftest import SMALL, Maker, studies_in
 from .conftest import run_here
 
-Maker = Callable[..., Study]
 TABLES: dict[str, Any] = {
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     "tasks": {"names": []},
@@ -89,7 +88,6 @@ def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> Non
 def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     small_study: Maker, tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One opening, and the same words of it."""
     study = small_study(**TABLES | split(0.1) | {"seeds": [1]})
 
     def killed(*_: object) -> None:

@@ -18,6 +18,7 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from ..conftest import Maker
 from ..process_life import running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
@@ -64,7 +65,7 @@ def sleepers(tmp_path: Path) -> Iterator[Callable[[], set[int]]]:
         os.kill(pid, signal.SIGKILL)
 
 
-def study_of(small_study: Callable[..., Study]) -> Study:
+def study_of(small_study: Maker) -> Study:
     own = {"tasks.names": [], "model.modules.final_norm": "own.py:Spawns"}
     own |= {"decision.unreachable": "accept"}
     return small_study(own, arms={"baseline": {}}, seeds=[1])
@@ -82,10 +83,7 @@ paribus.run(parse_study(json.load(sys.stdin), folder=folder), folder / "r", work
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_outlives_a_dry_run(
-    fails: bool,
-    small_study: Callable[..., Study],
-    sleepers: Callable[[], set[int]],
-    tmp_path: Path,
+    fails: bool, small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
 ) -> None:
     if fails:
         (tmp_path / "fail").touch()
@@ -98,7 +96,7 @@ def test_nothing_outlives_a_dry_run(
 
 @pytest.mark.slow
 def test_nothing_outlives_a_whole_run(
-    small_study: Callable[..., Study], sleepers: Callable[[], set[int]], tmp_path: Path
+    small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
 ) -> None:
     paribus.run(study_of(small_study), tmp_path / "r", workers=1)
     assert not sleepers()
@@ -108,12 +106,8 @@ def test_nothing_outlives_a_whole_run(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_nothing_outlives_a_run_that_is_ended(
-    number: signal.Signals,
-    small_study: Callable[..., Study],
-    sleepers: Callable[[], set[int]],
-    tmp_path: Path,
+    number: signal.Signals, small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
 ) -> None:
-    """SIGINT is sent to its whole group, as a terminal does."""
     study = study_of(small_study)
     (tmp_path / "wait").touch()
     run = subprocess.Popen(

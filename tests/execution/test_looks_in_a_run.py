@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from paribus.runs import looks as looking
 from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 from .conftest import run_here
 
 ARMS = {
@@ -92,9 +91,7 @@ def test_running_it_again_trains_and_looks_no_more(looked: tuple[Study, Results]
     assert len(again.finished) == 17
 
 
-def test_a_plan_that_was_changed_is_refused(
-    looked: tuple[Study, Results], small_study: Callable[..., Study]
-) -> None:
+def test_a_changed_plan_is_refused(looked: tuple[Study, Results], small_study: Maker) -> None:
     _, results = looked
     plan = {"looks": [5, 8], "futility": 0.0, "spending": "pocock"}
     training = {"iterations": 30, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}}
@@ -105,9 +102,7 @@ def test_a_plan_that_was_changed_is_refused(
         paribus.run(other, results.path)
 
 
-def test_looks_that_were_edited_stop_the_run_and_fail_verification(
-    looked: tuple[Study, Results], tmp_path: Path
-) -> None:
+def test_edited_looks_stop_the_run(looked: tuple[Study, Results], tmp_path: Path) -> None:
     study, results = looked
     copy = shutil.copytree(results.path, tmp_path / "copy")
     there = json.loads((copy / "looks.json").read_text())

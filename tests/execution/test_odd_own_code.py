@@ -13,9 +13,9 @@ from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
-from paribus.study import Study
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
+
 CPU = torch.device("cpu")
 
 HEAD = """
@@ -157,9 +157,7 @@ def test_an_optimizer_that_cannot_be_one_is_named(
         "update.weights.sub_(update.rates * (-update.gradients.abs() - 1).sqrt())",
     ],
 )
-def test_an_optimizer_that_makes_weights_nan_is_refused(
-    said: Callable[..., str], body: str, R: int
-) -> None:
+def test_nan_weights_are_refused(said: Callable[..., str], body: str, R: int) -> None:
     code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
     message = said("training.optimizer.name", code, R)
     assert "first step of optimizer 'mine' makes weights/" in message
@@ -190,14 +188,8 @@ def still(update):
 @pytest.mark.parametrize("axes", ["", "dim=(1, 2), keepdim=True"], ids=["replicas", "rows"])
 @pytest.mark.parametrize("with_module", [False, True])
 def test_the_size_of_a_stack_decides_nothing(
-    small_study: Maker,
-    small_dataset: Dataset,
-    tmp_path: Path,
-    R: int,
-    axes: str,
-    with_module: bool,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int, axes: str, with_module: bool
 ) -> None:
-    """A loss over the rows of its own batch is one; a loss over replicas is refused of one too."""
     body = f"losses = entropy(logits, targets); return losses / losses.detach().mean({axes})"
     own = {"training.loss.name": "ideas.py:mine"}
     if with_module:
@@ -215,7 +207,6 @@ def test_the_size_of_a_stack_decides_nothing(
 def test_an_evaluation_that_mixes_replicas_is_refused(
     small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int
 ) -> None:
-    """Of an average and of an optimizer, whose training is right."""
     code = """
 from paribus.extend import average, optimizer
 
@@ -237,9 +228,7 @@ def mixed(update):
             check_arm(study, "baseline", small_dataset, CPU, R)
 
 
-def test_a_parameter_without_axes_stacks(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> None:
+def test_scalars_stack(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
     code = """
 import torch
 
@@ -256,9 +245,7 @@ class Gate(torch.nn.Module):
     assert check_arm(study, "baseline", small_dataset, CPU, 2) == []
 
 
-def test_what_cannot_be_tried_on_two_replicas_is_said(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> None:
+def test_untried_replicas(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
     """A module that asks for a value works alone, and is no fault of a stack of one."""
     (tmp_path / "ideas.py").write_text(
         HEAD
@@ -277,9 +264,7 @@ def test_what_cannot_be_tried_on_two_replicas_is_said(
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)
-def test_a_loss_that_cannot_be_one_is_named(
-    said: Callable[..., str], body: str, words: str
-) -> None:
+def test_impossible_losses_are_named(said: Callable[..., str], body: str, words: str) -> None:
     code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
     told = said("training.loss.name", code)
     assert re.search(words, told), told
@@ -302,9 +287,7 @@ def test_a_loss_of_its_own_batch_is_fine(said: Callable[..., str]) -> None:
         ),
     ],
 )
-def test_a_probe_that_cannot_be_one_is_named(
-    said: Callable[..., str], body: str, words: str
-) -> None:
+def test_impossible_probes_are_named(said: Callable[..., str], body: str, words: str) -> None:
     told = said("probes.own", f'@probe("mine", unit="1")\ndef mine(step):\n    return {body}\n')
     assert re.search(words, told), told
 
@@ -320,9 +303,7 @@ def test_a_probe_that_cannot_be_one_is_named(
         ("parts=lambda setting: ['a']", r"'mine': its parts\(setting\) failed: .* must be a tuple"),
     ],
 )
-def test_a_declaration_of_no_columns_is_named(
-    said: Callable[..., str], declared: str, words: str
-) -> None:
+def test_impossible_columns_are_named(said: Callable[..., str], declared: str, words: str) -> None:
     told = said("probes.own", f'@probe("mine", unit="1", {declared})\ndef mine(step):\n    pass\n')
     assert re.search(words, told), told
 
@@ -336,9 +317,7 @@ def mine(held_out, rng, length):
 """
 
 
-def test_own_tasks_that_nobody_would_be_asked_are_refused(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_own_tasks_that_nobody_is_asked_are_refused(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text(TASK)
     own = {"tasks.own": ["ideas.py:mine"]}
     with pytest.raises(ParibusError, match=r"names = \[\] asks no task, and own = .*ideas.py:mine"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,9 +18,9 @@ from paribus.results import ResultsFolder, registration, settle
 from paribus.results.registration import repetitions, require_same_sources
 from paribus.study import Study, own_digests
 
+from ..conftest import Maker
 from ..fabricated import registered
 
-Maker = Callable[..., Study]
 OWN = """
 from helper import rate
 
@@ -41,9 +40,7 @@ def trained(small_study: Maker, tmp_path: Path) -> Study:
     return small_study(arms={"baseline": {}, "own": {"set": own}})
 
 
-def test_own_optimizers_and_losses_are_kept_with_the_results(
-    trained: Study, tmp_path: Path
-) -> None:
+def test_own_code_is_kept_with_the_results(trained: Study, tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, trained, registration(trained, {}, "cpu", {}))
     assert {"ideas.py", "helper.py"} <= {f.name for f in (folder.path / "sources").iterdir()}
@@ -113,7 +110,6 @@ def warm(update):
 
 
 def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_path: Path) -> None:
-    """What it keeps in a global reaches no later trial: a seed alone gives the same weights."""
     (tmp_path / "ideas.py").write_text(WARM)
     changed = {
         "training.optimizer.name": "ideas.py:warm",

@@ -136,7 +136,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_an_own_task_is_an_endpoint(measured: Results) -> None:
-    """Accuracy on one task: analysed in the declared direction, by its own questions, and drawn."""
     analysis = analyse(measured)
     contrast = analysis.contrast("layernorm", "task_accuracy/last_letter")
     declared = contrast.declared
@@ -160,7 +159,6 @@ def test_an_own_task_is_an_endpoint(measured: Results) -> None:
 
 
 def test_held_out_text_is_read_in_the_registered_precision(measured: Results) -> None:
-    """Exactly, where it is read again; in float32 the loss is another one, but close."""
     trial = measured.finished[0]
     setting, dataset = (
         measured.study.setting(trial.arm),

@@ -18,7 +18,8 @@ from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
+
 LINE = "bfloat16 on this cpu is emulated: right, but slow"
 
 

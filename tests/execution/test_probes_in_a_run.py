@@ -148,7 +148,6 @@ def test_an_unknown_cadence_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_what_fails_in_the_dry_run_stops_the_study_before_training(tmp_path: Path) -> None:
-    """An error of ours here; a foreign one, of an own module, in `test_run.py`."""
     with pytest.raises(paribus.ParibusError, match="writes to what it is given") as caught:
         paribus.run(study_in(tmp_path, "meddles"), tmp_path / "r", workers=1)
     assert "\n" not in str(caught.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from paribus.runs.processes import Leaving, Left
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))
 LEFT_AT = 5
@@ -80,10 +79,7 @@ class Case:
 
 @pytest.fixture
 def case(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Case:
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
     return Case(small_study(WANTED), small_dataset, tmp_path / "r")
@@ -126,10 +122,7 @@ def test_a_loss_scale_is_gone_on_from(case: Case, tmp_path: Path) -> None:
     assert 0 < steps["skipped_steps"][5].as_py() <= 6
 
 
-def test_another_stack_size_changes_nothing_that_was_begun(
-    case: Case, whole: dict[str, bytes]
-) -> None:
-    """Our own advice, a smaller --stack, used to mix sizes within a pair."""
+def test_another_stack_size_changes_nothing_begun(case: Case, whole: dict[str, bytes]) -> None:
     case.train(leave_at=LEFT_AT)
     stacks = plan_stacks(case.study, 1, read_recorded(case.study, case.folder).stacks)
     assert [len(stack) for stack in stacks] == [3, 3, 3]  # the other arms too
@@ -141,9 +134,7 @@ def test_another_stack_size_changes_nothing_that_was_begun(
     ("file", "at"),
     [("replica-0-0.safetensors", -9), ("replica-2-0.safetensors", 700), ("about.json", 99)],
 )
-def test_a_damaged_checkpoint_is_said_and_the_one_before_gone_on_from(
-    case: Case, whole: dict[str, bytes], file: str, at: int
-) -> None:
+def test_a_damaged_checkpoint(case: Case, whole: dict[str, bytes], file: str, at: int) -> None:
     case.train(leave_at=LEFT_AT)
     flip(case.newest[0] / file, at)
     assert case.train()
@@ -208,10 +199,7 @@ def test_seeds_added_to_the_study_leave_checkpoints_good(case: Case) -> None:
     assert case.from_steps == [0, 6]
 
 
-def test_states_of_other_names_or_shapes_are_never_loaded(
-    case: Case, whole: dict[str, bytes]
-) -> None:
-    """Even where every digest is right, as after a change of the model that nothing declares."""
+def test_foreign_states_are_never_loaded(case: Case, whole: dict[str, bytes]) -> None:
     case.train(leave_at=LEFT_AT)
     checkpoints = StackCheckpoints(case.folder.path, TRIALS)
     newest, before = checkpoints.newest_first()
@@ -254,9 +242,7 @@ def test_a_stack_that_leaves_while_it_is_recorded_loses_no_training(
     assert case.records() == whole
 
 
-def test_the_time_of_the_next_checkpoint_counts_from_the_end_of_the_last(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_times_count_from_the_end(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes 1 s, a write 30: with one every 3 s not every step writes one."""
     now = [0.0]
     monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -297,12 +283,8 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those after step t are the weights of a run that stopped there; each is sealed."""
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
     plain = {"tasks.names": [], "seeds": [1, 2, 3]}
     study = small_study(plain | {"training.keep": [2, 6], "training.keep_every": 4})
@@ -349,7 +331,7 @@ def assert_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_what_is_kept_is_bounded_and_of_the_run(small_study: Callable[..., Study]) -> None:
+def test_what_is_kept_is_bounded_and_of_the_run(small_study: Maker) -> None:
     assert small_study({"training.keep": [8, 3]}).setting("baseline").kept_steps == (3,)
     with pytest.raises(ParibusError, match=r"training.keep = 9 is after the last of 8 steps"):
         small_study({"training.keep": [9]})

@@ -24,9 +24,9 @@ from paribus.runs.queue import Task
 from paribus.study import Study
 from paribus.verification import verify
 
+from ..conftest import Maker
 from ..fabricated import registered
 
-Maker = Callable[..., Study]
 CPU = torch.device("cpu")
 
 # Each gives the same bits twice within seconds, in one process.
@@ -143,7 +143,6 @@ def test_what_passes_the_dry_run_is_caught(
 
 
 def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
-    """Three side by side sum in another order than one alone, and give the recorded bits."""
     study = small_study({"tasks.names": []}, seeds=[1, 2, 3])
     folder = train(study, *(("layernorm", seed) for seed in study.seeds))
     assert again(study, folder, "layernorm", 2).differs_at is None

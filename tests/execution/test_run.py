@@ -23,12 +23,9 @@ from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
-from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 from .conftest import Trained
-
-Maker = Callable[..., Study]
 
 
 def canonical_bytes(results: Results) -> dict[str, bytes]:
@@ -62,7 +59,6 @@ def test_a_study_runs_and_reads_back(trained: Trained) -> None:
 
 
 def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
-    """The records stay the files they were."""
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")}
     assert len(before) == 10, "nine trials, and what the study itself has sealed"
     paribus.run(trained.study, copy)
@@ -113,10 +109,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize(
     "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
 )
-def test_an_interrupted_study_ends_with_the_same_bytes(
-    whole: Results, tmp_path: Path, how: signal.Signals
-) -> None:
-    """Killed in the middle, or stopped by Ctrl-C, then run again: as if nothing had happened."""
+def test_an_interruption_loses_nothing(whole: Results, tmp_path: Path, how: signal.Signals) -> None:
     file = whole.path.parent / "study.toml"
     study = paribus.load_study(file)
     process = subprocess.Popen(
@@ -142,9 +135,7 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
     assert not list((tmp_path / "broken").rglob(".*.part"))
 
 
-def test_what_cannot_work_is_told_before_anything_is_written(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> None:
+def test_errors_come_first(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
         "class Doubles(nn.Identity):\n"
@@ -245,8 +236,6 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
 def test_training_seconds_wait_for_the_device(
     small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU works on after its last step was handed to it: here a device that takes half a second
-    more."""
     study = small_study(
         {"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}, tasks={"names": []}
     )

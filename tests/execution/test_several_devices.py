@@ -82,7 +82,6 @@ class Full(nn.Module):
 
 @pytest.mark.slow
 def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path) -> None:
-    """It says so itself, in the middle of training; what PyTorch raises is raised by a module."""
     flag, results = tmp_path / "full", tmp_path / "r"
     (tmp_path / "own.py").write_text(FULL.replace("FLAG", repr(str(flag))))
     own = study(model__modules__block_norm=f"{tmp_path}/own.py:Full")
@@ -166,9 +165,7 @@ def helper_below(parent: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_killed_rank_ends_the_trial_in_one_line_and_it_goes_on_with_another_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_outlives_a_killed_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
     results = tmp_path / "r"
     run = begin(results, 2)
@@ -196,10 +193,7 @@ def test_a_killed_rank_ends_the_trial_in_one_line_and_it_goes_on_with_another_nu
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_trial_whose_rank_was_killed_goes_on_within_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As often as is registered, each time from its checkpoint; with the bits of a whole run."""
+def test_killed_ranks_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
     results = tmp_path / "r"
     run = begin(results, 2, retries=2)

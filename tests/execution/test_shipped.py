@@ -68,9 +68,7 @@ def arms() -> Iterator[tuple[Study, str]]:
 @pytest.mark.parametrize(
     ("study", "arm"), list(arms()), ids=lambda given: getattr(given, "name", given)
 )
-def test_every_arm_passes_its_dry_run(
-    study: Study, arm: str, dataset: Dataset, tmp_path: Path
-) -> None:
+def test_every_arm_passes_its_run(study: Study, arm: str, dataset: Dataset, tmp_path: Path) -> None:
     data = study.setting(arm).data
     if data.tokenizer != "character":
         # Text that has to be downloaded has a stand-in: a dry run asks how sources are mixed.
@@ -140,7 +138,6 @@ def test_the_tuned_protocol_tunes_looks_and_seals() -> None:
 
 
 def test_shipped_tuned_studies_tune_rate_and_warmup_from_none_on() -> None:
-    """A contrast at the best rates may turn its sign with warmup; `quickstart` has no time."""
     tuned = [study for study in shipped_studies().values() if study.tuning is not None]
     assert len(tuned) == 4
     for study in tuned:

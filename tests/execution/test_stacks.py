@@ -36,6 +36,8 @@ from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
 from paribus.study import Study, parse_study
 
+from ..conftest import Maker
+
 CPU = torch.device("cpu")
 SWEEP = {f"rate-{i}": {"set": {"training.optimizer.learning_rate": i * 1e-4}} for i in (1, 2, 4)}
 NORMS = {name: {"set": {"model.embedding.norm": name}} for name in ("layernorm", "rmsnorm")}
@@ -63,7 +65,6 @@ def test_other_models_are_other_stacks() -> None:
 
 
 def test_own_probes_see_the_setting_of_their_own_arm() -> None:
-    """A stack shows its probes one setting; an own one may read what arms of a sweep differ in."""
     study = study_of(SWEEP | INITS, [1, 2])
     table = study.model_dump() | {"probes": {"own": ["ideas.py:mine"]}}
     own = parse_study(table, folder=Path())
@@ -114,7 +115,6 @@ def test_every_trial_once_and_pairs_in_stacks_of_one_size(
 
 
 def test_contradicting_records_are_planned_once() -> None:
-    """Such as a folder that was put together by hand: every trial still has one stack."""
     study = study_of(NORMS, [1, 2, 3])
     begun = [[("baseline", 1), ("baseline", 2)], [("layernorm", 2), ("layernorm", 3)]]
     foreign = [[("gone", 1)], [("baseline", 9)], []]
@@ -123,12 +123,8 @@ def test_contradicting_records_are_planned_once() -> None:
 
 
 def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three trials trained side by side, of which one was recorded, were still three."""
     study = small_study({"tasks.names": [], "seeds": [1, 2, 3]})
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
@@ -156,12 +152,8 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
 
 
 def test_files_of_one_replica_are_written_while_the_next_is_evaluated(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most one waits, seals come in order, and what cannot be written ends it before another."""
     study = small_study({"tasks.names": [], "seeds": [1, 2, 3, 4]})
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
@@ -213,9 +205,7 @@ def test_memory_is_counted() -> None:
 
 @pytest.fixture
 def fits(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Fit]:
     def make(free: int, two: int, three: int, workers: int = 1) -> Fit:
         most = {2: two, 3: three}
@@ -240,7 +230,7 @@ def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
 
 
 def test_what_surely_fits_is_not_built(
-    small_study: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capacity, "_most", lambda *_: pytest.fail("built"))
     monkeypatch.setattr(capacity, "free_memory", lambda device: 80 * 2**30)
@@ -348,7 +338,6 @@ def test_memory_is_not_that_of_who_started_us() -> None:
 
 
 def test_arms_that_could_share_a_stack_are_tried_once() -> None:
-    """And what was tried before is not tried again: a tuned study has three starts."""
     asked: dict[str, list[str]] = {}
     answered: set[str] = set()
 

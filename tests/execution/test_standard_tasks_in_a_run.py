@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from paribus.verification.registered import registration_findings
 from torch import nn
 
 import paribus
@@ -20,8 +18,9 @@ from paribus.engine.tasks import write_standard
 from paribus.report.section_tables import tasks_in_words
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
+from paribus.verification.verify import registration_findings
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 from ..standins import write_hub
 
 ASKED = ["lambada_openai", "piqa"]
@@ -53,9 +52,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return paribus.run(study_in(folder), folder / "r", workers=1)
 
 
-def test_they_are_registered_by_version_and_digest_and_are_part_of_macro_accuracy(
-    results: Results,
-) -> None:
+def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results: Results) -> None:
     registered = json.loads((results.path / "registration.json").read_text())
     tasks = registered["tasks"]
     assert tasks["names"] == ["typo"] and list(tasks["standard"]) == ASKED
@@ -88,7 +85,6 @@ def test_they_are_registered_by_version_and_digest_and_are_part_of_macro_accurac
 
 
 def test_a_finished_study_runs_on_without_its_data_sets(results: Results, tmp_path: Path) -> None:
-    """What was described is kept beside the suite: nothing is fetched again."""
     study = study_in(tmp_path)  # where there is no folder "hub"
     with drafted_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
         assert list(registered["standard"]) == ASKED
@@ -113,11 +109,7 @@ def _datasets(study: Study) -> dict:
     ],
 )
 def test_what_cannot_be_had_is_one_line_before_anything_is_registered(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    dataset: Dataset,
-    tasks: dict,
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tasks: dict, words: str
 ) -> None:
     import datasets
     import huggingface_hub.constants
@@ -159,9 +151,7 @@ def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Pat
         run_tasks(study, model, dataset, setting, tmp_path)
 
 
-def test_an_accuracy_on_a_task_that_is_not_asked_is_refused(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_an_accuracy_on_no_asked_task_is_refused(small_study: Maker, tmp_path: Path) -> None:
     from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
     asked = study_in(tmp_path, names=[], standard=["piqa"])

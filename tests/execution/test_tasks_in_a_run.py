@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -16,7 +15,7 @@ from paribus.engine.execution.trial.suite import drafted_tasks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Maker, studies_in
 
 WINDOW = 64
 
@@ -103,7 +102,7 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
         assert "\n" not in str(caught.value)
 
 
-def test_no_tasks_no_questions(small_study: Callable[..., Study], tmp_path: Path) -> None:
+def test_no_tasks_no_questions(small_study: Maker, tmp_path: Path) -> None:
     study = small_study({"data.seq_len": WINDOW, "tasks.names": []}, seeds=[1])
     results = paribus.run(study, tmp_path / "r", workers=1)
     assert results.tasks.num_rows == results.items.num_rows == 0
@@ -130,9 +129,7 @@ def test_a_task_that_cannot_be_made_leaves_nothing(
     assert not list((tmp_path / "r").rglob("*"))
 
 
-def test_a_task_that_cannot_be_made_stops_the_study(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_task_that_cannot_be_made_stops_the_study(small_study: Maker, tmp_path: Path) -> None:
     with pytest.raises(paribus.ParibusError, match="task 'agreement' was left out"):
         paribus.run(small_study({"tasks.names": ["agreement"]}), tmp_path / "r", workers=1)
     assert not (tmp_path / "r").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import torch
 import paribus
 from paribus.engine.execution.throughput import UNITS, warm_up
 from paribus.results import Results, ResultsFolder
-from paribus.study import Study
 
+from ..conftest import Fabricate, Maker
 from .conftest import Trained
 
 
@@ -56,10 +55,7 @@ def test_speed_is_no_part_of_the_sealed_records(trained: Trained, copy: Path) ->
     assert len(again.throughput) == 3 * len(trained.study.trials)
 
 
-def test_a_costly_arm_is_seen_to_cost(
-    small_study: Callable[..., Study],
-    fabricate: Callable[..., Results],
-) -> None:
+def test_a_costly_arm_is_seen_to_cost(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study()
     results = fabricate(study, lambda arm, seed: 2.0)
     rows = [

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ from paribus.study import Study, parse_study
 from paribus.verification import verify
 from paribus.verification.scores import score_findings
 
-from ..conftest import SMALL, small_text, studies_in
-
-Maker = Callable[..., Study]
+from ..conftest import SMALL, Maker, small_text, studies_in
 
 ENDPOINTS = [
     {"metric": "bits_per_byte", "primary": True, "margin": 0.05},
@@ -90,9 +87,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(study, folder / "results", workers=1, device="cpu")
 
 
-def test_controls_say_declared_for_what_differs_and_held_for_the_held_out_bytes(
-    results: Results,
-) -> None:
+def test_differences_are_declared_and_held_out_bytes_held(results: Results) -> None:
     states = {(c.arm, c.name): c for c in results.controls}
     for arm in ("bpe", "mixed", "epochs"):
         reads_other_text = arm != "epochs"
@@ -156,7 +151,6 @@ def test_the_folder_agrees_with_itself(results: Results) -> None:
 
 
 def test_another_code_length_is_found(results: Results, tmp_path: Path) -> None:
-    """One made up and sealed, bits per byte with it: the blocks and the weights give another."""
     path = tmp_path / "copy"
     shutil.copytree(results.path, path)
     for arm, seed in results.trials:
@@ -176,7 +170,6 @@ def test_another_code_length_is_found(results: Results, tmp_path: Path) -> None:
 
 
 def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> None:
-    """Of any arm: the parts of each text are apart, whatever tokenizer, mixture or order."""
     study = make({"data.test_fraction": 0.1})
     whole = [file.read_text() for file in sorted((study.folder / "texts").iterdir())]
     for arm, dataset in ((a, read_data(study)[study.setting(a).data]) for a in study.arms):
@@ -198,7 +191,6 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_data_of_each_arm(results: Results, tmp_path: Path) -> None:
-    """Trials that are there stay; the others are trained on their own text, to the same bytes."""
     shutil.copytree(results.path, tmp_path / "again")
     for arm in ("bpe", "mixed"):
         shutil.rmtree(tmp_path / "again" / "trials" / arm / "seed-1")
@@ -258,9 +250,7 @@ def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
         ({"training.budget": "tokens"}, "set training.budget for all arms alike"),
     ],
 )
-def test_arms_that_cannot_share_held_out_text_are_refused(
-    set_: dict[str, Any], message: str, make: Maker
-) -> None:
+def test_unshared_held_out_text_is_refused(set_: dict[str, Any], message: str, make: Maker) -> None:
     with pytest.raises(ParibusError, match=message):
         make(arms={"baseline": {}, "x": {"set": set_}})
 
@@ -271,7 +261,6 @@ def test_a_cap_in_tokens_is_other_text_for_another_tokenizer(make: Maker) -> Non
 
 
 def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: Path) -> None:
-    """Here the file is read in another form by one arm: as one document, or as one a line."""
     (tmp_path / "lines.jsonl").write_text('{"text": "a lazy dog"}\n' * 90)
     (tmp_path / "held.jsonl").write_text('{"text": "a lazy dog "}\n{"text": "ink mixing"}\n' * 30)
     (tmp_path / "ideas.py").write_text(
@@ -290,9 +279,7 @@ def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: 
     assert not (tmp_path / "r" / "registration.json").exists()
 
 
-def test_an_arms_tokenizer_without_all_bytes_is_told_with_the_arm(
-    make: Maker, tmp_path: Path
-) -> None:
+def test_a_tokenizer_without_all_bytes_names_its_arm(make: Maker, tmp_path: Path) -> None:
     spec = json.loads((tmp_path / "bpe.json").read_text())
     vocab = {token: i for token, i in spec["model"]["vocab"].items() if token != "q"}
     spec["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}

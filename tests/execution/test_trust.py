@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
@@ -17,10 +16,12 @@ from paribus.engine.execution.estimate import estimate
 from paribus.engine.execution.start import read_data
 from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder
+from paribus.results import ResultsFolder
 from paribus.runs import ask
 from paribus.runs.queue import Task
-from paribus.study import Study, load_study, null_study, require_trust
+from paribus.study import load_study, null_study, require_trust
+
+from ..conftest import Fabricate, Maker
 
 CODE = """
 from pathlib import Path
@@ -34,7 +35,7 @@ SITE = "model.modules.attention"
 
 
 @pytest.fixture
-def stranger(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Path:
+def stranger(small_study: Maker, fabricate: Fabricate) -> Path:
     """A results folder as a stranger sends it: its study names code, which lies in the folder."""
     changes = {"set": {SITE: "own.py:Nothing"}}
     study = small_study(arms={"baseline": {}, "own": changes}, seeds=[1, 2, 3])
@@ -69,7 +70,6 @@ def test_verbs_that_run_name_the_code_and_refuse(
 
 
 def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
-    """Whatever the way to a study of the folder, its code would run in a worker."""
     read = paribus.load_results(stranger).study
     for study in (
         read,
@@ -89,7 +89,6 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
 
 
 def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
-    """It is read in the process that was called, before any worker is there."""
     study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
     for read in (read_data, estimate):
         with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
@@ -118,9 +117,7 @@ def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:
     assert "none.py" in str(e.value)
 
 
-def test_a_worker_does_not_import_from_the_current_folder(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_workers_import_nothing_from_the_folder(small_study: Maker, tmp_path: Path) -> None:
     """`cd` into a stranger's folder and `paribus evaluate .`: its torch.py must not run."""
     stranger = tmp_path / "stranger"
     stranger.mkdir()
@@ -134,11 +131,8 @@ def test_a_worker_does_not_import_from_the_current_folder(
 
 
 def test_a_suite_that_was_not_registered_is_not_asked(
-    small_study: Callable[..., Study],
-    fabricate: Callable[..., Results],
-    dataset: paribus.engine.data.Dataset,
+    small_study: Maker, fabricate: Fabricate, dataset: paribus.engine.data.Dataset
 ) -> None:
-    """Other questions than the registered ones, whole and consistent in themselves."""
     path = fabricate(small_study(seeds=[1, 2]), lambda arm, seed: 3.0).path
     suite = build_suite(dataset, 0, 64, names=["typo"], n_items=20)
     write_suite(path / "tasks", suite)

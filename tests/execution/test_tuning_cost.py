@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rich.console import Console
 
 from paribus.cli import printed
 from paribus.engine.execution.estimate import estimate
-from paribus.study import Study
+
+from ..conftest import Maker
 
 
-def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[..., Study]) -> None:
+def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Maker) -> None:
     rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
     plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6}
     study = small_study(tuning=plan, tasks={"names": []})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,12 @@ from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extension, load_results
 from paribus.runs.progress import Progress
-from paribus.study import Study, tuning_study, with_choice
+from paribus.study import tuning_study, with_choice
 from paribus.study.tuning import Value
 from paribus.verification import verify
 
-from ..conftest import SMALL, studies_in
+from ..conftest import SMALL, Maker, studies_in
 
-Maker = Callable[..., Study]
 RATE = "training.optimizer.learning_rate"
 WARMUP = "training.schedule.warmup"
 TABLES: dict[str, Any] = {
@@ -110,10 +109,7 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
         paribus.run(study, copy, workers=1)
 
 
-def test_a_tuning_that_was_carried_elsewhere_without_weights_goes_on(
-    tuned: Results, tmp_path: Path
-) -> None:
-    """As a study is kept in blocks, on machines that do not last: what was sealed is as it was."""
+def test_a_tuning_without_weights_goes_on_elsewhere(tuned: Results, tmp_path: Path) -> None:
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     for made in copy.iterdir():
         if made.name not in ("study.json", "registration.json", "sources", "tuning"):
@@ -130,7 +126,6 @@ def test_a_tuning_that_was_carried_elsewhere_without_weights_goes_on(
 
 
 def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:
-    """Two rates of an arm side by side, although each stack has one seed."""
     stacks = {tuple(map(tuple, trial["stack"])) for trial in trials_of(tuned).trials.values()}
     arms = ("baseline", "layernorm")
     assert stacks == {((f"{arm}-1", 101), (f"{arm}-2", 101)) for arm in arms}
@@ -221,7 +216,6 @@ def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path
 def test_a_finished_study_has_no_verdict_before_its_test_part_is_evaluated(
     tuned: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in the middle of it: no verdict on the text that chose, and no second stage."""
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     seals = json.loads((copy / "manifest.json").read_text())
     del seals["test.json"]
@@ -249,9 +243,7 @@ def test_a_finished_study_has_no_verdict_before_its_test_part_is_evaluated(
         paribus.run(study, early.path, workers=1)
 
 
-def test_seeds_that_came_after_the_test_part_was_opened_are_not_said_to_be_finished_then(
-    tuned: Results, tmp_path: Path
-) -> None:
+def test_seeds_after_the_opening_are_not_finished_then(tuned: Results, tmp_path: Path) -> None:
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     assert ", when every trial was finished." in analyse(load_results(copy)).text
     registered = json.loads((copy / "registration.json").read_text())
@@ -262,10 +254,7 @@ def test_seeds_that_came_after_the_test_part_was_opened_are_not_said_to_be_finis
     )
 
 
-def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(
-    tuned: Results, tmp_path: Path
-) -> None:
-    """tuning.json, its seal and study.json edited together, before any trial of the verdict."""
+def test_a_choice_that_does_not_follow_is_refused(tuned: Results, tmp_path: Path) -> None:
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     folder, worse = ResultsFolder(copy), dict[str, Value]({RATE: 1e-4})
     record = folder.read_tuning()
@@ -289,9 +278,7 @@ def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(
     assert "are not there" in analyse(load_results(copy)).unregistered
 
 
-def test_a_test_part_that_was_read_before_its_time_ends_the_study_in_a_line(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_a_test_part_read_early_ends_the_study(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(**TABLES)
     dataset = load_dataset(study.data, study.folder)
     folder = ResultsFolder(tmp_path / "r")

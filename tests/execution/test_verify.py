@@ -23,10 +23,10 @@ from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.store import root_digest
-from paribus.study import Study
 from paribus.verification.scores import score_findings
 from paribus.verification.verify import registration_findings
 
+from ..conftest import Maker
 from .conftest import Trained
 
 TRIAL = Path("trials", "baseline", "seed-1")
@@ -177,10 +177,7 @@ def infinite(path: Path) -> None:
     ],
 )
 def test_each_contradiction_is_a_finding(
-    damage: Callable[[Path], object],
-    words: str,
-    decided: Path,
-    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], object], words: str, decided: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(decided)
     capsys.readouterr()
@@ -212,9 +209,7 @@ def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: 
     assert words in "\n".join(registration_findings(results))
 
 
-def test_a_superseded_registration_keeps_its_bytes(
-    small_study: Callable[..., Study], copy: Path
-) -> None:
+def test_a_superseded_registration_keeps_its_bytes(small_study: Maker, copy: Path) -> None:
     first = read_json(copy / REGISTERED)
     more = small_study({"evaluation.every": 3}, seeds=[1, 2, 3, 4])
     settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"], first["looks"])})

@@ -13,7 +13,8 @@ from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
 from paribus.engine.training.schedules import MOST_TRIED, first_and_last
 from paribus.errors import ParibusError
-from paribus.study import Study
+
+from ..conftest import Maker
 
 OWN = """
 import numpy as np
@@ -86,7 +87,7 @@ KIND = "training.average.kind"
 
 @pytest.fixture
 def tried(
-    small_study: Callable[..., Study], small_dataset: Dataset, tmp_path: Path
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path
 ) -> Callable[[dict[str, Any]], list[str]]:
     (tmp_path / "own.py").write_text(OWN)
 
