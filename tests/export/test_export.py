@@ -16,8 +16,8 @@ from paribus.cli import main
 from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import Results
-from paribus.study import Study
 
+from ..conftest import Maker
 from ..fabricated import write_results
 from .conftest import Trained
 
@@ -50,9 +50,7 @@ def test_the_files_are_these_and_the_same_every_time(
     )
 
 
-def test_the_card_says_what_the_records_say(
-    trained: Trained, exported: Callable[[str], Path]
-) -> None:
+def test_the_card_follows_the_records(trained: Trained, exported: Callable[[str], Path]) -> None:
     card = (exported("layernorm") / "README.md").read_text("utf-8")
     folder = trained.results.path / "trials" / "layernorm" / "seed-1"
     loss = json.loads((folder / "evaluation.json").read_text())["validation_loss"]
@@ -77,9 +75,7 @@ def test_the_card_says_what_the_records_say(
         ("layernorm", 7, "seed 7 is not in"),
     ],
 )
-def test_an_unknown_trial_is_refused(
-    arm: str, seed: int, said: str, trained: Trained, tmp_path: Path
-) -> None:
+def test_unknown_trials(arm: str, seed: int, said: str, trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match=said):
         trained.export(arm, tmp_path / "out", seed)
     assert not any(tmp_path.iterdir())
@@ -94,9 +90,7 @@ def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_an_error_leaves_nothing_behind(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_leave_no(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -121,9 +115,7 @@ def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_unfinished_trials_and_other_sources_are_refused(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_unfinished_or_edited_trials_are_refused(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text("from torch.nn import Identity as RMS")
     own = {"set": {"model.modules.block_norm": "ideas.py:RMS"}}
     study = small_study(arms={"baseline": {}, "own": own})
@@ -138,9 +130,7 @@ def test_unfinished_trials_and_other_sources_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_one_document_has_no_special_tokens(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_one_document_has_no_special_tokens(small_study: Maker, tmp_path: Path) -> None:
     study = small_study()
     results = write_results(tmp_path / "made", study, lambda arm, seed: 2.0)
     out = tmp_path / "out"

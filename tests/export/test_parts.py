@@ -22,8 +22,9 @@ from paribus.engine.export.hugging_face import (
 )
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
-from paribus.study import Study, own_digests
+from paribus.study import own_digests
 
+from ..conftest import Maker
 from ..model.variants import VARIANTS
 
 V, T = 29, 16
@@ -104,9 +105,7 @@ OWN_SITES = {"attention": "TokenShift", "mlp": "Relu", "positions": "Sines", "he
 
 
 @pytest.fixture
-def exported(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> Callable[[dict[str, Any]], tuple[GPT, Path]]:
+def exported(small_study: Maker, tmp_path: Path) -> Callable[[dict[str, Any]], tuple[GPT, Path]]:
     """(our model with weights of a seed, the exported folder)."""
 
     def make(overrides: dict[str, Any]) -> tuple[GPT, Path]:
@@ -221,7 +220,7 @@ def test_parts_that_share_are_exported(
     require_generates_ours(ours, theirs, padded=False)
 
 
-def test_what_a_part_imports_is_said(small_study: Callable[..., Study], tmp_path: Path) -> None:
+def test_what_a_part_imports_is_said(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text(
         "import json\nimport numpy.linalg\nfrom paribus.extend import loss\n" + OWN
     )
