@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from paribus.errors import ParibusError
 from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
+
+from ..conftest import Maker
 
 TEXT = "c" * 64
 TOY = """
@@ -45,11 +46,9 @@ set."toy.shift" = 0.012
 set."toy.shift" = 0.02
 """
 
-Make = Callable[..., Study]
-
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
     """`make("a", "TestText(...)")`: a study of that name, whose trainer declares that text."""
     monkeypatch.setattr(opened_texts, "_told", set())
 
@@ -81,7 +80,7 @@ def kinds(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.study, event.kind) for event in events]
 
 
-def test_a_second_study_of_a_text_says_so(make: Make, ledger: Path) -> None:
+def test_a_second_study_of_a_text_says_so(make: Maker, ledger: Path) -> None:
     first, second = run(make("a")), run(make("b"))
     assert reused(first) == []
     told = reused(second)
@@ -99,7 +98,7 @@ def test_a_second_study_of_a_text_says_so(make: Make, ledger: Path) -> None:
     assert sorted(kinds(events_in(ledger))) == [(name, kind) for name in "ab" for kind in each]
 
 
-def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Make, ledger: Path) -> None:
+def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Maker, ledger: Path) -> None:
     study = make("a")
     results = run(study)
     verdict(results)
@@ -115,9 +114,7 @@ def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Make, ledge
     assert "2nd study" in reused(third)[0]
 
 
-def test_a_verdict_rests_on_the_folder_alone(
-    make: Make, ledger: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_enough(make: Maker, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(make("a"))
     second = run(make("b"))
     before = verdict(second)
@@ -135,7 +132,7 @@ def test_a_verdict_rests_on_the_folder_alone(
 
 
 def test_reuse_can_be_forbidden(
-    make: Make, ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Maker, ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forbids = f"TestText('{TEXT}', reuse='forbid')"
     run(make("fresh", forbids))
@@ -167,7 +164,7 @@ def test_reuse_can_be_forbidden(
     run(make("fresh", forbids))
 
 
-def test_places_in_one_corpus_are_compared(make: Make) -> None:
+def test_places_in_one_corpus_are_compared(make: Maker) -> None:
     def text(digest: str, start: int, stop: int) -> str:
         return f"TestText('{digest * 64}', corpus='{'f' * 64}', start={start}, stop={stop})"
 
@@ -176,7 +173,7 @@ def test_places_in_one_corpus_are_compared(make: Make) -> None:
     assert "3rd study" in reused(run(make("c", text("3", 89, 100))))[0]
 
 
-def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Make, ledger: Path) -> None:
+def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Maker, ledger: Path) -> None:
     for name in "ab":
         results = run(make(name, "None"))
         assert reused(results) == [] and not (results / "ledger.json").exists()
@@ -195,7 +192,7 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Make, ledger: P
         ("TestText('" + TEXT + "', reuse='never')", "'declare' or 'forbid'"),
     ],
 )
-def test_mistakes_of_a_declaration_are_one_line(make: Make, test: str, words: str) -> None:
+def test_mistakes_of_a_declaration_are_one_line(make: Maker, test: str, words: str) -> None:
     study = make("a", test)
     with pytest.raises(ParibusError, match=words):
         run(study)
@@ -203,10 +200,7 @@ def test_mistakes_of_a_declaration_are_one_line(make: Make, test: str, words: st
 
 
 def test_a_ledger_that_cannot_be_written_is_said_once(
-    make: Make,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PARIBUS_LEDGER", str(tmp_path / "file" / "ledger.jsonl"))
@@ -222,7 +216,7 @@ def test_a_ledger_that_cannot_be_written_is_said_once(
 
 
 def test_turned_off_nothing_is_written_or_warned_of(
-    make: Make,
+    make: Maker,
     ledger: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -237,7 +231,7 @@ def test_turned_off_nothing_is_written_or_warned_of(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_looks_and_stages_are_of_one_study(make: Make, ledger: Path) -> None:
+def test_looks_and_stages_are_of_one_study(make: Maker, ledger: Path) -> None:
     looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
     results = run(make("a", text=looks))
     taken = [event.look for event in events_in(ledger) if event.look is not None]
@@ -252,7 +246,7 @@ def test_looks_and_stages_are_of_one_study(make: Make, ledger: Path) -> None:
     assert len({event.registration for event in events_in(ledger)}) == 2
 
 
-def test_a_check_leaves_nothing(make: Make, ledger: Path) -> None:
+def test_a_check_leaves_nothing(make: Maker, ledger: Path) -> None:
     assert main(["check", str(make("a").folder / "study.toml")]) == 0
     assert not ledger.exists()
     assert main(["register", str(make("a").folder / "study.toml"), "--results",
@@ -260,7 +254,7 @@ def test_a_check_leaves_nothing(make: Make, ledger: Path) -> None:
     assert [event.kind for event in events_in(ledger)] == ["registration"]
 
 
-def test_the_verb(make: Make, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(make: Maker, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger"]) == 0
     assert str(ledger) in capsys.readouterr().out.replace("\n", "")
     verdict(run(make("a")))

@@ -58,9 +58,7 @@ def parts(folder: Path, **keys: Any) -> dict[str, TextPart]:
     ],
 )
 @pytest.mark.parametrize("test_fraction", [0.1, 0.25])
-def test_places_are_of_the_bytes_with_the_digest(
-    keys: dict[str, Any], test_fraction: float, folder: Path
-) -> None:
+def test_places_are_of_the_bytes(keys: dict[str, Any], test_fraction: float, folder: Path) -> None:
     found = parts(folder, test_fraction=test_fraction, **keys)
     text = (folder / "text.txt").read_bytes()
     for part in found.values():

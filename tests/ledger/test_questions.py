@@ -35,9 +35,7 @@ def bytes_of(place: tuple[int, int | None]) -> set[int]:
 
 
 @given(one=places(), other=places())
-def test_places_overlap_where_they_share_a_byte(
-    one: tuple[int, int | None], other: tuple[int, int | None]
-) -> None:
+def test_overlap_is_of_bytes(one: tuple[int, int | None], other: tuple[int, int | None]) -> None:
     assume(one != other)
     shared = bool(bytes_of(one) & bytes_of(other))
     assert overlap(part(*one), part(*other)) == shared == overlap(part(*other), part(*one))
@@ -117,9 +115,7 @@ def test_studies_are_counted_once_and_in_order() -> None:
         ({"study": "a\x1b[31m"}, "study"),
     ],
 )
-def test_entries_are_read_as_they_were_written_or_refused(
-    change: dict[str, object], key: str
-) -> None:
+def test_entries_are_read_as_written_or_refused(change: dict[str, object], key: str) -> None:
     event = opened("a", part(0, 5), 1, 2)
     here = Path("here")
     assert as_events([event.entry], here) == [event]
