@@ -202,9 +202,7 @@ def test_memory_is_what_is_measured(overrides: dict[str, Any], tmp_path: Path) -
     ],
     ids=str,
 )
-def test_sizes_are_those_of_the_model_that_is_built(
-    overrides: dict[str, Any], tmp_path: Path
-) -> None:
+def test_sizes_are_those_of_the_built_model(overrides: dict[str, Any], tmp_path: Path) -> None:
     setting = small(tmp_path, overrides).setting("baseline")
     for vocab_size in (257, 1000):
         built = count_parameters(setting, vocab_size, tmp_path)

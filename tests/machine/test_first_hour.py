@@ -32,9 +32,7 @@ case "$*" in *"$FAILING"*) exit 3 ;; esac
 
 @pytest.mark.skipif(os.name != "posix", reason="a shell script")
 @pytest.mark.parametrize(("gpus", "failing", "code"), [("1", "gpu_stacks", 1), ("2", "nothing", 0)])
-def test_every_step_is_a_row_of_the_table(
-    tmp_path: Path, gpus: str, failing: str, code: int
-) -> None:
+def test_every_step_is_in_the_table(tmp_path: Path, gpus: str, failing: str, code: int) -> None:
     python, out = tmp_path / "python", tmp_path / "out"
     python.write_text(PRETENDED.replace("GPUS", gpus))
     python.chmod(0o755)

@@ -46,9 +46,7 @@ def test_a_view_holds_nothing_of_its_own_and_a_backward_pass_its_gradients() -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
-def test_memory_that_is_freed_is_taken_again_without_the_system(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_freed_memory_is_taken_again_without_the_system(request: pytest.FixtureRequest) -> None:
     def faults() -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(4):
