@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,8 @@ from paribus.engine.model.parts import parts
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study
+
+from ..conftest import Maker
 
 LATENT = '''
 import torch
@@ -75,10 +76,7 @@ def registered(tmp_path: Path) -> Iterator[None]:
     "key", [{"model.modules.attention": "latent.py:Latent"}, {"model.attention.kind": "latent"}]
 )
 def test_latent_attention_trains_and_decodes_as_it_reads(
-    registered: None,
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    key: dict[str, str],
+    registered: None, small_study: Maker, small_dataset: Dataset, key: dict[str, str]
 ) -> None:
     study = small_study(key, arms={"a": {}}, baseline="a")
     assert check_arm(study, "a", small_dataset, torch.device("cpu"), 2) == []
@@ -107,17 +105,13 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
     assert "latent" in str(describe_parts(setting.model)["attention"]).lower()
 
 
-def test_another_attention_that_ships_has_no_exported_code(
-    registered: None, small_study: Callable[..., Study]
-) -> None:
+def test_another_shipped_attention_is_not_exported(registered: None, small_study: Maker) -> None:
     study = small_study({"model.attention.kind": "latent"})
     with pytest.raises(ParibusError, match="'latent' is in no exported code"):
         in_their_words(study.setting("baseline"), 29, {})
 
 
-def test_the_default_is_causal_and_records_say_what_they_said(
-    small_study: Callable[..., Study],
-) -> None:
+def test_the_default_is_causal_and_records_say_what_they_said(small_study: Maker) -> None:
     assert "attention" not in describe_parts(small_study().setting("baseline").model)
     study = small_study({"model.attention.kind": "casual"})
     with pytest.raises(ParibusError, match=r"did you mean 'causal'.*model/attentions/"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from paribus.engine.model import (
 )
 from paribus.errors import ParibusError
 from paribus.study import Study
+
+from ..conftest import Maker
 
 PARTS = '''
 import torch
@@ -186,7 +187,7 @@ class Unasked(Part):
 
 
 @pytest.fixture
-def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[..., Study]:
+def study_of(small_study: Maker, tmp_path: Path) -> Maker:
     (tmp_path / "ideas.py").write_text(PARTS)
 
     def make(site: str, name: str, **more: object) -> Study:
@@ -261,7 +262,7 @@ def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[...,
     ],
 )
 def test_a_part_that_cannot_work_is_named(
-    study_of: Callable[..., Study], small_dataset: Dataset, site: str, name: str, message: str
+    study_of: Maker, small_dataset: Dataset, site: str, name: str, message: str
 ) -> None:
     with pytest.raises(ParibusError, match=message) as caught:
         check_arm(study_of(site, name), "a", small_dataset, torch.device("cpu"), 2)
@@ -279,9 +280,7 @@ def test_a_part_that_cannot_work_is_named(
         ({}, ""),
     ],
 )
-def test_positions_that_no_part_takes_are_told(
-    study_of: Callable[..., Study], positions: dict[str, str], words: str
-) -> None:
+def test_untaken_positions_are_told(study_of: Maker, positions: dict[str, str], words: str) -> None:
     study = study_of("attention", "Plain", **positions)
     setting = study.setting("a")
     told = unused_positions(build_model(setting, 29, study.folder), setting)

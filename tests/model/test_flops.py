@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from paribus.engine.model import (
@@ -12,8 +10,8 @@ from paribus.engine.model import (
     training_flops_per_token,
     weight_shapes,
 )
-from paribus.study import Study
 
+from ..conftest import Maker
 from .variants import VARIANTS
 
 V = 97
@@ -26,7 +24,7 @@ MULTIPLYING = [
 
 
 @pytest.mark.parametrize("variant", [*MULTIPLYING, "embedding layernorm", "qk_norm rmsnorm"])
-def test_pytorch_counts_the_same_products(small_study: Callable[..., Study], variant: str) -> None:
+def test_pytorch_counts_the_same_products(small_study: Maker, variant: str) -> None:
     overrides = VARIANTS[variant] | {"model.n_layer": 3}
     setting = small_study(overrides, arms={"baseline": {}}).setting("baseline")
     assert counted_flops_per_token(setting, V) == training_flops_per_token(setting, V)
@@ -52,7 +50,7 @@ class Asks(nn.Identity):
 """
 
 
-def test_products_of_own_modules_are_counted(small_study: Callable[..., Study]) -> None:
+def test_products_of_own_modules_are_counted(small_study: Maker) -> None:
     setting = small_study({"model.modules.mlp": "own.py:Twice"}).setting("baseline")
     folder = small_study().folder
     (folder / "own.py").write_text(OWN)
@@ -66,7 +64,7 @@ def test_products_of_own_modules_are_counted(small_study: Callable[..., Study]) 
     assert training_flops(asks, V, folder).record == {}
 
 
-def test_every_matrix_but_the_positions_is_multiplied(small_study: Callable[..., Study]) -> None:
+def test_every_matrix_but_the_positions_is_multiplied(small_study: Maker) -> None:
     d, shapes = 16, weight_shapes(small_study().setting("layernorm"), V)
     assert sorted(shapes.values()) == sorted(
         [(V, d)] + 2 * [(3 * d, d), (d, d), (4 * d, d), (d, 4 * d)]

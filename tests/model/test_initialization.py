@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ from paribus.engine.model import build_model, initial_parameters, require_initia
 from paribus.engine.model.initialization import InitialParameter
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, own_digests
+
+from ..conftest import Maker
 
 
 def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
@@ -42,7 +43,7 @@ def test_gpt2_s_standard_deviations() -> None:
     assert (initial["blocks.0.attention.qkv.bias"].value == 0).all()
 
 
-def test_arms_share_their_parameters_bit_by_bit(small_study: Callable[..., Study]) -> None:
+def test_arms_share_their_parameters_bit_by_bit(small_study: Maker) -> None:
     study = small_study()
     base, other = drawn(study, "baseline", 5), drawn(study, "layernorm", 5)
     assert other.keys() - base.keys() == {"embedding.norm.weight", "embedding.norm.bias"}
@@ -53,7 +54,7 @@ def test_arms_share_their_parameters_bit_by_bit(small_study: Callable[..., Study
     assert (again["embedding.tokens.weight"].value != base["embedding.tokens.weight"].value).any()
 
 
-def test_building_leaves_the_global_generator_alone(small_study: Callable[..., Study]) -> None:
+def test_building_leaves_the_global_generator_alone(small_study: Maker) -> None:
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
     drawn(small_study(), "baseline", 1)
@@ -81,15 +82,13 @@ class WrongShape(ScaledNorm):
 '''
 
 
-def own(study_maker: Callable[..., Study], tmp_path: Path, **modules: str) -> Study:
+def own(study_maker: Maker, tmp_path: Path, **modules: str) -> Study:
     (tmp_path / "ideas.py").write_text(OWN)
     changed = {f"model.modules.{site}": path for site, path in modules.items()}
     return study_maker(arms={"baseline": {}, "own": {"set": changed}})
 
 
-def test_an_own_module_initialises_what_it_names(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_an_own_module_initialises_what_it_names(small_study: Maker, tmp_path: Path) -> None:
     study = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm")
     initial = drawn(study, "own", 1)
     weight = initial["blocks.0.mlp_norm.weight"]
@@ -121,9 +120,7 @@ class Reads(nn.Module):
 """
 
 
-def test_how_many_values_a_module_gave_is_recorded_of_what_it_was_asked_to_draw(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_distinct_values_are_recorded_of_what_was_drawn(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(READS)
     np.save(tmp_path / "values.npy", np.random.default_rng(1).normal(size=16))
     study = own(small_study, tmp_path, block_norm="reads.py:Reads")
@@ -145,18 +142,14 @@ def test_how_many_values_a_module_gave_is_recorded_of_what_it_was_asked_to_draw(
         ("broken.py:X", "SyntaxError"),
     ],
 )
-def test_an_own_module_that_is_not_there_is_named(
-    small_study: Callable[..., Study], tmp_path: Path, path: str, message: str
-) -> None:
+def test_missing_own_modules(small_study: Maker, tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "broken.py").write_text("class X(")
     study = own(small_study, tmp_path, mlp=path)
     with pytest.raises(ParibusError, match=message):
         drawn(study, "own", 1)
 
 
-def test_a_parameter_that_starts_at_random_needs_an_initializer(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_random_parameters_need_an_initializer(small_study: Maker, tmp_path: Path) -> None:
     code = OWN.replace("torch.full((), 0.5)", "torch.randn(())")
     (tmp_path / "random.py").write_text(code)
     changed = {"model.modules.block_norm": "random.py:ScaledNorm"}
@@ -170,9 +163,7 @@ def test_a_parameter_that_starts_at_random_needs_an_initializer(
     require_initializers(models[0], models[1], quiet)
 
 
-def test_an_init_of_the_wrong_shape_is_named(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_an_init_of_the_wrong_shape_is_named(small_study: Maker, tmp_path: Path) -> None:
     study = own(small_study, tmp_path, final_norm="ideas.py:WrongShape")
     with pytest.raises(ParibusError, match=r"'final_norm\.weight' the shape \(2,\)"):
         drawn(study, "own", 1)

@@ -30,6 +30,7 @@ from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from ..conftest import Maker
 from .variants import VARIANTS
 
 T, V = 16, 29
@@ -38,7 +39,7 @@ each = pytest.mark.parametrize("name", VARIANTS)
 
 
 @pytest.fixture
-def setting_of(small_study: Callable[..., Study]) -> Callable[[str], Setting]:
+def setting_of(small_study: Maker) -> Callable[[str], Setting]:
     arms = {"baseline": {}}
     return lambda name: small_study(LARGE | VARIANTS[name], arms=arms).setting("baseline")
 
@@ -56,9 +57,7 @@ def some_tokens(B: int = 3) -> torch.Tensor:
 
 @each
 @torch.no_grad()
-def test_pieces_with_a_cache_give_the_logits_of_the_whole(
-    setting_of: Callable[[str], Setting], name: str
-) -> None:
+def test_cached_pieces_give_all_logits(setting_of: Callable[[str], Setting], name: str) -> None:
     model, tokens = with_weights(setting_of(name)), some_tokens()
     assert model.can_cache
     whole = model(tokens)
@@ -189,9 +188,7 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("d_model", "ratio"), [(128, 4), (32, 3), (48, 1)])
-def test_a_matched_gate_has_the_parameters_of_an_ungated_mlp(
-    d_model: int, ratio: int, bias: bool
-) -> None:
+def test_matched_gates_have_as_many_parameters(d_model: int, ratio: int, bias: bool) -> None:
     def size(kind: str, matched: bool = True) -> int:
         mlp = {"kind": kind, "ratio": ratio, "match_parameters": matched}
         model = config(d_model=d_model, bias=bias, mlp=mlp)
@@ -204,7 +201,7 @@ def test_a_matched_gate_has_the_parameters_of_an_ungated_mlp(
     )
 
 
-def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
+def test_what_an_untied_head_adds(small_study: Maker) -> None:
     tied, untied = (
         count_parameters(small_study({"model.head.tied": on}).setting("baseline"), V)
         for on in (True, False)
@@ -228,9 +225,7 @@ def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
         ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),
     ],
 )
-def test_an_unknown_part_is_named_with_where_they_are(
-    small_study: Callable[..., Study], overrides: dict[str, Any], message: str
-) -> None:
+def test_unknown_parts(small_study: Maker, overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ParibusError, match=message):
         build_model(small_study(overrides).setting("baseline"), V)
 
@@ -254,15 +249,13 @@ def test_an_unknown_part_is_named_with_where_they_are(
         ({"model.preset": "lama"}, "did you mean 'llama'"),
     ],
 )
-def test_sizes_that_cannot_work_together_are_refused_at_load(
-    small_study: Callable[..., Study], overrides: dict[str, Any], message: str
-) -> None:
+def test_impossible_sizes(small_study: Maker, overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ParibusError, match=message) as caught:
         small_study(overrides)
     assert "\n" not in str(caught.value)
 
 
-def test_a_preset_is_printed_key_by_key(small_study: Callable[..., Study]) -> None:
+def test_a_preset_is_printed_key_by_key(small_study: Maker) -> None:
     arms = {
         "baseline": {},
         "llama": {"set": {"model.head.tied": True, "model.preset": "llama"}},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from paribus.engine.model import build_model
-from paribus.study import Study
+
+from ..conftest import Maker
 
 
-def test_shapes_are_those_of_the_model(small_study: Callable[..., Study]) -> None:
+def test_shapes_are_those_of_the_model(small_study: Maker) -> None:
     study = small_study()
     for arm in study.arms:
         real, shapes = (

@@ -17,6 +17,8 @@ from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 
+from ..conftest import Maker
+
 IDEAS = '''
 import torch
 from torch import nn
@@ -59,7 +61,7 @@ RESIDUAL_STD = 0.02 / math.sqrt(2 * 2)
 
 
 @pytest.fixture
-def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[str], Study]:
+def study_of(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
     (tmp_path / "ideas.py").write_text(IDEAS)
 
     def make(name: str, site: str = "mlp") -> Study:
@@ -70,9 +72,7 @@ def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[str
 
 
 @pytest.mark.parametrize(("name", "std"), [("Declared", RESIDUAL_STD), ("Nowhere", 0.02)])
-def test_what_writes_to_the_residual_stream_is_declared(
-    study_of: Callable[[str], Study], name: str, std: float
-) -> None:
+def test_stream_writes_declared(study_of: Callable[[str], Study], name: str, std: float) -> None:
     study = study_of(name)
     setting = study.setting("own")
     model = build_model(setting, 50, study.folder)
@@ -91,9 +91,7 @@ def test_rules_and_values_say_the_same(study_of: Callable[[str], Study]) -> None
         assert (rules[name].text, rules[name].std) == (parameter.rule, parameter.std)
 
 
-def test_a_part_that_declares_nothing_is_told_once(
-    study_of: Callable[[str], Study], small_dataset: Dataset
-) -> None:
+def test_silent_parts_are_told(study_of: Callable[[str], Study], small_dataset: Dataset) -> None:
     cpu = torch.device("cpu")
     (line,) = check_arm(study_of("Silent"), "own", small_dataset, cpu, 1)
     assert "model.modules.mlp = 'ideas.py:Silent'" in line
@@ -116,7 +114,7 @@ def test_a_declaration_of_nothing_is_refused(
         parameter_uses(build_model(study.setting("own"), 50, study.folder))
 
 
-def test_decay_follows_declarations(study_of: Callable[..., Study]) -> None:
+def test_decay_follows_declarations(study_of: Maker) -> None:
     study = study_of("Whitening", "attention")
     uses = parameter_uses(build_model(study.setting("own"), 50, study.folder))
     assert not uses["blocks.0.attention.mixing.weight"].decays
@@ -138,7 +136,7 @@ def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Stu
     assert (bias.rule, bias.std, bias.weight_decay, bias.optimizer) == ("zeros", 0, 0, "adamw")
 
 
-def test_the_table_says_which_optimizer_updates_what(study_of: Callable[..., Study]) -> None:
+def test_the_table_says_which_optimizer_updates_what(study_of: Maker) -> None:
     muon = {"name": "muon", "groups": [{"match": "*.up.weight", "learning_rate_factor": 0.5}]}
     study = study_of("Declared", "final_norm")
     table = study.model_dump() | {"arms": {"baseline": {}}}
