@@ -204,9 +204,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch):
         one.cache_clear()
 
 
-def test_without_a_compiler_or_turned_off_pytorch_s_kernels_are_used(
-    afresh: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv(compiling.SWITCH, "auto")
@@ -249,9 +247,7 @@ def test_a_compiler_that_fails_is_none(
 
 
 @compiled
-def test_no_place_to_compile_in_is_no_compiler(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_place_to_compile(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given, **keys):
         raise OSError(28, "No space left on device")
 
@@ -264,9 +260,7 @@ def test_no_place_to_compile_in_is_no_compiler(
     assert resolve() == "off"
 
 
-def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cxx_may_have_arguments_or_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "env c++")
     assert compiling._compiler() == ["env", "c++"]
     spaced = tmp_path / "my c++"
@@ -321,9 +315,7 @@ def test_wrong_numbers_are_refused(
 
 
 @compiled
-def test_a_damaged_library_is_made_again(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_libraries(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {compiling.library()} "$out"\n')
     compiler.chmod(0o755)

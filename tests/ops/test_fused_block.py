@@ -56,9 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         {"norm": {"kind": "rmsnorm"}, "mlp": {"kind": "gelu_tanh"}},
     ],
 )
-def test_a_fused_block_gives_the_bits_of_its_parts(
-    keys: dict[str, object], lower: bool, asked: list[int]
-) -> None:
+def test_fused_blocks_keep_bits(keys: dict[str, object], lower: bool, asked: list[int]) -> None:
     model = model_of(**keys)
     at_once = answers(model, lower=lower)
     assert len(asked) == 2
@@ -111,9 +109,7 @@ class OwnNorm(LayerNorm):
 
 
 @pytest.mark.parametrize(("site", "name"), [("mlp", "OwnMLP"), ("block_norm", "OwnNorm")])
-def test_a_part_that_inherits_from_ours_is_asked_itself(
-    site: str, name: str, tmp_path: Path, asked: list[int]
-) -> None:
+def test_inheriting_parts_are_asked(site: str, name: str, tmp_path: Path, asked: list[int]) -> None:
     (tmp_path / "own_parts.py").write_text(OWN)
     model = model_of(modules={site: f"{tmp_path / 'own_parts.py'}:{name}"})
     answers(model, lower=True)

@@ -34,9 +34,7 @@ def required() -> bool:
     return torch.are_deterministic_algorithms_enabled() and outright
 
 
-def test_determinism_is_required_in_the_backward_pass_of_attention_alone(
-    wished: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_determinism_is_required_in_backward(wished: None, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[str, bool]] = []
 
     class Attention(torch.autograd.Function):
