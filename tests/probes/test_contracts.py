@@ -19,13 +19,15 @@ from paribus.engine.setting import Data
 from paribus.engine.training import COLUMNS, MEASURED, Trainer
 from paribus.study import Study
 
+from ..conftest import Maker
+
 PROBES = list(shipped_probes().values())
 each_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 N_ENGINE = len(COLUMNS)
 
 
 @pytest.fixture
-def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
     def make(
         seeds: list[int],
         probes: Sequence[Probe] = (),
@@ -47,9 +49,7 @@ def measured(stack: Trainer, steps: int) -> np.ndarray:
 
 
 @each_probe
-def test_every_probe_declares_its_unit_and_source(
-    probe: Probe, small_study: Callable[..., Study]
-) -> None:
+def test_every_probe_declares_its_unit_and_source(probe: Probe, small_study: Maker) -> None:
     setting = small_study().setting("layernorm")
     assert probe.name
     assert probe.unit
@@ -63,9 +63,7 @@ def test_every_probe_declares_its_unit_and_source(
 
 @each_probe
 @pytest.mark.parametrize("R", [1, 3])
-def test_training_is_bit_identical_with_and_without_a_probe(
-    probe: Probe, R: int, stack_of: Callable[..., Trainer]
-) -> None:
+def test_probes_change_no_training(probe: Probe, R: int, stack_of: Callable[..., Trainer]) -> None:
     seeds = list(range(1, R + 1))
     bare, probed = stack_of(seeds), stack_of(seeds, [probe])
     random.seed(1)
@@ -89,9 +87,7 @@ def test_training_is_bit_identical_with_and_without_a_probe(
 
 
 @each_probe
-def test_a_replica_in_a_stack_measures_what_it_measures_alone(
-    probe: Probe, stack_of: Callable[..., Trainer]
-) -> None:
+def test_stacked_replicas_measure_as_alone(probe: Probe, stack_of: Callable[..., Trainer]) -> None:
     together = measured(stack_of([1, 2, 3], [probe]), 2)
     assert together.shape[0] == 3
     for r, seed in enumerate((1, 2, 3)):
@@ -132,9 +128,7 @@ def test_a_text_of_one_class_gives_numbers(
             assert there, column
 
 
-def test_the_cadence_is_kept_and_the_ends_are_measured(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
+def test_the_cadence_has_the_ends_measured(small_study: Maker, small_dataset: Dataset) -> None:
     probe = shipped_probes()["embedding_gain"].at(3)
     stack = Trainer(small_study().setting("layernorm"), [1], small_dataset, probes=[probe])
     there = ~np.isnan(measured(stack, 8)[0]).any(axis=1)
@@ -149,9 +143,7 @@ def test_what_is_measured_survives_a_restart(stack_of: Callable[..., Trainer]) -
     np.testing.assert_array_equal(measured(after, 4), expected)
 
 
-def test_a_probe_of_a_module_that_an_own_one_replaces_is_left_out(
-    without_attention: Study, small_dataset: Dataset
-) -> None:
+def test_probes_of_replaced_modules_go(without_attention: Study, small_dataset: Dataset) -> None:
     setting, folder = without_attention.setting("baseline"), without_attention.folder
     stack = Trainer(setting, [1], small_dataset, folder=folder, probes=PROBES)
     left_out = {probe.name for probe in PROBES} - {probe.name for probe in stack.probes}
