@@ -246,9 +246,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert first.name in reason
 
 
-def test_plain_scalars_are_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_scalars_are_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
