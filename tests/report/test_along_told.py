@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,8 @@ from paribus.report.page import render
 from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import along_table
 from paribus.results import Results
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
 ARMS = {"baseline": {}, "fast": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -31,7 +31,7 @@ def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def results(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Results:
+def results(small_study: Maker, fabricate: Fabricate) -> Results:
     overrides = WITH_CURVE | {"evaluation.target": 2.4}
     study = small_study(overrides, arms=ARMS, seeds=[1, 2, 3, 4, 5])
     return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
@@ -92,9 +92,7 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     assert "a trial that did not counts with that budget" in table.caption
 
 
-def test_studies_without_a_curve_have_no_such_section(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_no_curve_no_section_on_it(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(arms=ARMS), lambda arm, seed: 2.0)
     analysis = paribus.analyse(results)
     assert along_table(analysis) is None
@@ -102,9 +100,7 @@ def test_studies_without_a_curve_have_no_such_section(
 
 
 @pytest.mark.parametrize("most_lines", [100, 2])
-def test_a_mean_at_a_step_is_of_every_seed_that_is_not_at_its_end(
-    most_lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mean_is_of_all_seeds_there(most_lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paribus.report.words.MOST_LINES", most_lines)
     steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
     found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]

@@ -167,18 +167,14 @@ OURS = {"n": 1200, "share": 0.68, "gain": [-0.1234, -0.2, 0.05], "said": "half",
         ('"said"', "half"),
     ],
 )
-def test_numbers_of_ones_own_are_bound_too(
-    paper: Callable[..., Wrote], home: Path, call: str, given: str
-) -> None:
+def test_own_numbers_bind(paper: Callable[..., Wrote], home: Path, call: str, given: str) -> None:
     (home / "ours.json").write_text(json.dumps(OURS))
     wrote = paper(f'It is {{{{ number("ours", {call}) }}}}.', WITH_OURS)
     assert wrote.gives() == f"It is {given}.".replace("[", r"\[").replace("]", r"\]")
     assert check(wrote.path) == []
 
 
-def test_a_number_of_ones_own_that_changed_is_told(
-    paper: Callable[..., Wrote], home: Path, tmp_path: Path
-) -> None:
+def test_changed_own_numbers_told(paper: Callable[..., Wrote], home: Path, tmp_path: Path) -> None:
     wrote = paper('It is {{ number("ours", "n") }}.', WITH_OURS)
     (home / "ours.json").write_text(json.dumps(OURS))
     set_paper(wrote.path, tmp_path / "a.pdf")
@@ -281,9 +277,7 @@ def test_a_front_matter_that_is_none(
         ('{{ table("one", digits=3, caption="By\n0.4 of 7") }}', ["0.4", "7"]),
     ],
 )
-def test_every_literal_number_is_found(
-    paper: Callable[..., Wrote], text: str, found: list[str]
-) -> None:
+def test_literals_are_found(paper: Callable[..., Wrote], text: str, found: list[str]) -> None:
     told = list(literals(read_source(paper(text).path)))
     numbers_ = [re.findall(r": (\S+) is bound to nothing", line)[0] for line in told]
     assert numbers_[: len(found)] == found and bool(numbers_) == bool(found)

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.page import render
 from paribus.results import Results
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 JUDGED = ("validation_loss", "validation_accuracy")
 STEPS = ("step", "train_loss")
@@ -112,9 +112,7 @@ def in_browser(page: str, folder: Path, colour: str, width: int = 1200) -> dict[
     return json.loads(html.unescape(found[1]))
 
 
-def test_toggles_work_and_nothing_else_happens(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results], tmp_path: Path
-) -> None:
+def test_toggles_do_nothing_else(small_study: Maker, fabricate: Fabricate, tmp_path: Path) -> None:
     arms = {
         "baseline": {},
         "layernorm": {"title": "LayerNorm", "set": {"model.embedding.norm": "layernorm"}},

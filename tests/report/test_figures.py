@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -16,12 +15,11 @@ from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
 from paribus.report.section_tables import task_table
 from paribus.results import Results
-from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 
 
@@ -62,9 +60,7 @@ def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])
-def test_a_probe_that_is_absent_takes_its_figures_along(
-    small_study: Maker, fabricate: Fabricate, missing: str
-) -> None:
+def test_absent_probes_no_figure(small_study: Maker, fabricate: Fabricate, missing: str) -> None:
     probes = {"embedding_norm", "residual_norm", "optimizer_slots"} - {missing}
     found = drawn(fabricate(small_study(), loss, probes=probes))
     names = {
@@ -76,9 +72,7 @@ def test_a_probe_that_is_absent_takes_its_figures_along(
     assert {names[probe] for probe in probes} <= found.keys()
 
 
-def test_each_seed_is_a_line_and_its_values_are_the_records(
-    five: Results, figures: dict[str, Figure]
-) -> None:
+def test_each_seed_is_a_line_of_the_records(five: Results, figures: dict[str, Figure]) -> None:
     rows = figures["train_loss"].rows
     first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
     assert first == pytest.approx(five.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4)

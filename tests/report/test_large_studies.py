@@ -81,9 +81,7 @@ def test_no_figure_has_a_row_for_each_trial(figures: dict[str, Figure]) -> None:
     assert "Thin lines" not in figures["loss-curves"].caption
 
 
-def test_the_band_of_loss_curves_holds_every_seed(
-    large: Results, figures: dict[str, Figure]
-) -> None:
+def test_the_band_of_losses_holds_every_seed(large: Results, figures: dict[str, Figure]) -> None:
     rows = [r for r in figures["loss-curves"].rows if r["arm"] == "baseline"]
     last = max((r for r in rows if "token" in r["budget"]), key=lambda row: row["spent"])
     ends = [large.trial_curves["baseline", seed].final for seed in SEEDS]
@@ -105,9 +103,7 @@ def test_pairs_are_drawn_at_even_ranks(figures: dict[str, Figure], analysis: Ana
     assert f"{MOST_PAIRS} are drawn, at even ranks by their change" in figure.caption
 
 
-def test_trials_are_summed_up_and_what_went_wrong_is_named(
-    large: Results, analysis: Analysis
-) -> None:
+def test_trials_are_summed_up_and_errors_named(large: Results, analysis: Analysis) -> None:
     by_arm, notable = trial_tables(large, analysis)
     assert [row[:4] for row in by_arm.rows] == [
         ("baseline", str(len(SEEDS)), "0", "0"),
@@ -140,9 +136,7 @@ def test_a_small_study_shows_each_trial(
     assert trial_tables(results, analysis) == [trials(results, analysis)]
 
 
-def test_tables_written_in_turn_are_the_tidy_tables(
-    large: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_in_turn_are_the_tidy_ones(large: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paribus.results.formats.GROUP_ROWS", 50)
     write_tables(large)
     for name in ("probes", "evaluation", "blocks", "items"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 
 import paribus
 from paribus.results import Results
-from paribus.study import Study
 
-Maker = Callable[..., Study]
-Fabricate = Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
 GAIN = {"baseline": 2.5, "layernorm": 2.4, "rmsnorm": 2.45}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,11 @@ from paribus.report import page as scripts
 from paribus.report.card import chips
 from paribus.report.page import render, write_report
 from paribus.results import Results, load_results
-from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Maker, Fabricate = Maker, Fabricate
 
 
 def loss(arm: str, seed: int) -> float:
@@ -155,9 +153,7 @@ def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> N
     assert len(bundled) == 4 and kept.read_text() == first
 
 
-def test_each_primary_endpoint_has_its_forest_beside_its_words(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_endpoints_have_forests_beside_words(small_study: Maker, fabricate: Fabricate) -> None:
     judged = [
         {"metric": "validation_loss", "primary": True, "margin": 0.02},
         {"metric": "validation_accuracy", "primary": True, "margin": 0.01},

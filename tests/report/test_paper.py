@@ -8,7 +8,7 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,11 @@ from paribus.report.paper.contents import Fact, Material, sections
 from paribus.report.paper.typesetting import write_figure
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
-from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 SIDES = ("width", "height")
 BIBLIOGRAPHY = Path(paribus.__file__).parent / "report/paper/references.bib"

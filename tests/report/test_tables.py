@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 
@@ -12,9 +11,9 @@ from rich.console import Console
 from paribus.analysis import TaskContrast, analyse
 from paribus.report.section_tables import task_contrast_table
 from paribus.report.table_model import Table
-from paribus.results import Results
 from paribus.statistics import paired_contrast
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 BASELINE = [0.50, 0.52, 0.48, 0.51, 0.49]
 TREATMENT = [0.45, 0.46, 0.44, 0.47, 0.43]
@@ -28,9 +27,7 @@ def contrast(n: int) -> TaskContrast:
     return TaskContrast("layernorm", "baseline", "typo", 0.5, seeds, *means, paired, holm_p=0.0123)
 
 
-def test_five_pairs_are_tested_and_fewer_described(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_five_pairs_are_tested_fewer_described(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
     assert task_contrast_table(analysis) is None  # no tasks, no table
     rows = []

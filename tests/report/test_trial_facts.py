@@ -121,9 +121,7 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: next(iter(changes)))
-def test_every_fact_of_a_record_is_in_some_sentence(
-    recorded: Material, changes: dict[str, Any]
-) -> None:
+def test_record_facts_are_in_some_sentence(recorded: Material, changes: dict[str, Any]) -> None:
     def change(trial: dict[str, Any]) -> None:
         for key, value in changes.items():
             at(trial, key, value)
@@ -144,9 +142,7 @@ def test_every_fact_of_a_record_is_in_some_sentence(
     ],
     ids=str,
 )
-def test_every_fact_of_the_protocol_is_in_some_sentence(
-    recorded: Material, key: str, value: Any
-) -> None:
+def test_protocol_facts_are_in_some_sentence(recorded: Material, key: str, value: Any) -> None:
     if isinstance(value, dict):
         assert value.keys() <= getattr(recorded.study, key).model_dump().keys()
         value = getattr(recorded.study, key).model_copy(update=value)

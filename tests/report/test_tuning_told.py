@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,10 @@ from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
 from paribus.report.words import headlines
 from paribus.results import Results
-from paribus.study import Study
 
-from ..conftest import studies_in
+from ..conftest import Fabricate, Maker, studies_in
 from ..tuned_results import RATE, surface, tables, tuned_and_trained
 
-Maker = Callable[..., Study]
 RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
 DECAY = "training.optimizer.weight_decay"
 WARMUP = "training.schedule.warmup"
@@ -117,9 +114,7 @@ def test_a_curve_has_every_seed_its_means_and_the_choice(drawn: dict[str, Figure
     assert '"type": "log"' in json.dumps(curve.definition)
 
 
-def test_the_contrast_stands_at_every_shared_value_beside_the_verdicts(
-    analysis: Analysis, drawn: dict[str, Figure]
-) -> None:
+def test_the_contrast_stands_at_shared_values(analysis: Analysis, drawn: dict[str, Figure]) -> None:
     figure = drawn["tuning-contrast"]
     means = {row["at"]: row["value"] for row in of(figure, "mean", "layernorm")}
     log = {rate: math.log10(rate) for rate in RATES}
@@ -153,7 +148,6 @@ def test_where_the_sign_depends_on_the_value_a_sentence_says_so(analysis: Analys
 
 
 def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> None:
-    """An answer of its own, and then a list: neither repeats the other."""
     (verdict,) = decide(analysis)
     open_ = "of layernorm: the best is the largest value tried (learning_rate 0.01)"
     assert "with each arm at its best of the learning rates tried" in verdict.answer
@@ -171,9 +165,7 @@ def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> 
     assert shared_caveats([]) == []
 
 
-def test_the_page_shows_the_tuning_first(
-    made: Results, analysis: Analysis, drawn: dict[str, Figure]
-) -> None:
+def test_the_page_shows_tuning(made: Results, analysis: Analysis, drawn: dict[str, Figure]) -> None:
     page = render(made, analysis, decide(analysis), list(drawn.values()))
     places = [page.index(f'id="{name}"') for name in ("verdict", "tuning", "controls")]
     assert places == sorted(places)
@@ -181,9 +173,7 @@ def test_the_page_shows_the_tuning_first(
     assert places[1] < figures[0] < figures[1] < page.index("What every arm was tuned to")
 
 
-def test_the_report_has_a_section_on_it(
-    made: Results, analysis: Analysis, drawn: dict[str, Figure]
-) -> None:
+def test_the_report_has_tuning(made: Results, analysis: Analysis, drawn: dict[str, Figure]) -> None:
     material = Material(made, analysis, decide(analysis), list(drawn.values()))
     (part,) = (one for one in sections(material) if one.title == "Tuning")
     table, _, figures = part.blocks
@@ -192,9 +182,7 @@ def test_the_report_has_a_section_on_it(
     assert "4 candidates" in next(one.text for one in material.facts if one.name == "Tuning")
 
 
-def test_two_keys_are_two_curves_and_every_figure_prints(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_two_keys_are_two_curves_that_print(small_study: Maker, tmp_path: Path) -> None:
     grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
     study = small_study(**tables([], grid=grid))
     analysis = analyse(tuned_and_trained(study, tmp_path / "r"))
@@ -226,9 +214,7 @@ def two_keys(setting: Any) -> tuple[float, int]:
     return training.optimizer.learning_rate, training.schedule.warmup
 
 
-def test_a_surface_has_a_line_for_each_value_of_the_other_key_and_the_best(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_a_surface_has_a_line_for_each_other_value(small_study: Maker, tmp_path: Path) -> None:
     rates, warmups = [1e-3, 1e-2, 1e-1], [4, 0, 2]
     grid = {RATE: rates, WARMUP: warmups, "training.schedule.kind": ["cosine", "constant"]}
     made = tuned_and_trained(
@@ -257,9 +243,7 @@ def test_a_surface_has_a_line_for_each_value_of_the_other_key_and_the_best(
     assert {row["by"] for row in drawn["tuning-surface-kind"].rows} == {"cosine", "constant"}
 
 
-def test_listed_combinations_are_dots_that_no_line_joins(
-    small_study: Maker, tmp_path: Path
-) -> None:
+def test_listed_combinations_are_dots(small_study: Maker, tmp_path: Path) -> None:
     listed = [{RATE: 1e-4 * 2**n, WARMUP: 3 * n % 5} for n in range(8)]
     study = small_study(**tables([], grid={}, combinations=listed))
     made = tuned_and_trained(study, tmp_path / "r", over_two_keys, two_keys)
@@ -280,9 +264,7 @@ def test_the_terminal_says_what_was_chosen(analysis: Analysis) -> None:
     assert "-0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in text
 
 
-def test_a_study_that_tunes_nothing_says_nothing_of_it(
-    small_study: Maker, fabricate: Callable[..., Results]
-) -> None:
+def test_an_untuned_study_says_nothing_of_it(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + seed / 100))
     assert tuning_figures(analysis) == tuning_in_words(analysis) == list(chosen(analysis)) == []
     assert tuning_table(analysis) is shared_table(analysis) is None

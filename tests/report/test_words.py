@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,10 @@ from paribus.decision import WORDS, Verdict, Word, decide
 from paribus.report.card import card
 from paribus.report.tables import decision as decision_table
 from paribus.report.words import headlines, p_in_words
-from paribus.results import Results
-from paribus.study import Study
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Maker, Fabricate = Maker, Fabricate
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
 GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}
 
@@ -62,9 +61,7 @@ def test_the_same_is_said_of_the_interval_that_is_inside(
     assert row.note.split("; ")[0].replace("\N{NO-BREAK SPACE}", " ") == f"{which}inside ±0.02"
 
 
-def test_sentences_call_arms_by_name_and_on_the_page_by_title(
-    judged: tuple[Analysis, Verdict],
-) -> None:
+def test_sentences_name_arms_and_the_page_titles_them(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
     (by_title,) = decide(analysis, titles=True)
     assert "LayerNorm is worse" in by_title.sentence and "ln is" not in by_title.sentence
@@ -123,9 +120,7 @@ def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
     )
 
 
-def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
+def test_an_untuned_rate_is_said_in_verdicts(small_study: Maker, fabricate: Fabricate) -> None:
     rate = "training.optimizer.learning_rate"
     arms = {
         "baseline": {},
