@@ -14,16 +14,14 @@ import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
 from paribus.results import (
     Control,
-    Results,
     ResultsFolder,
     check_controls,
     load_results,
 )
 from paribus.study import Study
 
+from ..conftest import Fabricate, Maker
 from ..fabricated import write_results
-
-Maker = Callable[..., Study]
 
 
 def record(study: Study, arm: str, seed: int) -> StackedEvidence:
@@ -115,9 +113,7 @@ def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:
         ("trial/causality", None, "causality"),
     ],
 )
-def test_one_seed_of_one_arm_is_enough_to_break_a_control(
-    small_study: Maker, path: str, value: Any, name: str
-) -> None:
+def test_one_seed_breaks_a_control(small_study: Maker, path: str, value: Any, name: str) -> None:
     found = states(small_study(), put(path, value))
     assert found.pop(name) == "broken"
     assert set(found.values()) == {"held"}
@@ -137,9 +133,7 @@ def test_one_seed_of_one_arm_is_enough_to_break_a_control(
         ("kernels", "compiled 0123", "not proven"),
     ],
 )
-def test_another_machine_or_library_is_told_and_breaks_nothing(
-    small_study: Maker, key: str, value: Any, state: str
-) -> None:
+def test_another_machine_is_only_told(small_study: Maker, key: str, value: Any, state: str) -> None:
     study = small_study()
     found = states(study, put(f"environment/{key}", value))
     assert found.pop("software") == state
@@ -198,10 +192,7 @@ def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:
         ("environment/code", "edited", "software"),
     ],
 )
-def test_a_whole_seed_that_was_run_otherwise_breaks_a_control(
-    small_study: Maker, path: str, value: Any, name: str
-) -> None:
-    """Every pair of it agrees: only a comparison across seeds can tell."""
+def test_a_whole_seed_run_otherwise(small_study: Maker, path: str, value: Any, name: str) -> None:
     study = small_study()
     records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
     for one in records:
@@ -322,7 +313,7 @@ def test_values_that_a_module_was_asked_to_draw_and_gave_again_are_told(
     ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held"), (0, "held")]
 )
 def test_text_with_near_duplicates_in_training_is_not_proven_to_be_held_out(
-    small_study: Maker, fabricate: Callable[..., Results], leaked: int, state: str
+    small_study: Maker, fabricate: Fabricate, leaked: int, state: str
 ) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0)
     counts = {"validation_units": 128, "leaked_near": leaked, "leaked_exact": 0}

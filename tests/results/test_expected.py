@@ -65,9 +65,7 @@ def refused(words: tuple[str, ...], folder: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), JSON, ids=lambda value: str(value)[:30])
-def test_a_malformed_json_file_is_one_line(
-    damaged: Path, name: str | Path, content: str | dict[str, object]
-) -> None:
+def test_malformed_json(damaged: Path, name: str | Path, content: str | dict[str, object]) -> None:
     file = damaged / name
     if isinstance(content, dict):
         content = json.dumps(json.loads(file.read_text()) | content)

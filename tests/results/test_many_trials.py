@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,10 @@ from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_records import distinct, read_answers
 from paribus.results.views import has_read
-from paribus.study import Study
 
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+from ..conftest import Fabricate, Maker
+
+Maker, Fabricate = Maker, Fabricate
 
 
 def loss(arm: str, seed: int) -> float:
@@ -53,9 +53,7 @@ def test_probes_are_tidy_column_by_column(made: Results) -> None:
     assert rows == expected
 
 
-def test_last_values_are_the_same_from_whole_probes_and_from_their_own_columns(
-    made: Results,
-) -> None:
+def test_last_values_are_the_same_from_probes_and_columns(made: Results) -> None:
     trial = made.finished[0]
     names = [*made.trial_probes[trial.arm, trial.seed].columns.at, "no such column"]
     alone = load_results(made.path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -10,17 +9,16 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.results import Results, load_results, read
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 
 @pytest.fixture
-def made(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Results:
+def made(small_study: Maker, fabricate: Fabricate) -> Results:
     return fabricate(small_study(), lambda arm, seed: 2 + seed / 100)
 
 
-def test_a_trial_that_is_finished_while_one_reads_is_in_or_out(
-    made: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_finished_now_are_whole(made: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = made.finished[-1]
     away = trial.path.parent.parent / "away"
     trial.path.rename(away)

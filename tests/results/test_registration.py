@@ -14,11 +14,10 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, load_results, package_versions, settle
-from paribus.study import Study
 
+from ..conftest import Maker
 from ..fabricated import registered
 
-Maker = Callable[..., Study]
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 
 
@@ -74,9 +73,7 @@ def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> N
         ({"seeds": [1, 3]}, "seeds"),
     ],
 )
-def test_an_edited_study_is_refused_by_what_changed(
-    small_study: Maker, tmp_path: Path, overrides: dict, named: str
-) -> None:
+def test_edited_studies(small_study: Maker, tmp_path: Path, overrides: dict, named: str) -> None:
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, small_study(), registered(small_study(), DATA, "cpu"))
     edited = small_study(overrides)
@@ -134,9 +131,7 @@ def test_another_source_of_paribus_is_refused(small_study: Maker, tmp_path: Path
         settle(folder, study, wanted | {"code": "0" * 64})
 
 
-def test_records_of_another_text_than_was_registered_are_invalid(
-    small_study: Maker, fabricate: Callable
-) -> None:
+def test_records_of_another_text_are_invalid(small_study: Maker, fabricate: Callable) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     path = results.path / "registration.json"
     registered = json.loads(path.read_text())
@@ -148,9 +143,7 @@ def test_records_of_another_text_than_was_registered_are_invalid(
     )
 
 
-def test_results_without_their_registration_are_invalid(
-    small_study: Maker, fabricate: Callable
-) -> None:
+def test_results_without_registration_invalid(small_study: Maker, fabricate: Callable) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     (results.path / "registration.json").rename(results.path / "kept")
     verdict = decide(analyse(load_results(results.path)))[0]
@@ -163,9 +156,7 @@ def test_results_without_their_registration_are_invalid(
         settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))
 
 
-def test_a_study_edited_after_registration_is_invalid(
-    small_study: Maker, fabricate: Callable
-) -> None:
+def test_studies_edited_later_are_invalid(small_study: Maker, fabricate: Callable) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     path = results.path / "study.json"
     path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
@@ -278,9 +269,7 @@ def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path:
     assert json.loads((folder.path / "registration-1.json").read_text())["seeds"] == [1, 2]
 
 
-def test_seeds_added_after_results_are_said_everywhere(
-    small_study: Maker, fabricate: Callable
-) -> None:
+def test_seeds_added_later_are_said(small_study: Maker, fabricate: Callable) -> None:
     first = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     more = small_study(seeds=[1, 2, 3])
     folder = ResultsFolder(first.path)

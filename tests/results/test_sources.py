@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.registration import require_same_sources
-from paribus.study import Study, changed_files, load_study, own_digests, require_trust
+from paribus.study import changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
+from ..conftest import Maker
 from ..fabricated import registered
-
-Maker = Callable[..., Study]
 
 
 @pytest.fixture
@@ -94,9 +92,7 @@ def test_no_name_leads_out_of_the_folder(settled: ResultsFolder) -> None:
     assert "was changed" in unreadable
 
 
-def test_later_seeds_keep_what_was_registered_first(
-    settled: ResultsFolder, small_study: Maker
-) -> None:
+def test_later_seeds_keep_what_is_registered(settled: ResultsFolder, small_study: Maker) -> None:
     before = json.loads((settled.path / "registration.json").read_text())["sources"]
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
     more = small_study(arms=arms, seeds=[1, 2, 3])

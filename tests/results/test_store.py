@@ -14,15 +14,14 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results
+from paribus.results import ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
 from paribus.schema import KEY, SCHEMA
-from paribus.study import Study
+
+from ..conftest import Fabricate, Maker
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_writes_leave_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"b": 1})
 
@@ -91,7 +90,7 @@ def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None
         folder.verify()
 
 
-def test_a_folder_holds_one_study(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+def test_a_folder_holds_one_study(tmp_path: Path, small_study: Maker) -> None:
     folder = ResultsFolder(tmp_path / "results")
     folder.create(small_study())
     folder.create(small_study(title="Better words"))  # describes, does not change
@@ -108,9 +107,7 @@ def test_a_manifest_that_seals_less_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["baseline/seed-1", "baseline/seed-2", "layernorm/seed-1"])
-def test_a_copied_trial_is_no_trial(
-    small_study: Callable[..., Study], fabricate: Callable, source: str
-) -> None:
+def test_a_copied_trial_is_no_trial(small_study: Maker, fabricate: Callable, source: str) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0)
     target = results.path / "trials" / "rmsnorm" / "seed-1"
     shutil.rmtree(target)
@@ -119,7 +116,7 @@ def test_a_copied_trial_is_no_trial(
         load_results(results.path)
 
 
-def test_arms_keep_their_order(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+def test_arms_keep_their_order(tmp_path: Path, small_study: Maker) -> None:
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")
     folder = ResultsFolder(tmp_path / "r")
@@ -128,7 +125,7 @@ def test_arms_keep_their_order(tmp_path: Path, small_study: Callable[..., Study]
     assert folder.read_study().digest == study.digest
 
 
-def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+def test_other_folders_are_not_taken(tmp_path: Path, small_study: Maker) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ParibusError, match="is a file"):
         ResultsFolder(tmp_path / "file").require_same(small_study())
@@ -140,9 +137,7 @@ def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., 
         load_results(tmp_path / "home")
 
 
-def test_an_interrupted_first_write_is_no_obstacle(
-    tmp_path: Path, small_study: Callable[..., Study]
-) -> None:
+def test_an_interrupted_first_write_is_no_obstacle(tmp_path: Path, small_study: Maker) -> None:
     (tmp_path / "r").mkdir()
     for name in (".lock", ".study.json.abc123.part"):
         (tmp_path / "r" / name).write_text("")
@@ -166,9 +161,7 @@ def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
             folder.lock().__enter__()
 
 
-def test_a_table_of_other_columns_is_one_line(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     trial = results.finished[0]
     table = trial.read_columns("tasks.parquet")
@@ -178,9 +171,7 @@ def test_a_table_of_other_columns_is_one_line(
         _ = load_results(results.path).tasks
 
 
-def test_a_table_that_unpacks_to_too_much_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_tables_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its footer says how much it is: 300 million rows of one value are a few megabytes."""
     folder = ResultsFolder(tmp_path)
     folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
