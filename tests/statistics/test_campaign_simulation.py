@@ -35,7 +35,6 @@ def test_contrasts_share_their_baseline(simulated):
 
 
 def test_a_night_of_nothing(simulated):
-    """Correlated as they are, false findings stay within alpha; the common rules do not."""
     effects = simulated.night(rng(), NIGHTS, 0.0, 0)
     assert not effects.any()
     told = simulated.campaign(rng(), effects, 5)

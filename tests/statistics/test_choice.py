@@ -93,7 +93,6 @@ def test_an_interval_excludes_zero_where_p_is_small(design: OneLook | None) -> N
 
 
 def test_stages_share_one_choice() -> None:
-    """It is added to both together: combined apart, it would count as two independent errors."""
     design = Stages(3, stage_weights(0.5))
     without = paired_contrast(A, B, seed=0, design=design).decided.interval
     wide = paired_contrast(A, B, seed=0, design=design, choice=0.02).decided.interval
@@ -117,7 +116,6 @@ def test_a_candidate_that_diverged_comes_after_those_that_did_not() -> None:
 
 
 def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings() -> None:
-    """By enumeration, of two arms with two candidates and three tuning seeds."""
     ours = np.array([[1.0, 2.0, 1.4], [1.3, 1.2, 1.6]])
     theirs = np.array([[1.0, 1.1, 1.2], [1.05, 1.0, 1.3]])
     found = []

@@ -116,8 +116,6 @@ def test_a_known_answer():
 
 
 def test_an_unbounded_stage_leaves_an_interval_without_ends():
-    """A test with too few pairs to reject has none."""
-
     class Unbounded(SeedTest):
         def one_sided_p(self, null: float, *, greater: bool) -> float:
             return max(super().one_sided_p(null, greater=greater), 0.1)

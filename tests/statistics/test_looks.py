@@ -181,7 +181,6 @@ def test_equivalence_over_looks_holds_its_level_at_the_margin():
 
 
 def test_a_second_peek_at_an_unadjusted_level_has_twice_the_error():
-    """What happens today: five seeds, and where that is inconclusive, ten."""
     looks, studies = Looks((5, 10)), 100_000
     t = t_statistics(looks, *running_sums(looks, studies, 3))
     p = 2 * np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip((5, 10), t, strict=True)])
@@ -229,7 +228,6 @@ def test_a_look_too_early_to_reject_has_an_interval_without_ends():
 
 
 def test_intervals_cover_whatever_stops():
-    """Sampling stops where t about the true mean is largest: no rule of stopping is worse."""
     sums, spreads = running_sums(OURS, 20_000, 11)
     t = t_statistics(OURS, sums, spreads)
     nominal = np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip(OURS.pairs, t, strict=True)])

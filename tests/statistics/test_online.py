@@ -75,7 +75,6 @@ def test_a_smaller_p_never_finds_less():
 
 
 def test_false_discovery_rate_of_independent_p_values():
-    """Half of the tests are null: the share of false findings stays below alpha."""
     rng = np.random.default_rng(5)
     p = rng.uniform(size=(20_000, 40))
     real = rng.uniform(size=p.shape) < 0.5

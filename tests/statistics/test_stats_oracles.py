@@ -178,7 +178,6 @@ def test_pingouin_agrees() -> None:
 
 
 def test_statsmodels_has_the_same_error_of_clusters() -> None:
-    """Of the mean of a series over ten contiguous blocks."""
     pytest.importorskip("statsmodels")
     from statsmodels.regression.linear_model import OLS
 

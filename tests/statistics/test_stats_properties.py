@@ -67,9 +67,7 @@ def direction(deltas: np.ndarray) -> float:
 
 @cases
 @given(vectors, value, scales, hs.integers(0, 2**32))
-def test_answers_follow_unit_sign_order_and_location(
-    deltas: np.ndarray, shift: float, scale: float, seed: int
-) -> None:
+def test_answers_are_equivariant(deltas: np.ndarray, shift: float, scale: float, seed: int) -> None:
     p_values, bounds = answers(deltas)
 
     def follow(transformed: np.ndarray, expected: np.ndarray) -> None:
@@ -92,9 +90,7 @@ def test_answers_follow_unit_sign_order_and_location(
 
 @cases
 @given(vectors, value, levels)
-def test_interval_holds_exactly_the_nulls_that_its_test_keeps(
-    deltas: np.ndarray, null: float, level: float
-) -> None:
+def test_intervals_hold_the_nulls_kept(deltas: np.ndarray, null: float, level: float) -> None:
     t, bootstrap = paired_t(deltas), paired_bootstrap(deltas, seed=0)
     for p_value, interval in (
         (t.p_value, t.interval(level)),
@@ -137,9 +133,7 @@ def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
 
 @cases
 @given(vectors, value, levels)
-def test_p_and_interval_of_whatever_decides_invert_the_same_test(
-    deltas: np.ndarray, null: float, level: float
-) -> None:
+def test_p_and_interval_invert_one_test(deltas: np.ndarray, null: float, level: float) -> None:
     for name, test in deciding_tests(deltas).items():
         interval = test.interval(level)
         for tested in (null, 0.0):
@@ -236,7 +230,6 @@ def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level
 
 @pytest.mark.slow
 def test_a_thousand_cases_of_each() -> None:
-    """The same tests, each over 1,000 cases."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not slow", __file__]
     done = subprocess.run(
         command, env=os.environ | {"PARIBUS_CASES": "1000"}, capture_output=True, text=True
