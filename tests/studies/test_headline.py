@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 
 import paribus
 from paribus.analysis import analyse
-from paribus.results import Results
-from paribus.study import Study
 
+from ..conftest import Fabricate, Maker
 from ..tuned_results import surface, tables, tuned_and_trained
 from . import headline
 from .agreeing import disagreements
@@ -41,9 +39,7 @@ def test_quantiles_and_tests_are_the_tables() -> None:
     assert holm == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-def test_both_computations_agree(
-    small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_both_computations_agree(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=[1, 2, 3, 4, 5])
     rng = np.random.default_rng(0)
     drawn = {trial: 2 + rng.normal() / 50 for trial in study.trials}
@@ -57,7 +53,7 @@ def test_both_computations_agree(
     assert any("events of" in line for line in disagreements(results.path, told))
 
 
-def test_both_choose_the_same_rate(small_study: Callable[..., Study], tmp_path: Path) -> None:
+def test_both_choose_the_same_rate(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     results = tuned_and_trained(study, tmp_path / "r", surface)
     assert results.study.tuning is not None
@@ -84,7 +80,7 @@ def test_events_are_seen_as_the_study_says(tmp_path: Path) -> None:
     assert of(*calm, math.nan, 3.3) == (True, False)
 
 
-def test_the_public_verbs_agree_with_it(fabricate: Callable[..., Results], small_study) -> None:
+def test_the_public_verbs_agree_with_it(fabricate: Fabricate, small_study) -> None:
     results = fabricate(small_study(seeds=[1, 2, 3, 4, 5]), lambda arm, seed: 2 + 0.01 * seed)
     verdicts = paribus.decide(paribus.analyse(results))
     assert {verdict.arm for verdict in verdicts} == {

@@ -43,9 +43,7 @@ def elsewhere() -> Iterator[Processors]:
         for kept in KEPT
     ],
 )
-def test_a_kept_study_agrees_on_every_processor(
-    kept: Path, elsewhere: Processors, tmp_path: Path
-) -> None:
+def test_kept_studies_agree_everywhere(kept: Path, elsewhere: Processors, tmp_path: Path) -> None:
     size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
     assert size <= MOST_MIB * 2**20
     copy = shutil.copytree(kept, tmp_path / kept.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,10 +12,11 @@ from paribus.decision import Evidence, Rule, State, find_rule, shipped_rules
 from paribus.decision.evidence import Fix, Quality, states
 from paribus.decision.rule import rule_from_record
 from paribus.results.registration import keep_sources
-from paribus.study import Study, load_study
+from paribus.study import load_study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import EXAMPLES
 
+from ..conftest import Maker
 from .scripts import HOME, all_studies, script
 
 FILE = "stability_gate.py"
@@ -165,7 +165,7 @@ def test_the_examples_ship_the_same_file() -> None:
 
 
 def test_an_example_finds_its_rule_wherever_it_is_run(
-    small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule
 ) -> None:
     monkeypatch.chdir(tmp_path)
     example = load_study("embedding-norm")
