@@ -111,9 +111,7 @@ def test_the_arithmetic_holds_for_other_shapes() -> None:
     _require_equal(study, "baseline")
 
 
-def test_a_model_that_memory_cannot_hold_is_told_before_it_is_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_model_beyond_memory_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study, device = load_study("quickstart"), torch.device("cpu")
     free: int | None = None
     monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: free)

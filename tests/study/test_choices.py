@@ -17,6 +17,8 @@ from paribus.engine.training.optimizers import find_optimizer
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from ..conftest import Maker
+
 HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"
 
@@ -46,9 +48,7 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
         ("optimizer 'adam'", "adamw", "engine/training/optimizers"),
     ],
 )
-def test_an_unknown_name_is_told_the_nearest_and_where_such_things_are(
-    small_study: Callable[..., Study], wrong: str, right: str, folder: str
-) -> None:
+def test_unknown_names_corrected(small_study: Maker, wrong: str, right: str, folder: str) -> None:
     name = wrong.split("'")[1]
     with pytest.raises(ParibusError) as told:
         of(small_study(), name)[wrong]()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from paribus.engine.setting import is_open, with_precision
 from paribus.errors import ParibusError
-from paribus.study import Study, parse_study
+from paribus.study import parse_study
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
+
 AUTO = {"training.precision": "auto"}
 
 
@@ -45,7 +44,6 @@ FLOAT16 = {"training.precision": "float16"}
 
 
 def test_a_default_loss_scale_changes_no_study_and_no_record(small_study: Maker) -> None:
-    """Studies and records from before there was one stay equal, digests too."""
     plain = small_study()
     assert "loss_scale" not in plain.model_dump()["training"]
     stated = small_study({"training.loss_scale.initial": 65536})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from paribus.study import (
     parse_study,
 )
 
+from ..conftest import Maker
 from ..studies.scripts import HOME, all_studies
 
 STUDIES = all_studies()
@@ -264,7 +264,7 @@ def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared() -> None:
     assert study.setting("b").tokens == study.setting("baseline").tokens
 
 
-def test_describing_words_do_not_change_the_study(small_study: Callable[..., Study]) -> None:
+def test_describing_words_do_not_change_the_study(small_study: Maker) -> None:
     assert small_study().digest == small_study(title="Another title", question="Why?").digest
     assert small_study().digest != small_study({"training.iterations": 9}).digest
     assert small_study().digest != small_study({"seeds": [1, 3]}).digest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from paribus.results import ResultsFolder
 from paribus.results.formats import write_study
 from paribus.study import (
     Candidate,
-    Study,
     Tuning,
     at_edges,
     at_rates,
@@ -26,7 +24,8 @@ from paribus.study import (
     with_choice,
 )
 
-Maker = Callable[..., Study]
+from ..conftest import Maker
+
 RATE = "training.optimizer.learning_rate"
 DECAY = "training.optimizer.weight_decay"
 WARMUP = "training.schedule.warmup"
