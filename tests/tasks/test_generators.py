@@ -42,9 +42,7 @@ def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite: 
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_the_answer_is_the_real_text_and_nothing_else_is(
-    suite: Suite, dataset: Dataset, name: str
-) -> None:
+def test_only_the_answer_is_the_real_text(suite: Suite, dataset: Dataset, name: str) -> None:
     documents = HeldOut.of(dataset).documents
     for item in suite.tasks[name].items:
         for number, choice in enumerate(item.choices):
@@ -65,9 +63,7 @@ def test_items_differ_and_their_choices_are_of_one_length(suite: Suite, name: st
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_answers_stand_at_every_place_equally_often_in_any_first_part(
-    suite: Suite, name: str
-) -> None:
+def test_answers_stand_at_every_place_equally_often(suite: Suite, name: str) -> None:
     made = suite.tasks[name]
     for n in (64, 500):
         counts = Counter(item.answer for item in made.items[:n])
@@ -119,7 +115,6 @@ def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name: 
 
 @pytest.mark.parametrize("name", ["continuation", "line_start"])
 def test_every_choice_of_a_group_is_right_once(dataset: Dataset, name: str) -> None:
-    """So that whoever ignores the context has exactly chance."""
     task = all_tasks()[name]
     questions = list(task.generate(HeldOut.of(dataset), stream(0, name), task.length))
     assert len(questions) % 4 == 0
@@ -153,9 +148,7 @@ def split(text: str) -> list[str]:
     return "".join(c if c.isalpha() else " " for c in text).split()
 
 
-def test_suites_of_one_seed_are_equal_and_of_another_are_not(
-    suite: Suite, dataset: Dataset
-) -> None:
+def test_suites_of_one_seed_are_equal(suite: Suite, dataset: Dataset) -> None:
     again = build_suite(dataset, 0, 128, names=["typo"])
     other = build_suite(dataset, 1, 128, names=["typo"])
     assert again.tasks["typo"] == suite.tasks["typo"]
@@ -163,9 +156,7 @@ def test_suites_of_one_seed_are_equal_and_of_another_are_not(
 
 
 @pytest.mark.parametrize(("window", "shots"), [(128, (0, 1, 3)), (64, (0, 1)), (32, (0,))])
-def test_a_smaller_window_offers_fewer_solved_examples(
-    dataset: Dataset, window: int, shots: tuple[int, ...]
-) -> None:
+def test_smaller_windows_offer_less(dataset: Dataset, window: int, shots: tuple[int, ...]) -> None:
     made: TaskItems = build_suite(dataset, 0, window, names=["typo"], n_items=50).tasks["typo"]
     assert made.shots == shots
 
@@ -199,7 +190,6 @@ def test_documents_are_those_of_the_corpus(dataset: Dataset) -> None:
 
 
 def test_a_task_needs_no_more_items_than_are_asked(dataset: Dataset) -> None:
-    """With a text that has some, but not 500: as many as it has, from the least on."""
     short = replace(dataset, validation=dataset.validation[:5_000])
     few = build_suite(short, 0, 128, names=["typo", "next_word"], least=8).tasks
     sizes = {name: len(made.items) for name, made in few.items()}
