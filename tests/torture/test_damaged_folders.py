@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -20,9 +20,9 @@ import pytest
 from paribus.cli import main
 from paribus.engine.execution.throughput import UNITS
 from paribus.files import file_digest
-from paribus.results import Results, ResultsFolder
-from paribus.study import Study
+from paribus.results import ResultsFolder
 
+from ..conftest import Fabricate, Maker
 from .fuzzing import damage_folder
 
 SLOWEST_SECONDS = 30.0  # of the processor, for one verb
@@ -127,9 +127,7 @@ def may_differ(line: str) -> bool:
 
 
 @pytest.mark.parametrize("n", [15, pytest.param(1000, marks=pytest.mark.torture)])
-def test_damaged_folders(
-    n: int, tmp_path: Path, small_study: Callable[..., Study], fabricate: Callable[..., Results]
-) -> None:
+def test_damaged_folders(n: int, tmp_path: Path, small_study: Maker, fabricate: Fabricate) -> None:
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"baseline": {}, "layernorm": change}, seeds=[1, 2, 3])
     whole = fabricate(study, lambda arm, seed: 3 + seed / 50 + (arm != "baseline") * seed / 99).path

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
-from paribus.study import Study
 
+from ..conftest import Maker
 from .harness import litter, undisturbed, written
 
 
@@ -49,10 +48,7 @@ class Faulty:
 
 
 def test_writes_of_a_stack(
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = {"smoothing_steps": 1, "median_steps": 1, "spike_steps": 1}
     study = small_study({"tasks.names": [], "training.iterations": 3}, stability=short)
