@@ -16,8 +16,8 @@ from paribus.engine.data import Dataset
 from paribus.engine.training import Trainer
 from paribus.engine.training.averages import Average
 from paribus.errors import ParibusError
-from paribus.study import Study
 
+from ..conftest import Maker
 from .measured import require_resumes
 
 KIND = "training.average.kind"
@@ -33,7 +33,7 @@ STEPS = 10
 
 
 @pytest.fixture
-def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
     def make(name: str, seeds: list[int] | None = None, **more: object) -> Trainer:
         overrides = {"training.iterations": STEPS, "training.optimizer.learning_rate": 1e-2}
         study = small_study(overrides | {KIND: name} | SMALL.get(name, {}) | more)
@@ -75,9 +75,7 @@ def expected(name: str, seen: list[np.ndarray]) -> np.ndarray:
 
 
 @each_average
-def test_averages_equal_those_of_pytorch_and_leave_training_alone(
-    name: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_averages_equal_those_of_pytorch(name: str, trainer_of: Callable[..., Trainer]) -> None:
     trainer, plain = trainer_of(name), trainer_of("none")
     before = evaluated(trainer)
     np.testing.assert_array_equal(before, evaluated(plain))  # of the initial weights
@@ -91,9 +89,7 @@ def test_averages_equal_those_of_pytorch_and_leave_training_alone(
 
 
 @each_average
-def test_an_average_resumes_and_does_not_depend_on_the_stack(
-    name: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_averages_resume_in_any_stack(name: str, trainer_of: Callable[..., Trainer]) -> None:
     straight, goes_on = require_resumes(lambda: trainer_of(name), STEPS, 7)
     np.testing.assert_array_equal(evaluated(straight), evaluated(goes_on))
     alone = trainer_of(name, [2])
@@ -101,9 +97,7 @@ def test_an_average_resumes_and_does_not_depend_on_the_stack(
     np.testing.assert_allclose(evaluated(alone)[0], evaluated(straight)[1], atol=1e-4)
 
 
-def test_a_schedule_free_optimizer_is_averaged_as_it_is_evaluated(
-    trainer_of: Callable[..., Trainer],
-) -> None:
+def test_schedule_free_is_averaged_as_evaluated(trainer_of: Callable[..., Trainer]) -> None:
     name = {"training.optimizer.name": "schedule_free"}
     averaged, plain = (
         trainer_of("last", **name, **{f"{OPTIONS}.share": 1e-9}),
@@ -130,10 +124,7 @@ def test_every_average_declares_its_source_and_options(name: str) -> None:
     ],
 )
 def test_a_bad_average_is_one_line(
-    overrides: dict[str, object],
-    words: str,
-    small_study: Callable[..., Study],
-    small_dataset: Dataset,
+    overrides: dict[str, object], words: str, small_study: Maker, small_dataset: Dataset
 ) -> None:
     study = small_study(overrides)
     with pytest.raises(ParibusError, match=words):

@@ -24,9 +24,9 @@ from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 
+from ..conftest import Maker
 from .measured import require_resumes, train
 
-Maker = Callable[..., Study]
 RAMP = {"from": 2, "to": 8, "until": 0.5}
 BATCH = "training.batch_size"
 OF_FOUR = {"baseline": {}, "ramp": {"set": {BATCH: {"from": 1, "to": 4, "until": 0.5}}}}
@@ -128,9 +128,7 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
     return make
 
 
-def test_a_ramp_agrees_alone_in_a_stack_and_in_micro_batches(
-    trainer_of: Callable[..., Trainer],
-) -> None:
+def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of: Callable[..., Trainer]) -> None:
     together = trainer_of([1, 2])
     steps = together.setting.iterations
     found, alone = train(together, steps), train(trainer_of([2]), steps)
@@ -210,9 +208,7 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker)
         ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
     ],
 )
-def test_invalid_ramps_are_refused(
-    overrides: dict[str, Any], words: str, small_study: Maker
-) -> None:
+def test_impossible_ramps(overrides: dict[str, Any], words: str, small_study: Maker) -> None:
     with pytest.raises(ParibusError, match=words) as error:
         small_study(overrides)
     assert "\n" not in str(error.value)

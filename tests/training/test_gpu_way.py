@@ -26,13 +26,14 @@ from paribus.engine.training.graphs import Graphs, Record, cuda_recorder
 from paribus.engine.training.prefetch import AHEAD, Inputs
 from paribus.engine.training.probing import Kind
 from paribus.errors import ParibusError
-from paribus.study import Study
+
+from ..conftest import Maker
 
 PROBES = list(shipped_probes().values())
 
 
 @pytest.fixture
-def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
     def make(more: dict[str, Any] | None = None, **options: Any) -> Trainer:
         overrides = {
             "training.iterations": 40,
@@ -154,9 +155,7 @@ MUON = {
 
 
 @pytest.mark.parametrize("more", [{}, MUON], ids=["adamw", "muon in parts"])
-def test_replayed_steps_are_the_steps(
-    more: dict[str, Any], stack_of: Callable[..., Trainer]
-) -> None:
+def test_replayed_steps_are_steps(more: dict[str, Any], stack_of: Callable[..., Trainer]) -> None:
     plain, graphed = stack_of(more), stack_of(more)
     log: list[str] = []
     graphed._graphs = Graphs(replaying(log))

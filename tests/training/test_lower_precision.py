@@ -16,8 +16,8 @@ from paribus.engine.setting import Setting
 from paribus.engine.training import COLUMNS, Trainer
 from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
-from paribus.study import Study
 
+from ..conftest import Maker
 from .measured import require_resumes
 from .plain_loop import train_plainly
 
@@ -32,7 +32,7 @@ Make = Callable[..., Setting]
 
 
 @pytest.fixture
-def setting_of(small_study: Callable[..., Study]) -> Make:
+def setting_of(small_study: Maker) -> Make:
     def make(more: dict[str, Any] | None = None, *, initial: float = HUGE) -> Setting:
         overrides = {
             "training.iterations": STEPS,
@@ -67,9 +67,7 @@ def state(stack: Trainer, replica: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("initial", [HUGE, 2.0**16], ids=["overflows at first", "as by default"])
-def test_a_stack_of_one_is_plain_autocast_with_a_grad_scaler(
-    setting_of: Make, small_dataset: Dataset, initial: float
-) -> None:
+def test_one_replica_is_autocast(setting_of: Make, small_dataset: Dataset, initial: float) -> None:
     setting = setting_of(initial=initial)
     rows, weights = train_plainly(setting, 1, small_dataset, STEPS)
     assert (rows[-1, 2] > 2) == (initial == HUGE)  # there is something to agree about
@@ -87,7 +85,7 @@ def test_a_stack_of_one_is_plain_autocast_with_a_grad_scaler(
         assert distance.mean() < 1e-4 or name.endswith("qkv.bias"), name
 
 
-def test_the_defaults_are_those_of_grad_scaler(small_study: Callable[..., Study]) -> None:
+def test_the_defaults_are_those_of_grad_scaler(small_study: Maker) -> None:
     scaler = torch.amp.GradScaler("cpu")  # type: ignore[attr-defined]
     loss_scale = small_study({"training.precision": "float16"}).training.loss_scale
     assert loss_scale.initial == scaler.get_scale()
@@ -133,9 +131,7 @@ def test_a_skipped_step_leaves_every_bit(
     assert state(stack, 1) == state(calm, 1)
 
 
-def test_a_stack_of_one_is_plain_autocast_in_bfloat16(
-    setting_of: Make, small_dataset: Dataset
-) -> None:
+def test_a_stack_of_one_is_plain_autocast_bf16(setting_of: Make, small_dataset: Dataset) -> None:
     setting = with_precision(setting_of(), "bfloat16")
     rows, _ = train_plainly(setting, 1, small_dataset, 8)
     stack = trained(Trainer(setting, [1], small_dataset), 8)
@@ -158,9 +154,7 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 @pytest.mark.parametrize("at", [2, 7], ids=["among skipped", "among others"])
-def test_training_resumes_bit_identically(
-    setting_of: Make, small_dataset: Dataset, at: int
-) -> None:
+def test_training_resumes_bit_for_bit(setting_of: Make, small_dataset: Dataset, at: int) -> None:
     whole, again = require_resumes(lambda: Trainer(setting_of(), [1, 2], small_dataset), STEPS, at)
     skipped = measured(whole)[0, :, SKIPPED]
     assert skipped[1] == 2 and skipped[at - 1] < skipped[-1]
@@ -210,9 +204,7 @@ def test_overflow_at_the_smallest_scale_is_divergence(
     }
 
 
-def test_a_loss_that_is_not_finite_is_divergence_at_once(
-    setting_of: Make, small_dataset: Dataset
-) -> None:
+def test_nonfinite_losses_diverge_at_once(setting_of: Make, small_dataset: Dataset) -> None:
     stack = trained(Trainer(setting_of(initial=2.0**8), [1, 2], small_dataset), 2)
     stack.replicas.weights["blocks.0.mlp.up.weight"][0].mul_(1e7)
     trained(stack, 2)
@@ -262,9 +254,7 @@ def test_a_precision_that_is_open_is_not_trained(setting_of: Make, small_dataset
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_products_are_in_the_lower_precision_alone_and_side_by_side(
-    precision: str, setting_of: Make, small_dataset: Dataset
-) -> None:
+def test_products_alone_are_lower(precision: str, setting_of: Make, small_dataset: Dataset) -> None:
     paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
     for seeds in ([1], [1, 2]):
         stack = Trainer(with_precision(setting_of(), precision), seeds, small_dataset)
@@ -279,9 +269,7 @@ def test_products_are_in_the_lower_precision_alone_and_side_by_side(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("seeds", [[1], [1, 2, 3]], ids=["one", "a stack"])
-def test_a_gpu_s_graphs_skip_and_halve_as_its_steps_do(
-    setting_of: Make, small_dataset: Dataset, seeds: list[int]
-) -> None:
+def test_graphs_skip_as_steps(setting_of: Make, small_dataset: Dataset, seeds: list[int]) -> None:
     options = {"probes": list(shipped_probes().values()), "device": "cuda"}
     setting = setting_of({"training.iterations": 40})
     graphed = trained(Trainer(setting, seeds, small_dataset, **options), 40)
@@ -297,9 +285,7 @@ def test_a_gpu_s_graphs_skip_and_halve_as_its_steps_do(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_goes_on_with_its_scales_and_keeps_the_bits_of_a_neighbour(
-    setting_of: Make, small_dataset: Dataset
-) -> None:
+def test_a_gpu_goes_on_with_its_scales(setting_of: Make, small_dataset: Dataset) -> None:
     setting = setting_of({"training.iterations": 40}, initial=2.0**16)
     whole = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 20)
     first = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 7)

@@ -21,9 +21,9 @@ from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from ..conftest import Maker
 from .measured import require_resumes, train
 
-Maker = Callable[..., Study]
 OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
 each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 PROBES = list(shipped_probes().values())
@@ -101,9 +101,7 @@ def test_every_optimizer_declares_its_source_and_options(name: str) -> None:
 
 
 @each_optimizer
-def test_every_optimizer_learns_alone_and_in_a_stack(
-    name: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_optimizers_learn_alone_and_stacked(name: str, trainer_of: Callable[..., Trainer]) -> None:
     rate = {"sgd": 0.3, "adafactor": 0.3, "schedule_free": 1e-2}.get(name, 3e-3)
     overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
     together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
@@ -114,9 +112,7 @@ def test_every_optimizer_learns_alone_and_in_a_stack(
 
 
 @each_optimizer
-def test_an_optimizer_resumes_from_its_slots_by_name(
-    name: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_optimizers_resume_from_slots(name: str, trainer_of: Callable[..., Trainer]) -> None:
     overrides = {f"{OPTIMIZER}.name": name}
     straight, _ = require_resumes(lambda: trainer_of([1, 2], overrides), 6, 3)
     kinds = {array.partition("/")[0] for array in straight.state(0).arrays}
@@ -137,9 +133,7 @@ def test_steps_of_every_optimizer_never_wait_for_the_device(
         trainer.step()
 
 
-def test_muon_has_the_matrices_between_embedding_and_head(
-    trainer_of: Callable[..., Trainer],
-) -> None:
+def test_muon_has_the_matrices_of_the_blocks(trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon"})
     slots = trainer.replicas.slots
     matrices = {n for n, x in trainer.parameters(0).items() if x.ndim == 2 and "embedding" not in n}
@@ -160,9 +154,7 @@ def test_a_head_of_its_own_is_not_for_muon(trainer_of: Callable[..., Trainer]) -
     train(trainer, 2)
 
 
-def test_groups_have_rates_decays_and_optimizers_of_their_own(
-    trainer_of: Callable[..., Trainer],
-) -> None:
+def test_groups_have_their_own_optimizers(trainer_of: Callable[..., Trainer]) -> None:
     """Each group trains its parameters as a trainer that gives them to all parameters does.
 
     One step is compared: in later ones, gradients depend on all parameters.
@@ -230,9 +222,7 @@ def tried(study: Study) -> str:
 
 
 @pytest.mark.parametrize(("options", "words"), BAD)
-def test_a_bad_optimizer_is_named_by_the_dry_run(
-    options: dict[str, Any], words: str, small_study: Maker
-) -> None:
+def test_bad_optimizers_are_named(options: dict[str, Any], words: str, small_study: Maker) -> None:
     said = tried(small_study({f"{OPTIMIZER}.{key}": value for key, value in options.items()}))
     assert re.search(words, said), said
 
@@ -249,9 +239,7 @@ def test_a_bad_optimizer_is_named_by_the_dry_run(
         ({"name": "ideas.py:upset"}, "loss 'upset' failed: TypeError"),
     ],
 )
-def test_a_bad_loss_is_named_by_the_dry_run(
-    options: dict[str, Any], words: str, small_study: Maker
-) -> None:
+def test_bad_losses_are_named(options: dict[str, Any], words: str, small_study: Maker) -> None:
     said = tried(small_study({f"training.loss.{key}": value for key, value in options.items()}))
     assert re.search(words, said), said
 

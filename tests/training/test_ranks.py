@@ -125,9 +125,7 @@ def require_equal(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
         np.testing.assert_allclose(first["weights"][name], weights, atol=2e-5, err_msg=name)
 
 
-def test_two_ranks_train_what_one_process_trains(
-    two: list[dict[str, Any]], alone: dict[str, Any]
-) -> None:
+def test_two_ranks_train_as_one_process(two: list[dict[str, Any]], alone: dict[str, Any]) -> None:
     require_equal(two, alone)
 
 
@@ -135,9 +133,7 @@ def test_four_ranks_train_what_one_process_trains(alone: dict[str, Any], dataset
     require_equal(run_ranks(4, partial(trained, study(), dataset)), alone)
 
 
-def test_probes_of_weights_are_those_of_one_process(
-    two: list[dict[str, Any]], alone: dict[str, Any]
-) -> None:
+def test_probes_of_weights_agree(two: list[dict[str, Any]], alone: dict[str, Any]) -> None:
     ours, theirs = two[0]["state"].measured, alone["state"].measured
     for c, name in enumerate(alone["columns"]):
         if name.startswith(OF_WEIGHTS):
@@ -147,9 +143,7 @@ def test_probes_of_weights_are_those_of_one_process(
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_state_of_two_ranks_goes_on_with_another_number(
-    size: int, two: list[dict[str, Any]], dataset: Dataset
-) -> None:
+def test_another_number_goes_on(size: int, two: list[dict[str, Any]], dataset: Dataset) -> None:
     half = run_ranks(2, partial(trained, study(), dataset, steps=STEPS // 2))[0]["state"]
     go_on = partial(trained, study(), dataset, start=half)
     found = [go_on()] if size == 1 else run_ranks(size, go_on)

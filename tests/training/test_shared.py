@@ -16,8 +16,8 @@ from paribus.engine.data import Dataset
 from paribus.engine.model import KeyValueCache, Shared
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study
 
+from ..conftest import Maker
 from .measured import require_resumes, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples/architecture"
@@ -59,7 +59,7 @@ class Missing(Undeclared):
 
 
 @pytest.fixture
-def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
     def make(overrides: dict[str, object], seeds: list[int], **more: Any) -> Trainer:
         study = small_study({"training.iterations": 30} | overrides)
         shutil.copy(EXAMPLES / "ideas.py", study.folder)
@@ -71,9 +71,7 @@ def trainer_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Cal
 
 
 @each_arm
-def test_a_stack_agrees_with_its_replicas_alone(
-    arm: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_stacks_agree_with_replicas_alone(arm: str, trainer_of: Callable[..., Trainer]) -> None:
     together = train(trainer_of(ARMS[arm], [1, 2]), 10)
     alone = train(trainer_of(ARMS[arm], [2]), 10)[0]
     np.testing.assert_allclose(together[1], alone, rtol=5e-3, atol=2e-4)
@@ -81,9 +79,7 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 @each_arm
-def test_reading_with_a_cache_matches_reading_at_once(
-    arm: str, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_a_cache_reads_as_at_once(arm: str, trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of(ARMS[arm], [1])
     train(trainer, 3)
     replicas: Any = trainer.replicas
@@ -103,9 +99,7 @@ def test_training_resumes_bit_identically(arm: str, trainer_of: Callable[..., Tr
 
 @each_arm
 @pytest.mark.parametrize("R", [1, 2])
-def test_micro_batches_match_the_whole_batch(
-    arm: str, R: int, trainer_of: Callable[..., Trainer]
-) -> None:
+def test_micro_batches_are_the_batch(arm: str, R: int, trainer_of: Callable[..., Trainer]) -> None:
     overrides = ARMS[arm] | ({"training.loss.auxiliary.balance": 0.0} if arm == "experts" else {})
     seeds = list(range(R))
     whole = train(trainer_of(overrides, seeds), 4)

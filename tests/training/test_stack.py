@@ -15,8 +15,8 @@ from paribus.engine.probes import shipped_probes
 from paribus.engine.training import COLUMNS, Trainer, replicas
 from paribus.engine.training.prefetch import AHEAD
 from paribus.errors import ParibusError
-from paribus.study import Study
 
+from ..conftest import Maker
 from .measured import require_resumes, train
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
@@ -27,7 +27,7 @@ LOSS = list(COLUMNS).index("train_loss")
 
 
 @pytest.fixture
-def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
     def make(seeds: list[int], arm: str = "layernorm", **overrides: object) -> Trainer:
         study = small_study({key.replace("__", "."): v for key, v in overrides.items()})
         return Trainer(study.setting(arm), seeds, small_dataset, probes=PROBES)
@@ -43,9 +43,7 @@ def test_training_learns(stack_of: Callable[..., Trainer], small_dataset: Datase
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_a_stack_agrees_with_its_replicas_alone(
-    stack_of: Callable[..., Trainer], dropout: float
-) -> None:
+def test_stacks_agree_with_replicas_alone(stack_of: Callable[..., Trainer], dropout: float) -> None:
     overrides = {"training__iterations": 40, "training__dropout": dropout}
     together = train(stack := stack_of([1, 2, 3], **overrides), 40)
     for r, seed in enumerate((1, 2, 3)):
@@ -56,7 +54,7 @@ def test_a_stack_agrees_with_its_replicas_alone(
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
 
 
-def test_a_sweep_is_a_stack(small_study: Callable[..., Study], small_dataset: Dataset) -> None:
+def test_a_sweep_is_a_stack(small_study: Maker, small_dataset: Dataset) -> None:
     variants: list[dict[str, object]] = [
         {},
         {"training.optimizer.learning_rate": 3e-3},
@@ -76,18 +74,13 @@ def test_a_sweep_is_a_stack(small_study: Callable[..., Study], small_dataset: Da
 
 
 @pytest.mark.parametrize("key", ["model.n_layer", "training.batch_size", "training.grad_clip"])
-def test_other_differences_do_not_share_a_stack(
-    small_study: Callable[..., Study], small_dataset: Dataset, key: str
-) -> None:
+def test_unlike_arms_share_no_stack(small_study: Maker, small_dataset: Dataset, key: str) -> None:
     settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
     with pytest.raises(ValueError, match="alike in what they have in common"):
         Trainer(settings, [1, 1], small_dataset)
 
 
-def test_own_modules_share_a_stack_unless_they_start_differently(
-    small_study: Callable[..., Study],
-) -> None:
-    """An own module is built from the model's part of a setting: it cannot read the rest."""
+def test_own_modules_share_a_stack_unless_they_start_differently(small_study: Maker) -> None:
     own = {"model.modules.mlp": "somewhere:MLP"}
     for key, shared in (("training.optimizer.learning_rate", True), ("model.init.std", False)):
         plain = [small_study({key: value}).setting("baseline") for value in (1e-3, 2e-3)]
@@ -167,9 +160,7 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
 
 
 @pytest.mark.parametrize("done", [3, AHEAD, AHEAD + 1])
-def test_a_restored_stack_resumes_bit_identically(
-    stack_of: Callable[..., Trainer], done: int
-) -> None:
+def test_a_stack_resumes_bit_for_bit(stack_of: Callable[..., Trainer], done: int) -> None:
     require_resumes(lambda: stack_of([1, 2], training__dropout=0.1), 20, done)
 
 
@@ -243,9 +234,7 @@ def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Trai
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_sees_the_same_batches_and_close_losses(
-    small_study: Callable[..., Study], small_dataset: Dataset
-) -> None:
+def test_a_gpu_sees_the_same_batches(small_study: Maker, small_dataset: Dataset) -> None:
     setting = small_study().setting("layernorm")
     cpu = Trainer(setting, [1, 2], small_dataset)
     gpu = Trainer(setting, [1, 2], small_dataset, device="cuda")
