@@ -132,8 +132,8 @@ STATED_AS = {"plan": "seeds"}
 def backends() -> str:
     """Return the options of every backend that ships, those first that all jobs have."""
     from paribus.declared import declared
-    from paribus.runs.executors.jobs import JobOptions
     from paribus.runs.executors import BackendClass
+    from paribus.runs.executors.jobs import JobOptions
 
     ships = declared("paribus.runs.executors", BackendClass)
     shown = [("`slurm` and `ray`", JobOptions, set[str]())]

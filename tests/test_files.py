@@ -44,9 +44,7 @@ def writer(tmp_path: Path) -> Any:
     process.stdout.close()
 
 
-def test_what_a_killed_writer_left_is_swept_and_what_is_under_way_is_not(
-    writer: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_leftovers_of_the_dead_are_swept(writer: subprocess.Popen[str], tmp_path: Path) -> None:
     (partial,) = tmp_path.glob(".folder.*.part")
     assert [path.name[:8] for path in partial.iterdir()] == [".in.bin."]
     sweep(tmp_path)
@@ -58,9 +56,7 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_under_way_is_not(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.part"]
 
 
-def test_a_folder_written_again_takes_away_what_was_left_of_it(
-    writer: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_rewritten_folder_has_no_rest(writer: subprocess.Popen[str], tmp_path: Path) -> None:
     writer.kill()
     writer.wait()
     with whole_folder(tmp_path / "folder") as folder:
@@ -108,7 +104,6 @@ def test_a_failed_write_is_one_line_with_a_way_out(
 
 
 def test_everything_is_written_in_one_place() -> None:
-    """No other module of ours writes, renames or removes: faults and kills are met in `files`."""
     source = Path(files.__file__).parent
     strays = ("write_bytes(", "write_text(", ".mkdir(", "os.replace(", "save_file(", "mkdtemp(")
     allowed = {

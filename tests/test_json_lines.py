@@ -104,7 +104,6 @@ def test_killed_writers_lose_nothing_that_they_reported(tmp_path: Path) -> None:
 
 
 def test_every_byte_after_which_a_write_can_end(tmp_path: Path) -> None:
-    """A line without its end is not read, and the next writer drops it."""
     whole = append_to(tmp_path / "whole", {"n": 1}, {"n": 2}).path.read_bytes()
     for end in range(whole.index(b"\n") + 1, len(whole)):
         path = tmp_path / "cut"

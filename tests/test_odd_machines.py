@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,9 @@ from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import calling, compiling
 from paribus.files import cache_folder
 from paribus.results import load_results
-from paribus.study import Study
 from paribus.study.importing import load_own
 
-from .conftest import small_text
+from .conftest import Maker, small_text
 
 STUDY = """
 name = "tïny"
@@ -100,9 +99,7 @@ def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
     assert load_own("own.py:Own", "here", "class", type, folder)
 
 
-def test_a_user_without_a_home_has_no_cache_in_the_current_folder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_user_without_a_home_has_no_cache_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PARIBUS_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -131,7 +128,7 @@ def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
     system: str,
     processor: str,
     afresh: None,
-    small_study: Callable[..., Study],
+    small_study: Maker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

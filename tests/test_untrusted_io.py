@@ -15,14 +15,16 @@ from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
-from paribus.results import Results, load_results
-from paribus.study import Study, load_study, parse_override
+from paribus.results import load_results
+from paribus.study import load_study, parse_override
 from paribus.untrusted_io import (
     files_below,
     open_regular,
     read_bytes,
     read_text,
 )
+
+from .conftest import Fabricate, Maker
 
 
 @contextmanager
@@ -60,9 +62,7 @@ def make_folder(path: Path) -> Path:
         (lambda path: f"{path}\udcff\ud800", "is no text"),
     ],
 )
-def test_only_regular_files_are_opened(
-    make: Callable[[Path], Path], message: str, tmp_path: Path
-) -> None:
+def test_regular_files_alone(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
     with at_once(), pytest.raises(ParibusError, match=message):
         read_bytes(make(tmp_path / "it"), 100)
 
@@ -84,10 +84,7 @@ def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
         read_bytes(tmp_path / "small", 99)
 
 
-def test_a_file_that_is_swapped_after_the_look_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What counts is the file that was opened, not the one that lay there before."""
+def test_a_file_swapped_later_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     make_pipe(tmp_path / "pipe")
     looked = os.stat(tmp_path / "file")
@@ -152,7 +149,6 @@ def test_no_input_of_a_study_hangs_or_streams(make: Callable[[Path], Path], tmp_
 def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
     make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the file is, is asked of the file that is read, not of what stood there before."""
     strange = make(tmp_path / "strange")
     monkeypatch.setattr("paribus.engine.data.corpora.published.corpus_files", lambda *_: [strange])
     with at_once(), pytest.raises(ParibusError, match="and not a file"):
@@ -164,11 +160,7 @@ def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
 
 
 @pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])
-def test_no_record_hangs(
-    name: str,
-    small_study: Callable[..., Study],
-    fabricate: Callable[..., Results],
-) -> None:
+def test_no_record_hangs(name: str, small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     record = results.finished[0].path / name
     record.unlink()
