@@ -24,7 +24,6 @@ from paribus.statistics import Interval
 from ..conftest import Fabricate, Maker
 
 GATE = "stability_gate.py:STABILITY_GATE"
-Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
@@ -32,7 +31,7 @@ NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.021, -0.009], strict=True))
 
 
 def verdicts_of(
-    small_study: Study_, fabricate: Fabricate, deltas: list[float], **options: object
+    small_study: Maker, fabricate: Fabricate, deltas: list[float], **options: object
 ) -> tuple[list[Verdict], str]:
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=options.pop("arms", TWO_ARMS))
 
@@ -44,7 +43,7 @@ def verdicts_of(
     return verdicts, " ".join(headlines(analysis, verdicts)).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_divergence_in_every_seed_is_a_verdict(small_study: Study_, fabricate: Fabricate) -> None:
+def test_divergence_in_every_seed_is_a_verdict(small_study: Maker, fabricate: Fabricate) -> None:
     """At five pairs exact McNemar cannot go below .0625, and over two contrasts not below .125."""
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     gone = [("arm", seed) for seed in SEEDS]
@@ -57,7 +56,7 @@ def test_divergence_in_every_seed_is_a_verdict(small_study: Study_, fabricate: F
     assert "diverged" not in other.sentence
 
 
-def test_some_divergence_is_in_every_sentence(small_study: Study_, fabricate: Fabricate) -> None:
+def test_some_divergence_is_in_every_sentence(small_study: Maker, fabricate: Fabricate) -> None:
     gone = [("arm", seed) for seed in (1, 2)]
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
     analysis = analyse(fabricate(study, lambda arm, s: 2.5 + NOISE[s], diverged=gone))
@@ -83,7 +82,7 @@ def test_some_divergence_is_in_every_sentence(small_study: Study_, fabricate: Fa
     ],
 )
 def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
-    small_study: Study_,
+    small_study: Maker,
     fabricate: Fabricate,
     rule: str,
     effect: float,
@@ -107,7 +106,7 @@ def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
         assert verdict.pairs_needed is None and verdict.pairs_why_not
 
 
-def test_a_missing_trial_is_all_that_is_told(small_study: Study_, fabricate: Fabricate) -> None:
+def test_a_missing_trial_is_all_that_is_told(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
     made = fabricate(study, lambda *_: 2.5, diverged=[("arm", 1)], skip=[("arm", 2)])
     analysis = analyse(made)
@@ -118,7 +117,7 @@ def test_a_missing_trial_is_all_that_is_told(small_study: Study_, fabricate: Fab
     assert "diverged" not in " ".join(headlines(analysis, verdicts))
 
 
-def test_a_lost_pair_makes_no_n_enough(small_study: Study_, fabricate: Fabricate) -> None:
+def test_a_lost_pair_makes_no_n_enough(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
     (lost,), _ = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
     # More seeds at this rate of divergence would show harm, which is no way to resolve it.
@@ -126,7 +125,7 @@ def test_a_lost_pair_makes_no_n_enough(small_study: Study_, fabricate: Fabricate
     assert lost.pairs_why_not == MORE_HARM and not lost.needs
 
 
-def test_near_ties_say_that_tests_disagree(small_study: Study_, fabricate: Fabricate) -> None:
+def test_near_ties_say_that_tests_disagree(small_study: Maker, fabricate: Fabricate) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
     assert (verdict.word, verdict.row) == ("WORSE", "3")
     caveat = "Other tests disagree: studentized bootstrap (Holm p = 0.156). The registered one"
@@ -136,14 +135,14 @@ def test_near_ties_say_that_tests_disagree(small_study: Study_, fabricate: Fabri
     assert "p < 0.001" in words and "0.156" not in words  # of the test that decides
 
 
-def test_small_differences_have_no_disagreement(small_study: Study_, fabricate: Fabricate) -> None:
+def test_small_differences_have_no_disagreement(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.00108, 0.00109, 0.00112, 0.0011201, 0.0011202]  # the ratios of the case above
     (verdict,), _ = verdicts_of(small_study, fabricate, deltas)
     assert verdict.word == "SAME"
     assert "tests_disagree" not in [one.code for one in verdict.cautions]
 
 
-def test_equal_differences_are_an_effect(small_study: Study_, fabricate: Fabricate) -> None:
+def test_equal_differences_are_an_effect(small_study: Maker, fabricate: Fabricate) -> None:
     (verdict,), words = verdicts_of(small_study, fabricate, [0.5] * 5)
     assert (verdict.word, verdict.row) == ("WORSE", "3")
     assert "All 5 differences are equal" in verdict.sentence
@@ -152,7 +151,7 @@ def test_equal_differences_are_an_effect(small_study: Study_, fabricate: Fabrica
     assert "unbounded" not in words
 
 
-def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: Fabricate) -> None:
+def test_equivalence_is_adjusted_over_contrasts(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
     (alone,), _ = verdicts_of(small_study, fabricate, deltas, folder="one")
     assert (alone.word, alone.outcome) == ("SAME", "NO EFFECT")
@@ -188,7 +187,7 @@ def test_a_budget_is_judged_on_its_bound(low: float, high: float, state: str) ->
     assert _judged(5, mean, interval, bounds, None).state is None
 
 
-def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
+def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Maker) -> None:
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
     cost = _share_lost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None)
     assert cost is not None
@@ -197,7 +196,7 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
     assert cost.state == "not shown"
 
 
-def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
+def test_rows_out_of_reach_are_told_before_a_run(small_study: Maker) -> None:
     gate = {"decision.rule": GATE}
     (by_default,) = out_of_reach(small_study(seeds=SEEDS))
     assert by_default.rows == ("2", "4b", "4c", "4d")  # superiority judges harm and cure
@@ -234,17 +233,20 @@ def answer(trial: TrialFolder, effect: float) -> None:
         rows += [
             {"task": task, "shots": 0, "item": i, "correct": bool(h)} for i, h in enumerate(hits)
         ]
+    write_answers(trial, rows, cells)
+
+
+def write_answers(trial: TrialFolder, rows: list[dict], cells: list[dict]) -> None:
     write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
     write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
     macro = float(np.mean([cell["accuracy"] for cell in cells]))
-    trial.write_json(
-        "evaluation.json", trial.read_json("evaluation.json") | {"macro_accuracy": macro}
-    )
+    scores = trial.read_json("evaluation.json") | {"macro_accuracy": macro}
+    trial.write_json("evaluation.json", scores)
     trial.finish()
 
 
 @pytest.mark.parametrize("target", ["new items", "this item set"])
-def test_the_target_decides(small_study: Study_, fabricate: Fabricate, target: str) -> None:
+def test_the_target_decides(small_study: Maker, fabricate: Fabricate, target: str) -> None:
     endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
     study = small_study(
         seeds=[1, 2, 3, 4, 5, 6],
@@ -280,7 +282,7 @@ def test_the_target_decides(small_study: Study_, fabricate: Fabricate, target: s
     assert (verdict.evidence.state.quality == "Q-") == significant
 
 
-def test_no_effect_needs_the_registered_interval(small_study: Study_, fabricate: Fabricate) -> None:
+def test_no_effect_needs_the_registered_interval(small_study: Maker, fabricate: Fabricate) -> None:
     endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
     words = {}
     for target in ("this item set", "new items"):
@@ -314,9 +316,4 @@ def answer_alike(trial: TrialFolder) -> None:
         hits[30 + trial.seed] = True
         cells.append({"task": task, "shots": 0, "chance": 0.5, "accuracy": np.mean(hits)})
         rows += [{"task": task, "shots": 0, "item": i, "correct": h} for i, h in enumerate(hits)]
-    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
-    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
-    macro = float(np.mean([cell["accuracy"] for cell in cells]))
-    scores = trial.read_json("evaluation.json") | {"macro_accuracy": macro}
-    trial.write_json("evaluation.json", scores)
-    trial.finish()
+    write_answers(trial, rows, cells)

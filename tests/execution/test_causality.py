@@ -110,22 +110,25 @@ def arm(small_study: Maker, tmp_path: Path) -> Maker:
     return make
 
 
-@pytest.mark.parametrize("body", LATER.values(), ids=LATER.keys())
-def test_reading_the_future_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
-    words = r"arm 'cheat' \(model.modules.mlp = '.*Cheat'\): at position t = \d+"
-    with pytest.raises(ParibusError, match=rf"{words}.*tokens after it|the text ends there"):
-        check_arm(arm(body), "cheat", small_dataset, CPU, 1)
+REFUSED = (
+    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*tokens after it|the text ends there"),
+    (ROWS, r"modules.mlp.*other rows of the batch"),
+    (STATEFUL, r"made twice from the same state gives other bits"),
+)
 
 
-@pytest.mark.parametrize("body", ROWS.values(), ids=ROWS.keys())
-def test_reading_other_rows_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
-    with pytest.raises(ParibusError, match=r"modules.mlp.*other rows of the batch"):
-        check_arm(arm(body), "cheat", small_dataset, CPU, 1)
-
-
-@pytest.mark.parametrize("body", STATEFUL.values(), ids=STATEFUL.keys())
-def test_random_or_stateful_is_refused(arm: Maker, small_dataset: Dataset, body: str) -> None:
-    with pytest.raises(ParibusError, match=r"made twice from the same state gives other bits"):
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(body, words, id=name)
+        for bodies, words in REFUSED
+        for name, body in bodies.items()
+    ],
+)
+def test_what_is_not_causal_is_refused(
+    arm: Callable[..., Study], small_dataset: Dataset, body: str, words: str
+) -> None:
+    with pytest.raises(ParibusError, match=words):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from paribus.errors import ParibusError
 from paribus.study import Study
 
 from ..conftest import Maker
-from ..process_life import running
+from ..process_life import eventually, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
 
@@ -46,13 +45,6 @@ class Spawns(nn.Identity):
         return x
 """
 NUMBERS = itertools.count(1)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -118,10 +118,6 @@ OPTIMIZERS = {
     ),
 }
 LOSSES = {
-    "a mean over replicas": (
-        "losses = entropy(logits, targets); return losses / losses.mean()",
-        "follows its neighbours",
-    ),
     "without a gradient": (
         "return entropy(logits.detach(), targets)",
         "loss 'mine' gave numbers .* that no gradient leads from",
@@ -269,12 +265,6 @@ def test_impossible_losses_are_named(said: Callable[..., str], body: str, words:
     told = said("training.loss.name", code)
     assert re.search(words, told), told
     assert "\n" not in told
-
-
-def test_a_loss_of_its_own_batch_is_fine(said: Callable[..., str]) -> None:
-    body = "losses = entropy(logits, targets)\n    return losses / losses.mean((1, 2), True)"
-    code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
-    assert said("training.loss.name", code) == ""
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ import paribus
 from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
 from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.assembly import build_stack
-from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, registration, settle
-from paribus.results.registration import repetitions, require_same_sources
-from paribus.study import Study, own_digests
+from paribus.results import ResultsFolder, settle
+from paribus.results.registration import repetitions
+from paribus.study import Study
 
 from ..conftest import Maker
 from ..fabricated import registered
@@ -38,21 +37,6 @@ def trained(small_study: Maker, tmp_path: Path) -> Study:
     (tmp_path / "helper.py").write_text("rate = 1.0\n")
     own = {"training.optimizer.name": "ideas.py:descend", "training.loss.name": "ideas.py:loss"}
     return small_study(arms={"baseline": {}, "own": {"set": own}})
-
-
-def test_own_code_is_kept_with_the_results(trained: Study, tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "r")
-    settle(folder, trained, registration(trained, {}, "cpu", {}))
-    assert {"ideas.py", "helper.py"} <= {f.name for f in (folder.path / "sources").iterdir()}
-    study = folder.read_study()
-    assert study.folder == folder.path / "sources"
-    own = own_digests(study.setting("own"), study.folder)
-    assert own.keys() == {"training.optimizer.name", "training.loss.name"}
-    trials = {("own", 1): {"own_modules": own}, ("baseline", 1): {"own_modules": {}}}
-    require_same_sources(study, trials)
-    (study.folder / "helper.py").write_text("rate = 2.0\n")
-    with pytest.raises(ParibusError, match=r"helper.py in .* is not what trial own/seed-1 was"):
-        require_same_sources(study, trials)
 
 
 def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:

@@ -25,6 +25,7 @@ from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
 
 from ..conftest import Maker, studies_in
+from ..process_life import eventually
 from .conftest import Trained
 
 
@@ -118,7 +119,7 @@ def test_an_interruption_loses_nothing(whole: Results, tmp_path: Path, how: sign
         start_new_session=True,
     )
     trials = tmp_path / "broken" / "trials"
-    _wait_for(lambda: any((tmp_path / "broken" / "checkpoints").glob("*/step-*")))
+    eventually(lambda: any((tmp_path / "broken" / "checkpoints").glob("*/step-*")))
     if how is signal.SIGKILL:
         os.killpg(process.pid, how)  # workers and all, at once
     else:
@@ -168,18 +169,17 @@ def test_errors_come_first(small_study: Maker, small_dataset: Dataset, tmp_path:
     assert not (tmp_path / "r").exists()
 
 
-def test_an_own_module_trains_and_is_recorded(odd_arms: Results) -> None:
+def test_odd_arms_train_and_are_recorded(odd_arms: Results) -> None:
     assert {c.state for c in odd_arms.controls} == {"held"}
+    assert len(odd_arms.finished) == len(odd_arms.study.arms)
     own, baseline = odd_arms.trials["quiet", 1], odd_arms.trials["baseline", 1]
     assert own["own_modules"].keys() == {"final_norm"}
     assert own["parameters"] == baseline["parameters"] - 16
-
-
-def test_an_own_module_with_a_buffer_can_be_evaluated(odd_arms: Results) -> None:
     scores = {row["arm"]: row["validation_loss"] for row in odd_arms.scores.to_pylist()}
     # Its mask is of ones; its norm is PyTorch's, and not compiled.
     assert scores["masked"] == pytest.approx(scores["baseline"], rel=1e-7)
-    assert len(odd_arms.finished) == len(odd_arms.study.arms)
+    assert baseline["diverged_at"] is None
+    assert odd_arms.trials["wild", 1]["diverged_at"] is not None
 
 
 def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path: Path) -> None:
@@ -193,12 +193,6 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
     with pytest.raises(ParibusError, match=r"arm 'own' \(ideas.py:Branches\) fails in a dry run"):
         paribus.run(small_study(arms=arms), tmp_path / "r", workers=1, stack=2)
     assert not (tmp_path / "r").exists()
-
-
-def test_a_diverged_trial_is_recorded_not_hidden(odd_arms: Results) -> None:
-    assert odd_arms.trials["baseline", 1]["diverged_at"] is None
-    assert odd_arms.trials["wild", 1]["diverged_at"] is not None
-    assert {c.state for c in odd_arms.controls} == {"held"}
 
 
 def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
@@ -246,10 +240,3 @@ def test_training_seconds_wait_for_the_device(
     nothing: Callable[..., None] = lambda *about: None  # noqa: E731
     assert run_stack(task, dataset, on_progress=nothing, on_resume=nothing, leaving=Leaving())
     assert folder.trial("baseline", 1).read_json("timing.json")["training_seconds"] >= 0.5
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

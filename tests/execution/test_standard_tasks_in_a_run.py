@@ -20,7 +20,7 @@ from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 from paribus.verification.verify import registration_findings
 
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 from ..standins import write_hub
 
 ASKED = ["lambada_openai", "piqa"]
@@ -149,12 +149,3 @@ def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Pat
     words = "task 'piqa' is not the one that was registered: its data_sha256 differ"
     with pytest.raises(paribus.ParibusError, match=words):
         run_tasks(study, model, dataset, setting, tmp_path)
-
-
-def test_an_accuracy_on_no_asked_task_is_refused(small_study: Maker, tmp_path: Path) -> None:
-    from paribus.engine.execution.trial.endpoints import endpoint_metrics
-
-    asked = study_in(tmp_path, names=[], standard=["piqa"])
-    assert "task_accuracy/piqa" in endpoint_metrics(asked)
-    with pytest.raises(paribus.ParibusError, match="names no task that the study asks"):
-        endpoint_metrics(study_in(tmp_path, names=[], standard=["boolq"]))

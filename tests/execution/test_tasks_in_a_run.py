@@ -110,19 +110,10 @@ def test_no_tasks_no_questions(small_study: Maker, tmp_path: Path) -> None:
     assert paribus.analyse(results).tasks == ()
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["wordcut"], "no task 'wordcut': .*word_cut"),
-        (["agreement"], "task 'agreement' was left out: the held-out text has"),
-    ],
-)
-def test_a_task_that_cannot_be_made_leaves_nothing(
-    dataset: Dataset, tmp_path: Path, names: list[str], words: str
-) -> None:
-    study = study_in(tmp_path, names=names)
+def test_an_unknown_task_leaves_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    study = study_in(tmp_path, names=["wordcut"])
     with (
-        pytest.raises(paribus.ParibusError, match=words),
+        pytest.raises(paribus.ParibusError, match=r"no task 'wordcut': .*word_cut"),
         drafted_tasks(study, ResultsFolder(tmp_path / "r"), {study.data: dataset}),
     ):
         pass

@@ -232,15 +232,6 @@ def test_a_finished_study_has_no_verdict_before_its_test_part_is_evaluated(
         patch.setattr(extension, "LEAST_SEEDS", 1)
         why = extension._why_not(ResultsFolder(copy), opened.study, registered)
     assert why.startswith("its sealed test part is not evaluated")
-    # Opened before anything was trained, where looks decide what is.
-    plan = {"seeds": {"looks": [5, 6]}}
-    early = ResultsFolder(tmp_path / "early")
-    study = studies_in(tmp_path)(**TABLES | plan)
-    early.create(study)
-    dataset = load_dataset(study.data, study.folder)
-    open_test(dataset.test, early, "the verdict of 'small'")
-    with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
-        paribus.run(study, early.path, workers=1)
 
 
 def test_seeds_after_the_opening_are_not_finished_then(tuned: Results, tmp_path: Path) -> None:

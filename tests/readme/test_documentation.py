@@ -7,7 +7,6 @@ verdict. Other commands are held against the real parser, and their options agai
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 import shlex
 import tomllib
@@ -26,6 +25,8 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.runs.executors import find_backend
 from paribus.study import shipped_studies
 from paribus.study.load import parse_study
+
+from ..repository import module_at
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -163,11 +164,7 @@ def test_runs_that_were_logged_elsewhere_are_judged(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(DOCS / "build.py")
 
 
 def rows(table: str) -> list[list[str]]:

@@ -32,20 +32,17 @@ class Characteristics:
 
     Attributes:
         pairs: mean number of seed pairs of each contrast when it stops, (M,).
-        baseline: mean number of seeds of the shared baseline: as many as the last contrast's.
         effects: share of studies in which each hypothesis is claimed to be an effect, (M E,).
         any_effect: share in which one is claimed at all.
         any_false_effect: share in which one is claimed where the true difference is 0: the
             family-wise error.
-        equivalent, any_equivalent: as of effects, of differences inside the margin.
+        any_equivalent: share in which one is claimed to lie inside the margin.
     """
 
     pairs: tuple[float, ...]
-    baseline: float
     effects: tuple[float, ...]
     any_effect: float
     any_false_effect: float
-    equivalent: tuple[float, ...]
     any_equivalent: float
 
 
@@ -100,11 +97,9 @@ def characteristics(
         going &= ~stops
     return Characteristics(
         pairs=tuple(pairs_used.mean(axis=0).tolist()),
-        baseline=float(pairs_used.max(axis=1).mean()),
         effects=tuple(effect.mean(axis=0).tolist()),
         any_effect=float(effect.any(axis=1).mean()),
         any_false_effect=float((effect & (means == 0)).any(axis=1).mean()),
-        equivalent=tuple(same.mean(axis=0).tolist()),
         any_equivalent=float(same.any(axis=1).mean()),
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from ..repository import module_at
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "campaign.py"
 NIGHTS = 1000
@@ -15,13 +15,7 @@ NIGHTS = 1000
 
 @pytest.fixture(scope="module")
 def simulated():
-    spec = importlib.util.spec_from_file_location("campaign_benchmark", FILE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as its dataclass asks
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return module_at(FILE)
 
 
 def rng():

@@ -5,10 +5,7 @@ The full tables are in benchmarks/README.md.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +13,8 @@ import numpy as np
 import pytest
 
 import paribus
+
+from ..repository import module_at
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "divergence_words.py"
 RULE = "worst"  # the one that is built
@@ -25,14 +24,8 @@ MOST = TABLES * (0.05 + 4 * math.sqrt(0.05 * 0.95 / TABLES))
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("divergence_words", FILE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def simulated() -> ModuleType:
+    return module_at(FILE)
 
 
 @pytest.mark.parametrize("paired", [False, True])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paribus.statistics import TunedArm, parabola, vertex_error
+
+from ..repository import module_at
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "lack_of_fit.py"
 LONG = "embedding-factorial-long"
@@ -22,13 +22,7 @@ pytestmark = pytest.mark.skipif(not FILE.exists(), reason="needs a checkout")
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("lack_of_fit_benchmark", FILE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return module_at(FILE)
 
 
 def pair(benchmark, arm: str, reference: str, kind: str):

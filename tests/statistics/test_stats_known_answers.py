@@ -29,6 +29,7 @@ from paribus.statistics.paired import hedges_correction
 # R datasets::sleep (Student 1908): extra hours of sleep of ten patients under two drugs.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 DRUG_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+GAINS = [0.1, 0.2, 0.3, 0.4, 0.5]
 SLEEP = paired_deltas(DRUG_2, DRUG_1)
 # R package boot's worked example of a mean.
 SIXTEEN = [10, 12, 12.5, 12.5, 13.9, 15, 21, 22, 23, 34, 50, 81, 89, 121, 134, 213]
@@ -76,9 +77,13 @@ def test_boot_intervals_agree_with_r_within_monte_carlo_error() -> None:
 
 
 def test_percentile_of_five_values_enumerated() -> None:
-    bootstrap = paired_bootstrap([0.1, 0.2, 0.3, 0.4, 0.5], seed=0)
+    bootstrap = paired_bootstrap(GAINS, seed=0)
     interval = bootstrap.percentile_interval(0.95)
     assert bootstrap.standard_error == pytest.approx(0.0632456, abs=5e-8)
+    assert (interval.low, interval.high) == pytest.approx((0.18, 0.42), abs=1e-12)
+    baseline = [3.0, 1.0, 2.0, 5.0, 4.0]
+    contrast = paired_contrast(baseline, np.add(baseline, GAINS), seed=0)
+    interval = contrast.percentile_interval_descriptive
     assert (interval.low, interval.high) == pytest.approx((0.18, 0.42), abs=1e-12)
 
 

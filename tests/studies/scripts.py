@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 from paribus.study import Study, load_study, shipped_studies
+
+from ..repository import module_at
 
 HOME = Path(__file__).parents[2] / "studies"
 
@@ -25,8 +26,4 @@ def all_studies() -> dict[str, Study]:
 
 def script(name: str) -> ModuleType:
     """`studies/<name>.py`."""
-    about = importlib.util.spec_from_file_location(f"studies_{name}", HOME / f"{name}.py")
-    assert about is not None and about.loader is not None
-    made = importlib.util.module_from_spec(about)
-    about.loader.exec_module(made)
-    return made
+    return module_at(HOME / f"{name}.py")

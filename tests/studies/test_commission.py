@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from ..repository import module_at
 from .scripts import HOME
 
 PAGE = HOME / "commission"
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("commission_build", PAGE / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(PAGE / "build.py")
 
 
 @pytest.fixture(scope="module")
