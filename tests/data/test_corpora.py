@@ -144,11 +144,7 @@ def write_odd(folder: Path) -> None:
         ("text", "no.xz", r"no\.xz is damaged or no \.xz file"),
         ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
         ("text", "x" * 5000, r"cannot read .*: File name too long"),
-        (
-            "jsonl",
-            "0.txt",
-            r"0\.txt, line 1, is no JSON .*correct the line",
-        ),
+        ("jsonl", "0.txt", r"0\.txt, line 1, is no JSON .*correct the line"),
         ("text", "empty", r"corpus 'text' is empty; give it some text"),
         ("jsonl", "column.jsonl", r"line 6, has no text in data.column = 'text': did you .* 'txt'"),
         ("jsonl", "list.jsonl", r"line 6, is no object"),

@@ -98,10 +98,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
 
 @pytest.mark.parametrize(
     "arms",
-    [
-        {"hot": {"training.optimizer.learning_rate": 0.1}},
-        {"wide": {"model.init.std": 0.05}},
-    ],
+    [{"hot": {"training.optimizer.learning_rate": 0.1}}, {"wide": {"model.init.std": 0.05}}],
     ids=["rates", "inits"],
 )
 @pytest.mark.parametrize("at_once", [1, 2, 16])

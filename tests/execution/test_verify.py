@@ -165,10 +165,7 @@ def infinite(path: Path) -> None:
             "analysis.json was written by a development version",
         ),
         (plain("verdict.json", lambda v: v["verdicts"].clear()), "verdict.json is not what"),
-        (
-            infinite,
-            "1e999 is no finite number",
-        ),
+        (infinite, "1e999 is no finite number"),
         (
             edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),
             r"verdict.json is not what the records give: verdicts\.0\.row",

@@ -70,10 +70,7 @@ def test_the_card_follows_the_records(trained: Trained, exported: Callable[[str]
 
 @pytest.mark.parametrize(
     ("arm", "seed", "said"),
-    [
-        ("layernrm", 1, "did you mean 'layernorm'"),
-        ("layernorm", 7, "seed 7 is not in"),
-    ],
+    [("layernrm", 1, "did you mean 'layernorm'"), ("layernorm", 7, "seed 7 is not in")],
 )
 def test_unknown_trials(arm: str, seed: int, said: str, trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match=said):

@@ -202,17 +202,9 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
 @pytest.mark.parametrize(
     ("site", "name", "message"),
     [
-        (
-            "mlp",
-            "Wide",
-            r"modules.mlp = 'ideas.py:Wide' gives \[2, 16, 32\] .* and must give",
-        ),
+        ("mlp", "Wide", r"modules.mlp = 'ideas.py:Wide' gives \[2, 16, 32\] .* and must give"),
         ("block_norm", "Wide", "model.modules.block_norm = 'ideas.py:Wide' gives"),
-        (
-            "final_norm",
-            "Pair",
-            r"final_norm = 'ideas.py:Pair' gives \(\[2, 16, 16\] float32, ",
-        ),
+        ("final_norm", "Pair", r"final_norm = 'ideas.py:Pair' gives \(\[2, 16, 16\] float32, "),
         (
             "attention",
             "Breaks",
@@ -222,25 +214,13 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
         ("mlp", "Old", r"cannot be built as Old\(model\).*missing 1 required positional argument"),
         ("embedding", "NoTokens", "has no `tokens`"),
         ("positions", "Nowhere", "does not say where it stands"),
-        (
-            "block_norm",
-            "Double",
-            r"gives .* float64 and must give \[2, 16, 16\] float32",
-        ),
+        ("block_norm", "Double", r"gives .* float64 and must give \[2, 16, 16\] float32"),
         ("block_norm", "Centred", "block_norm = 'ideas.py:Centred' writes to what it is given"),
         ("head", "Shrinks", r"head = 'ideas.py:Shrinks' writes to what it is given"),
         ("mlp", "Unbuilt", r"mlp = 'ideas.py:Unbuilt' cannot be built as Unbuilt\(model\)"),
         ("embedding", "Narrow", r"have the shape \(29, 8\), and a tied head takes \(29, 16\)"),
-        (
-            "positions",
-            "TurnsOne",
-            r"positions = .* gives \[2, 2, 16, 8\] .* and must give \(\[",
-        ),
-        (
-            "positions",
-            "TurnsShort",
-            r"gives .*\[2, 2, 16, 4\] .* must give .*\[2, 2, 16, 8\]",
-        ),
+        ("positions", "TurnsOne", r"positions = .* gives \[2, 2, 16, 8\] .* and must give \(\["),
+        ("positions", "TurnsShort", r"gives .*\[2, 2, 16, 4\] .* must give .*\[2, 2, 16, 8\]"),
         ("positions", "TurnsDouble", r"'ideas.py:TurnsDouble' gives .* float64\) and must"),
         ("positions", "TurnsAlone", "positions = 'ideas.py:TurnsAlone' fails where it is given"),
         ("positions", "TurnsAhead", "positions = 'ideas.py:TurnsAhead'.*tokens after it"),

@@ -118,11 +118,7 @@ def throughput(**columns: object) -> pa.Table:
 
 @pytest.mark.parametrize(
     "table",
-    [
-        None,
-        pa.table({"x": [1]}),
-        throughput(),
-    ],
+    [None, pa.table({"x": [1]}), throughput()],
     ids=["empty", "other", "no seconds"],
 )
 def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) -> None:

@@ -65,14 +65,8 @@ def rename(folder: Path, name: str) -> None:
     [
         (lambda f: (f / "typo.jsonl").write_text("{}"), "typo.jsonl is missing or not the file"),
         (lambda f: (f / "typo.yaml").unlink(), "typo.yaml is missing or not the file"),
-        (
-            lambda f: (f / "items.py").write_text("import os"),
-            "items.py is not the loader",
-        ),
-        (
-            lambda f: reseal(f, "typo.yaml", b"x: !function os.f"),
-            "may name code",
-        ),
+        (lambda f: (f / "items.py").write_text("import os"), "items.py is not the loader"),
+        (lambda f: reseal(f, "typo.yaml", b"x: !function os.f"), "may name code"),
         (lambda f: reseal(f, "typo.yaml", b"doc_to_text: '{{ evil }}'"), "may name code"),
         (lambda f: rename(f, "../typo"), "does not describe a suite"),
         (lambda f: (f / "suite.json").unlink(), "suite.json is missing"),
