@@ -13,10 +13,12 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.report.card import card
+from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, package_versions, settle
 
 from ..conftest import Maker
-from ..fabricated import registered
+from ..fabricated import registered, write_results
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 
