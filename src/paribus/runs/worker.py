@@ -45,6 +45,7 @@ from paribus.runs.processes import (
     Leaving,
     Left,
     adopt_orphans,
+    children,
     end_children,
     leave,
     tie_to,
@@ -159,6 +160,7 @@ class Worker:
         self._later = list(runner.later) if runner.forks else []
         self._touched = self._looked = self._changed = 0.0
         self._is_stopping = False
+        self._helpers: set[int] = set()
 
     def work(self) -> None:
         """Work until nothing is left, or the run has failed."""
@@ -238,6 +240,8 @@ class Worker:
         process = self._context.Process(target=be_child, args=(*about, type(self.runner)))
         process.start()
         self.children.append(Child(task, claim, slot, process, log))
+        if not self.runner.forks and not self._helpers:  # multiprocessing has started its own
+            self._helpers = children() - {process.pid or 0}
         self._changed = time.monotonic()
 
     def _wait(self) -> None:
@@ -263,7 +267,7 @@ class Worker:
         """Take note of the end of a child."""
         child.process.join()
         code, task = child.process.exitcode, child.task
-        end_children({one.process.pid or 0 for one in self.children})
+        end_children({one.process.pid or 0 for one in self.children} | self._helpers)
         if task.kind == "slots":
             self._slots = self.queue.read_answer(f"slots.{self.name}") or 1
         elif code == DONE and task.kind != ADVANCE:
