@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
         (["study.toml", "--set", "data.seq_len=5000"], "fewer than one window"),
         (["study.toml", "--set", "decision.rule=luck"], "no rule 'luck'"),
         (["study.toml", "--set", "training.loss.name=luck"], "no loss 'luck'"),
-        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give a tensor"),
+        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give [2, 16, 16]"),
         (["study.toml", "--set", "model.modules.mlp=own.py:Broken"], "ValueError: two lines"),
         (["study.toml", "--results", "other"], "no study"),
         (["study.toml", "--results", "text.txt"], "is a file"),
