@@ -229,6 +229,22 @@ def small_dataset(small_study: Maker) -> Dataset:
     return load_dataset(study.data, study.folder)
 
 
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiled kernels are forgotten, before and after."""
+    from paribus.engine.ops.kernels import calling, compiling
+
+    monkeypatch.setenv(compiling.PLACE, "")
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    kept = (compiling.library, calling.loaded)
+    for function in kept:
+        function.cache_clear()
+    yield
+    monkeypatch.undo()
+    for function in kept:
+        function.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def dataset() -> Dataset:
     """The text of `quickstart`, with all that it holds out."""

@@ -7,14 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import paribus
 from paribus.engine.data import load_dataset
-from paribus.engine.ops.kernels import calling, compiling
+from paribus.engine.ops.kernels import compiling
 from paribus.files import cache_folder
 from paribus.results import load_results
 from paribus.study.importing import load_own
@@ -104,20 +103,6 @@ def test_a_user_without_a_home_has_no_cache_here(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert cache_folder().is_absolute() and not cache_folder().exists()
-
-
-@pytest.fixture
-def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What was compiled is forgotten, before and after."""
-    monkeypatch.setenv(compiling.PLACE, "")
-    monkeypatch.setenv(compiling.SWITCH, "auto")
-    kept = (compiling.library, calling.loaded)
-    for one in kept:
-        one.cache_clear()
-    yield
-    monkeypatch.undo()
-    for one in kept:
-        one.cache_clear()
 
 
 @pytest.mark.parametrize(

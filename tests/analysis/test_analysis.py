@@ -15,7 +15,6 @@ from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
 
 from ..conftest import Fabricate, Maker
 
-Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 NOISE = {1: 0.010, 2: -0.013, 3: 0.004, 4: 0.021, 5: -0.009}
 
@@ -26,7 +25,7 @@ def loss(arm: str, seed: int) -> float:
     return 2.5 + NOISE[seed] + effect + wobble * NOISE[seed]
 
 
-def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: Fabricate) -> None:
+def test_contrasts_are_those_of_the_seed_pairs(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     analysis = analyse(fabricate(study, loss))
     contrast = analysis.contrast("layernorm", "validation_loss")
@@ -50,7 +49,7 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: F
     json.dumps(analysis.to_dict(), allow_nan=False)
 
 
-def test_holm_runs_over_the_primary_family_alone(small_study: Study_, fabricate: Fabricate) -> None:
+def test_holm_runs_over_the_primary_family_alone(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss))
     family = [analysis.contrast(arm, "validation_loss") for arm in ("layernorm", "rmsnorm")]
     raw = [c.decided.p_value for c in family if c.decided]
@@ -61,7 +60,7 @@ def test_holm_runs_over_the_primary_family_alone(small_study: Study_, fabricate:
     assert {c.decided.family for c in others if c.decided} == {len(others)}
 
 
-def test_lost_contrasts_make_no_other_easier(small_study: Study_, fabricate: Fabricate) -> None:
+def test_lost_contrasts_make_no_other_easier(small_study: Maker, fabricate: Fabricate) -> None:
     gone = [("rmsnorm", seed) for seed in SEEDS]
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=gone))
     kept = analysis.contrast("layernorm", "validation_loss")
@@ -73,7 +72,7 @@ def test_lost_contrasts_make_no_other_easier(small_study: Study_, fabricate: Fab
     assert len(analysis.missing) == 5
 
 
-def test_unequal_seeds_are_paired_and_named(small_study: Study_, fabricate: Fabricate) -> None:
+def test_unequal_seeds_are_paired_and_named(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=[("layernorm", 4)]))
     contrast = analysis.contrast("layernorm", "validation_loss")
     assert contrast.seeds == (1, 2, 3, 5)
@@ -82,7 +81,7 @@ def test_unequal_seeds_are_paired_and_named(small_study: Study_, fabricate: Fabr
     assert analysis.missing == ("layernorm/seed-4",)
 
 
-def test_diverged_trials_are_named_and_capped(small_study: Study_, fabricate: Fabricate) -> None:
+def test_diverged_trials_are_named_and_capped(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     results = fabricate(study, loss, diverged=[("layernorm", 2)])
     analysis = analyse(results)
@@ -97,7 +96,7 @@ def test_diverged_trials_are_named_and_capped(small_study: Study_, fabricate: Fa
     assert analysis.contrast("rmsnorm", "validation_loss").capped is None
 
 
-def test_a_final_loss_above_the_first_diverged(small_study: Study_, fabricate: Fabricate) -> None:
+def test_a_final_loss_above_the_first_diverged(small_study: Maker, fabricate: Fabricate) -> None:
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 4 if (arm, seed) == ("rmsnorm", 1) else 2, 8)
 
@@ -107,7 +106,7 @@ def test_a_final_loss_above_the_first_diverged(small_study: Study_, fabricate: F
     assert (events.diverged.only_treatment, events.diverged.p_value) == (1, 1.0)
 
 
-def test_broken_controls_are_not_analysed(small_study: Study_, fabricate: Fabricate) -> None:
+def test_broken_controls_are_not_analysed(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(seeds=SEEDS), loss)
     results.trials["layernorm", 3]["batch_digest"] = "other batches"
     analysis = analyse(results)
@@ -117,7 +116,7 @@ def test_broken_controls_are_not_analysed(small_study: Study_, fabricate: Fabric
     assert analysis.contrast("rmsnorm", "validation_loss").paired is not None
 
 
-def test_accuracy_is_paired_by_seed_and_window(small_study: Study_, fabricate: Fabricate) -> None:
+def test_accuracy_is_paired_by_seed_and_window(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
@@ -134,7 +133,7 @@ def test_accuracy_is_paired_by_seed_and_window(small_study: Study_, fabricate: F
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2], [1, 2, 3, 4]])
-def test_few_seeds_described(small_study: Study_, fabricate: Fabricate, seeds: list[int]) -> None:
+def test_few_seeds_described(small_study: Maker, fabricate: Fabricate, seeds: list[int]) -> None:
     contrast = analyse(fabricate(small_study(seeds=seeds), loss)).contrast(
         "layernorm", "validation_loss"
     )
@@ -145,7 +144,7 @@ def test_few_seeds_described(small_study: Study_, fabricate: Fabricate, seeds: l
         assert contrast.paired.descriptive_only
 
 
-def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fabricate) -> None:
+def test_a_plan_takes_its_spread_from_a_pilot(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     pilot = analyse(fabricate(study, loss))
     rows = detectable(study, pilot=pilot)
@@ -174,7 +173,7 @@ def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fa
         detectable(small_study(seeds=[1]), sd=0.1)
 
 
-def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(small_study: Study_) -> None:
+def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(small_study: Maker) -> None:
     arms = {
         "baseline": {},
         "norm": {"set": {"model.embedding.norm": "rmsnorm"}},

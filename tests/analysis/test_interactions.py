@@ -26,7 +26,6 @@ from paribus.study.null_study import null_study
 from ..conftest import Fabricate, Maker
 from ..tuned_results import tables, tuned_and_trained
 
-Maker, Fabricate = Maker, Fabricate
 NORM = {"model.embedding.norm": "layernorm"}
 UNTIED = {"model.head.tied": False}
 ARMS: dict[str, Any] = {

@@ -27,7 +27,6 @@ from paribus.statistics import crossed_bootstrap, paired_t
 
 from ..conftest import Fabricate, Maker
 
-Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 NEW = {"inference": {"target": "new items"}}
@@ -35,7 +34,7 @@ ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
 
 
 @pytest.fixture
-def make(small_study: Study_, fabricate: Fabricate) -> Fabricate:
+def make(small_study: Maker, fabricate: Fabricate) -> Fabricate:
     """`make(endpoint, **tables)`: records of two arms and six seeds."""
 
     def made(
@@ -243,7 +242,7 @@ def test_a_few_windows_are_no_sample_of_other_text(make: Fabricate, n: int) -> N
     assert "is too short for 5 blocks of 8: the paired t on seed" in verdict.sentence
 
 
-def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: Study_) -> None:
+def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: Maker) -> None:
     made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     rng = np.random.default_rng(5)
     stretches = np.repeat(rng.integers(-9, 10, size=10), 40)

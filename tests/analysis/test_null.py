@@ -21,11 +21,10 @@ from paribus.study import Study, null_study, tuned_null_studies
 from ..conftest import Fabricate, Maker
 from ..tuned_results import tables, tuned_and_trained
 
-Study_, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 
 
-def test_a_null_study_has_the_contrasts_of_the_study(small_study: Study_) -> None:
+def test_a_null_study_has_the_contrasts_of_the_study(small_study: Maker) -> None:
     study = small_study(seeds=SEEDS)
     nulls = null_study(study, 40)
     assert nulls.differences("again") == {"model.init.salt": (0, 1)}
@@ -43,7 +42,7 @@ def test_a_null_study_has_the_contrasts_of_the_study(small_study: Study_) -> Non
         null_study(study, 0)
 
 
-def test_a_null_study_of_an_odd_one(small_study: Study_) -> None:
+def test_a_null_study_of_an_odd_one(small_study: Maker) -> None:
     hot = {"training.optimizer.learning_rate": 1e-2}
     study = small_study(
         baseline="again",
@@ -70,7 +69,7 @@ def planted(
     return lambda arm, seed: noise[arm, seed] + effect * ((arm, seed) in affected)
 
 
-def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate) -> None:
+def test_the_whole_pipeline_is_counted(small_study: Maker, fabricate: Fabricate) -> None:
     nulls = null_study(small_study(seeds=SEEDS, endpoints=ENDPOINTS), 8)
     results = fabricate(nulls, planted(nulls, 3 * len(SEEDS), spread=0.02))
     found = calibrate(results, pairs=5, analyses=16)
@@ -98,7 +97,7 @@ def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate
     ],
     ids=lambda decision: decision["rule"],
 )
-def test_every_rule_is_counted(small_study: Study_, fabricate: Fabricate, decision: dict) -> None:
+def test_every_rule_is_counted(small_study: Maker, fabricate: Fabricate, decision: dict) -> None:
     study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
     nulls = null_study(study, 3)
     assert nulls.decision == study.decision
@@ -109,7 +108,7 @@ def test_every_rule_is_counted(small_study: Study_, fabricate: Fabricate, decisi
     assert rates["any verdict of an effect (quality or events)"] == 1 / 3
 
 
-def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
+def test_an_incomplete_replicate_is_counted_out(small_study: Maker, fabricate: Fabricate) -> None:
     nulls = null_study(small_study(endpoints=ENDPOINTS), 3)
     results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])
     found = calibrate(results, pairs=2, analyses=2)
@@ -117,7 +116,7 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
     assert len(found.p_values) == 2 * 2
 
 
-def test_replicates_go_through_the_looks(small_study: Study_, fabricate: Fabricate) -> None:
+def test_replicates_go_through_the_looks(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
     nulls = null_study(study, 3)
     assert nulls.plan is None and len(nulls.seeds) == 18
@@ -199,7 +198,7 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
 
 
-def test_tuned_replicates_have_their_own_seeds(small_study: Study_, tmp_path: Path) -> None:
+def test_tuned_replicates_have_their_own_seeds(small_study: Maker, tmp_path: Path) -> None:
     about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
     study = small_study(**about, inference={"choice": "fixed"})
     nulls = tuned_null_studies(study, 4)
@@ -231,7 +230,7 @@ def test_tuned_replicates_have_their_own_seeds(small_study: Study_, tmp_path: Pa
         tuned_null_studies(small_study(), 2)
 
 
-def test_unfinished_replicates(small_study: Study_, tmp_path: Path, fabricate: Fabricate) -> None:
+def test_unfinished_replicates(small_study: Maker, tmp_path: Path, fabricate: Fabricate) -> None:
     (null,) = tuned_null_studies(small_study(**tables([1e-3, 1e-2])), 1)
     whole = tuned_and_trained(null, tmp_path / "whole", lambda arm, rate, seed: rate + seed)
     lacking = fabricate(small_study(), lambda arm, seed: 2.0, skip=[("layernorm", 1)])

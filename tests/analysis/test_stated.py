@@ -31,7 +31,6 @@ from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
 
-Study_, Fabricate = Maker, Fabricate
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 THREE_ARMS = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
@@ -39,7 +38,7 @@ SECOND = {"metric": "calibration_error"}
 
 
 @pytest.fixture
-def analysed(small_study: Study_, fabricate: Fabricate) -> Callable[..., Analysis]:
+def analysed(small_study: Maker, fabricate: Fabricate) -> Callable[..., Analysis]:
     def make(deltas: list[float], arms: dict = TWO_ARMS, **inference: object) -> Analysis:
         seeds = list(range(1, len(deltas) + 1))
         study = small_study(
@@ -144,7 +143,7 @@ def adjusted_p(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield place, one
 
 
-def test_nothing_below_five_pairs_is_adjusted(small_study: Study_, fabricate: Fabricate) -> None:
+def test_nothing_below_five_pairs_is_adjusted(small_study: Maker, fabricate: Fabricate) -> None:
     of = {}
     for n in (4, 5):
         seeds = list(range(1, n + 1))
@@ -190,7 +189,7 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[...,
     assert tables.primary(analysis)[0].rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
 
 
-def test_divergence_is_not_called_underpowered(small_study: Study_, fabricate: Fabricate) -> None:
+def test_divergence_is_not_called_underpowered(small_study: Maker, fabricate: Fabricate) -> None:
     """Four of five against none: what is missing is not power, and harm has its number too."""
     study = small_study(seeds=[1, 2, 3, 4, 5], endpoints=[LOSS], arms=TWO_ARMS)
 
@@ -212,7 +211,7 @@ def test_divergence_is_not_called_underpowered(small_study: Study_, fabricate: F
     assert "underpowered" not in four.sentence + one.sentence
 
 
-def test_a_baseline_is_stable_by_a_threshold(small_study: Study_, fabricate: Fabricate) -> None:
+def test_a_baseline_is_stable_by_a_threshold(small_study: Maker, fabricate: Fabricate) -> None:
     seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate.py:STABILITY_GATE"}
     for lost, row, told in (
         (1, "3", "the baseline is stable, the arm is significantly worse"),
@@ -237,7 +236,7 @@ def test_a_baseline_is_stable_by_a_threshold(small_study: Study_, fabricate: Fab
 
 
 def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(
-    small_study: Study_, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch
+    small_study: Maker, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens that stand for three bytes each: three times as much text at the same speed."""
     made = fabricate(small_study(seeds=[1, 2, 3], arms=TWO_ARMS), lambda *_: 2.0)

@@ -249,12 +249,6 @@ def test_untuned_arms_are_not_as_registered(small_study: Maker, tmp_path: Path) 
     assert tuned(results) is None
 
 
-def test_a_plan_that_was_changed_is_refused(whole: Path, small_study: Maker) -> None:
-    other = small_study(**tables([1e-4, 1e-3]))
-    with pytest.raises(ParibusError, match=r"different study \(tuning"):
-        ResultsFolder(whole).require_same(other)
-
-
 def test_error_is_held_at_alpha_through_the_selection() -> None:
     """Two arms whose candidates are all equally good: what is chosen by noise is judged afresh.
 

@@ -16,7 +16,6 @@ from paribus.results import ResultsFolder, load_results
 
 from ..conftest import Fabricate, Maker
 
-Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5, 6]
 NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
 ENDPOINTS = [

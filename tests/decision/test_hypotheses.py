@@ -33,7 +33,6 @@ from paribus.study.tuning_study import tuning_study
 
 from ..conftest import Fabricate, Maker
 
-Maker, Fabricate = Maker, Fabricate
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
 SETS = {"ln": "layernorm", "rms": "rmsnorm"}
 

@@ -71,7 +71,6 @@ DRAWN = Rule("drawn", "t", "a", (
 NAN = Rule("nan", "t", "a", (row("10", "ADOPT", lambda s: float("nan")),))
 NO = Rule("no", "t", "a", (row("10", "ADOPT", lambda s: "no"),))
 """
-Maker, Fabricate = Maker, Fabricate
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from paribus.runs import looks as looking
 from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 from .conftest import run_here
 
 ARMS = {
@@ -89,17 +89,6 @@ def test_running_it_again_trains_and_looks_no_more(looked: tuple[Study, Results]
     again = paribus.run(study, results.path, workers=1)
     assert (results.path / "looks.json").read_bytes() == before
     assert len(again.finished) == 17
-
-
-def test_a_changed_plan_is_refused(looked: tuple[Study, Results], small_study: Maker) -> None:
-    _, results = looked
-    plan = {"looks": [5, 8], "futility": 0.0, "spending": "pocock"}
-    training = {"iterations": 30, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}}
-    other = small_study(
-        arms=ARMS, endpoints=ENDPOINTS, seeds=plan, tasks={"names": []}, training=training
-    )
-    with pytest.raises(ParibusError, match=r"holds a different study \(plan\.looks"):
-        paribus.run(other, results.path)
 
 
 def test_edited_looks_stop_the_run(looked: tuple[Study, Results], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from paribus.engine.model import ModelConfig
 from paribus.engine.model.attentions.causal import Attention
 from paribus.engine.ops import identity, resolve
-from paribus.engine.ops.kernels import calling, compiling
+from paribus.engine.ops.kernels import compiling
 from paribus.engine.ops.kernels.causal_attention import (
     causal_attention,
     self_attention,
@@ -190,18 +190,6 @@ def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
     (first,) = torch.autograd.grad(loss(alone, *parts[1:]), alone, create_graph=True)
     with pytest.raises(ParibusError, match=r"differentiated once.*PARIBUS_CPU_KERNELS=off"):
         torch.autograd.grad(first.sum(), alone)
-
-
-@pytest.fixture
-def afresh(monkeypatch: pytest.MonkeyPatch):
-    """What was compiled is forgotten, before and after."""
-    kept = (compiling.library, calling.loaded)
-    for one in kept:
-        one.cache_clear()
-    yield
-    monkeypatch.undo()
-    for one in kept:
-        one.cache_clear()
 
 
 def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from paribus.results import Results
 from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 
 

@@ -18,8 +18,6 @@ from paribus.results import Results, load_results
 from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Maker, Fabricate
-
 
 def loss(arm: str, seed: int) -> float:
     return 2.5 + 0.01 * seed + 0.02 * (arm != "baseline") * (seed % 3)

@@ -32,7 +32,6 @@ from paribus.results.store import root_digest
 from ..conftest import Fabricate, Maker, studies_in
 from ..fabricated import write_results
 
-Maker, Fabricate = Maker, Fabricate
 SEEDS = [1, 2, 3, 4, 5]
 SIDES = ("width", "height")
 BIBLIOGRAPHY = Path(paribus.__file__).parent / "report/paper/references.bib"

@@ -15,7 +15,6 @@ from paribus.report.words import headlines, p_in_words
 
 from ..conftest import Fabricate, Maker
 
-Maker, Fabricate = Maker, Fabricate
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
 GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}
 

@@ -16,8 +16,6 @@ from paribus.results.views import has_read
 
 from ..conftest import Fabricate, Maker
 
-Maker, Fabricate = Maker, Fabricate
-
 
 def loss(arm: str, seed: int) -> float:
     return 2.5 + 0.01 * seed + len(arm) / 500

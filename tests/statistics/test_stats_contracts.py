@@ -1,7 +1,6 @@
 """What the package promises to its callers: errors, conventions at the edges, plain results."""
 
 import doctest
-import inspect
 import json
 import math
 import os
@@ -181,10 +180,3 @@ def test_import_brings_neither_torch_nor_scipy_stats() -> None:
 
 def test_the_example_in_the_overview_is_true() -> None:
     assert doctest.testmod(st) == (0, 3)
-
-
-def test_public_names_are_all_there_and_documented() -> None:
-    for name in st.__all__:
-        public = getattr(st, name)
-        if inspect.isclass(public) or inspect.isfunction(public):
-            assert public.__doc__
