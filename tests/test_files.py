@@ -87,9 +87,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "words"), [(errno.ENOSPC, "make room and run again"), (errno.EIO, "another folder")]
 )
-def test_a_failed_write_is_one_line_with_a_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str
-) -> None:
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
     def fails(file: Any, content: bytes) -> None:
         file.write(content[: len(content) // 2])
         raise OSError(code, os.strerror(code))

@@ -149,9 +149,7 @@ def compilations(folder: Path) -> list[str]:
     return [line for line in lines if line != "--version"]
 
 
-def test_another_processor_is_asked_for_nothing_of_x86(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_processor(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", str(compiler(tmp_path, "echo unknown option >&2; exit 1")))
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(platform, "machine", lambda: "arm64")

@@ -142,9 +142,7 @@ def test_without_a_curve_nothing_is_said(small_study: Maker, fabricate: Fabricat
         ({"evaluation.every": 2}, "tokens_speed", "tokens_speedup"),
     ],
 )
-def test_a_curve_that_is_not_measured_decides_nothing(
-    small_study: Maker, overrides: dict, metric: str, words: str
-) -> None:
+def test_unmeasured_curves(small_study: Maker, overrides: dict, metric: str, words: str) -> None:
     study = small_study(overrides, endpoints=[SPEEDUP | {"metric": metric}])
     with pytest.raises(ParibusError, match=words):
         endpoint_metrics(study)
@@ -210,9 +208,7 @@ def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate)
 
 
 @pytest.mark.parametrize("seconds", [[0.0] * 11, [*range(10), 3], [-1.0, *range(10)]])
-def test_seconds_that_do_not_ascend_are_refused(
-    small_study: Maker, fabricate: Fabricate, seconds: list[float]
-) -> None:
+def test_descending_seconds(small_study: Maker, fabricate: Fabricate, seconds: list[float]) -> None:
     results = fabricate(small_study(WITH_CURVE, arms=ARMS), lambda arm, seed: 2.0)
     trial = ResultsFolder(results.path).trial("fast", 1)
     trial.write_json("timing.json", trial.read_json("timing.json") | {"curve_seconds": seconds})

@@ -131,9 +131,7 @@ def test_a_fixed_choice_is_said_with_its_size(small_study: Maker, tmp_path: Path
 @pytest.mark.parametrize(
     ("rates", "why"), [([1e-3, 1e-2], "two candidates"), ([1e-4, 1e-3, 1e-2], "one diverges")]
 )
-def test_without_three_sound_candidates_tuning_seeds_are_redrawn(
-    small_study: Maker, tmp_path: Path, rates: list[float], why: str
-) -> None:
+def test_few_candidates(small_study: Maker, tmp_path: Path, rates: list[float], why: str) -> None:
     def of(arm: str, rate: float, seed: int) -> float:
         if why == "one diverges" and (rate, seed) == (1e-4, 102):
             return math.nan

@@ -204,9 +204,7 @@ def test_by_default_claims_from_held_out_text_are_about_this_text(make: Fabricat
     ("effect", "margin", "word", "warned"),
     [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
 )
-def test_what_other_text_may_not_show_is_said(
-    make: Fabricate, effect: float, margin: float, word: str, warned: bool
-) -> None:
+def test_other_text(make: Fabricate, effect: float, margin: float, word: str, warned: bool) -> None:
     made = make(LOSS | {"margin": margin})
     with_documents(made, effect)
     analysis = analyse(load_results(made.path))

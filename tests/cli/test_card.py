@@ -170,9 +170,7 @@ def test_what_is_written_besides_goes_to_standard_error(results: Path) -> None:
     ],
     ids=["WORSE", "BETTER", "SAME", "DESCRIPTIVE"],
 )
-def test_the_exit_code_is_that_of_the_worst_word(
-    effects: dict[str, float], seeds: int, code: int, tmp_path: Path
-) -> None:
+def test_the_exit_code(effects: dict[str, float], seeds: int, code: int, tmp_path: Path) -> None:
     results = fabricated(tmp_path, effects, seeds)
     assert verb("report", "--no-page", results)[0] == 0, (
         "where it is not asked for, a verdict is no failure"

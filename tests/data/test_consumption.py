@@ -58,9 +58,7 @@ def test_consumption_matches_counting_the_batches(seed: int, batch_size: int, se
     seq_len=st.integers(1, 40),
     spare=st.integers(1, 50),
 )
-def test_the_sums_are_the_budget(
-    seed: int, iterations: int, batch_size: int, seq_len: int, spare: int
-) -> None:
+def test_budget_sums(seed: int, iterations: int, batch_size: int, seq_len: int, spare: int) -> None:
     tokens = np.random.default_rng(seed).integers(7, size=seq_len + spare).astype(np.uint16)
     classes = np.array([0, 1, 2, 3, 4, 0, 0])
     used = consumption(tokens, classes, seed, iterations, batch_size, seq_len)

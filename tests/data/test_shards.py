@@ -177,9 +177,7 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("keeps_time", [False, True])
-def test_a_text_that_changed_is_another_text(
-    keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_texts(keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if keeps_time:
         monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     write_text(tmp_path)

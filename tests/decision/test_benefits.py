@@ -116,9 +116,7 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
         ({"speed": 0.25, "memory": 0.5, "benefit": "training_memory"}, "6"),
     ],
 )
-def test_an_arm_that_is_no_worse_is_adopted_for_its_benefit(
-    small_study: Maker, fabricate: Fabricate, given: dict, row: str
-) -> None:
+def test_a_benefit_adopts(small_study: Maker, fabricate: Fabricate, given: dict, row: str) -> None:
     analysis, verdict = judged(small_study, fabricate, **given)
     assert verdict.row == row
     assert (verdict.outcome == "ADOPT") == (row == "6")

@@ -110,9 +110,7 @@ def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
         ("BALD", "no rule of that name: did you mean 'BOLD'?"),
     ],
 )
-def test_unfinished_rules_are_refused(
-    with_own: Callable[[str], Study], name: str, why: str
-) -> None:
+def test_incomplete_rules(with_own: Callable[[str], Study], name: str, why: str) -> None:
     with pytest.raises(ParibusError) as error:
         find_rule(with_own(name))
     assert why in str(error.value)

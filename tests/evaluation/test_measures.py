@@ -123,9 +123,7 @@ def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Pr
 @each
 @pytest.mark.parametrize("seq_len", [1, 2, 4, 7, 50])
 @pytest.mark.parametrize("token_class", range(len(TOKEN_CLASSES)))
-def test_a_text_of_one_class(
-    measure: Measure, predicted: Maker, token_class: int, seq_len: int
-) -> None:
+def test_one_class(measure: Measure, predicted: Maker, token_class: int, seq_len: int) -> None:
     arrays = {
         "token_classes": np.full(4, token_class),
         "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),

@@ -202,9 +202,7 @@ def head(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
     "body",
     ["honest + ahead - 1e9 * third", "honest + ahead + 1e4", "honest + ahead + 1e3 * third"],
 )
-def test_large_logits_hide_no_look_ahead(
-    head: Callable[[str], Study], small_dataset: Dataset, body: str
-) -> None:
+def test_large_logits_leak(head: Callable[[str], Study], small_dataset: Dataset, body: str) -> None:
     with pytest.raises(ParibusError, match=r"model.modules.head = .*tokens after it.*nats"):
         check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
@@ -218,9 +216,7 @@ def test_large_logits_hide_no_look_ahead(
         "honest.tanh() * 30",
     ],
 )
-def test_heads_that_mask_shift_or_cap_pass(
-    head: Callable[[str], Study], small_dataset: Dataset, body: str
-) -> None:
+def test_honest_heads_pass(head: Callable[[str], Study], small_dataset: Dataset, body: str) -> None:
     check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
@@ -312,9 +308,7 @@ class TestWeightsThrownFar:
         assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
         assert {value.dtype for value in model.parameters()} == {torch.float32}
 
-    def test_the_dry_run_throws_no_weights(
-        self, small_study: Maker, small_dataset: Dataset
-    ) -> None:
+    def test_dry_runs_throw_no_weights(self, small_study: Maker, small_dataset: Dataset) -> None:
         study = small_study(self.RATE)
         for one in study.arms:
             check_arm(study, one, small_dataset, CPU, 2)

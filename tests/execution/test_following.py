@@ -138,9 +138,7 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     assert sound.heard == ["open", "progress", "finished", "progress", "close"]
 
 
-def test_a_whole_run_survives_its_tracker(
-    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_survive(small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
     monkeypatch.setattr(trackers, "entry_points", lambda group: [point])
     study = small_study({"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}})

@@ -87,9 +87,7 @@ def test_nothing_outlives_a_dry_run(
 
 
 @pytest.mark.slow
-def test_nothing_outlives_a_whole_run(
-    small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
-) -> None:
+def test_whole_runs(small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path) -> None:
     paribus.run(study_of(small_study), tmp_path / "r", workers=1)
     assert not sleepers()
 

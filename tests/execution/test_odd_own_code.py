@@ -135,9 +135,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(("declared", "body", "words"), OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_an_optimizer_that_cannot_be_one_is_named(
-    said: Callable[..., str], declared: str, body: str, words: str
-) -> None:
+def test_odd_optimizers(said: Callable[..., str], declared: str, body: str, words: str) -> None:
     code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
     for R in (1, 2):  # whatever the size of a stack
         told = said("training.optimizer.name", code, R)
@@ -161,9 +159,7 @@ def test_nan_weights_are_refused(said: Callable[..., str], body: str, R: int) ->
 
 
 @pytest.mark.parametrize("R", [1, 2])
-def test_an_optimizer_that_changes_no_weight_is_warned_of(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int
-) -> None:
+def test_idle_optimizer(small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int) -> None:
     code = """
 @optimizer("lost")
 def lost(update):
@@ -200,9 +196,7 @@ def test_the_size_of_a_stack_decides_nothing(
 
 
 @pytest.mark.parametrize("R", [1, 2])
-def test_an_evaluation_that_mixes_replicas_is_refused(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int
-) -> None:
+def test_mixed_replicas(small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int) -> None:
     code = """
 from paribus.extend import average, optimizer
 

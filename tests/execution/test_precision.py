@@ -96,9 +96,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
 
 
 @pytest.mark.slow
-def test_registering_settles_it(
-    tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]
-) -> None:
+def test_registering(tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]) -> None:
     on_a_machine("bfloat16")
     path = paribus.register(tiny("auto"), tmp_path / "r")
     registered = read_registration(ResultsFolder(path.parent))

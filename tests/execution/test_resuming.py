@@ -159,9 +159,7 @@ def test_where_both_are_damaged_the_stack_starts_again(case: Case, whole: dict[s
     ("what", "words"),
     [("version", "another version."), ("study", "another study"), ("own code", "another")],
 )
-def test_another_study_or_software_starts_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch, what: str, words: str
-) -> None:
+def test_another_study(case: Case, monkeypatch: pytest.MonkeyPatch, what: str, words: str) -> None:
     case.train(leave_at=LEFT_AT)
     real = resuming.identity
     other = {
@@ -176,9 +174,7 @@ def test_another_study_or_software_starts_again(
     assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
 
 
-def test_a_trial_that_went_on_elsewhere_says_so(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_that_moved_say_so(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.train(leave_at=LEFT_AT)
     real = trial.machine
     monkeypatch.setattr(trial, "machine", lambda *given: real(*given) | {"processor": "another"})
@@ -221,9 +217,7 @@ def transpose(state: dict[str, Any]) -> dict[str, Any]:
     return {name: array.T if array.ndim == 2 else array for name, array in state.items()}
 
 
-def test_a_stack_that_leaves_while_it_is_recorded_loses_no_training(
-    case: Case, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_left_early(case: Case, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     alone = (("baseline", 1),)
     real = trial.record
 

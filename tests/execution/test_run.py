@@ -227,9 +227,7 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
         estimate(study, stack=0)
 
 
-def test_training_seconds_wait_for_the_device(
-    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_waits(small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study(
         {"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}, tasks={"names": []}
     )

@@ -91,9 +91,7 @@ def test_gpus_share_the_trials() -> None:
     size=st.integers(1, 40),
     data=st.data(),
 )
-def test_every_trial_once_and_pairs_in_stacks_of_one_size(
-    arms: dict[str, Any], n_seeds: int, size: int, data: st.DataObject
-) -> None:
+def test_equal_pairs(arms: dict[str, Any], n_seeds: int, size: int, data: st.DataObject) -> None:
     study = study_of(arms, list(range(n_seeds)))
     fresh = plan_stacks(study, size)
     assert sorted(trial for stack in fresh for trial in stack) == sorted(study.trials)

@@ -213,9 +213,7 @@ def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path
         load_results(copy)
 
 
-def test_a_finished_study_has_no_verdict_before_its_test_part_is_evaluated(
-    tuned: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_test_part_missing(tuned: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     seals = json.loads((copy / "manifest.json").read_text())
     del seals["test.json"]

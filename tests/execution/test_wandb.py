@@ -50,9 +50,7 @@ def read(file: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
     return run, config, rows
 
 
-def test_a_trial_is_written_to_a_run_of_its_own(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_a_trial(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from paribus.engine.execution.wandb import WeightsAndBiases
 
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -31,9 +31,7 @@ FILES = {
 }
 
 
-def test_the_files_are_these_and_the_same_every_time(
-    trained: Trained, exported: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_equal_files(trained: Trained, exported: Callable[[str], Path], tmp_path: Path) -> None:
     assert {path.name for path in exported("baseline").iterdir()} == FILES
     assert {path.name for path in exported("layernorm").iterdir()} == FILES | {
         "modeling_paribus.py"

@@ -174,9 +174,7 @@ def require_generates_ours(ours: GPT, theirs: Any, *, padded: bool) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
-def test_logits_of_every_part_are_ours(
-    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], name: str
-) -> None:
+def test_equal_logits(exported: Callable[[dict[str, Any]], tuple[GPT, Path]], name: str) -> None:
     ours, folder = exported(VARIANTS[name])
     theirs = load(folder)
     require_ours(ours, theirs)

@@ -106,9 +106,7 @@ def test_silent_parts_are_told(study_of: Callable[[str], Study], small_dataset: 
     ("name", "message"),
     [("Misspelt", r"names 'w22'.*did you mean 'w2'"), ("NotATuple", "must be a tuple of names")],
 )
-def test_a_declaration_of_nothing_is_refused(
-    study_of: Callable[[str], Study], name: str, message: str
-) -> None:
+def test_odd_declarations(study_of: Callable[[str], Study], name: str, message: str) -> None:
     study = study_of(name)
     with pytest.raises(ParibusError, match=message):
         parameter_uses(build_model(study.setting("own"), 50, study.folder))

@@ -224,9 +224,7 @@ def test_millions_of_rows_are_no_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         *((name, 6, 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
     ],
 )
-def test_columns_of_many_names_are_of_a_curve(
-    name: str, n: int, pieces: int, is_curve: bool, tmp_path: Path
-) -> None:
+def test_columns_of_curves(name: str, n: int, pieces: int, is_curve: bool, tmp_path: Path) -> None:
     file = tmp_path / "log.csv"
     rows = "".join(f"{at},{3 - at / 7:.4f}\n" for at in range(n)) * pieces
     file.write_text(f"{name},loss\n{rows}")

@@ -191,9 +191,7 @@ def test_changed_own_numbers_told(paper: Callable[..., Wrote], home: Path, tmp_p
         ('"mine", "n"', "no file of numbers 'mine'"),
     ],
 )
-def test_a_number_of_ones_own_that_is_none_is_one_line(
-    paper: Callable[..., Wrote], home: Path, call: str, says: str
-) -> None:
+def test_own_number_missing(paper: Callable[..., Wrote], home: Path, call: str, says: str) -> None:
     (home / "ours.json").write_text(json.dumps(OURS))
     with pytest.raises(ParibusError, match=says):
         paper(f"{{{{ number({call}) }}}}", WITH_OURS).gives()
@@ -305,9 +303,7 @@ def test_the_abstract_is_checked_and_filled_too(paper: Callable[..., Wrote]) -> 
     assert render(source, source.bound()).abstract == "By 0.7: 5 seeds."
 
 
-def test_what_changed_since_the_paper_was_set_is_told(
-    paper: Callable[..., Wrote], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_are_told(paper: Callable[..., Wrote], capsys: pytest.CaptureFixture[str]) -> None:
     text = '{{ seeds("one") }} {{ table("one", "primary") }}'
     wrote = paper(text)
     assert main(["paper", "--check", str(wrote.path)]) == 0  # nothing was set yet

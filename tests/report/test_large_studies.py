@@ -127,9 +127,7 @@ def test_the_page_says_that_it_sums_up(large: Results, analysis: Analysis) -> No
     assert 'name="arm"' in page
 
 
-def test_a_small_study_shows_each_trial(
-    large: Results, analysis: Analysis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_studies(large: Results, analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
     results = large
     monkeypatch.setattr("paribus.report.words.MOST_LINES", 2 * len(SEEDS))
     assert summed_up_in_words(results) == ""

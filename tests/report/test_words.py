@@ -44,9 +44,7 @@ def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdi
 
 
 @pytest.mark.parametrize(("spread", "which"), [(0.1, ""), (1.0, "90% interval ")])
-def test_the_same_is_said_of_the_interval_that_is_inside(
-    small_study: Maker, fabricate: Fabricate, spread: float, which: str
-) -> None:
+def test_same_interval(small_study: Maker, fabricate: Fabricate, spread: float, which: str) -> None:
     """Of 5 pairs with a mean of 0.012 and an error of 0.0033, the 95% interval ends at 0.0212."""
     apart = 0.0033 * math.sqrt(5) * math.sqrt(0.4) * spread
 

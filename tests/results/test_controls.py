@@ -312,9 +312,7 @@ def test_values_that_a_module_was_asked_to_draw_and_gave_again_are_told(
 @pytest.mark.parametrize(
     ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held"), (0, "held")]
 )
-def test_text_with_near_duplicates_in_training_is_not_proven_to_be_held_out(
-    small_study: Maker, fabricate: Fabricate, leaked: int, state: str
-) -> None:
+def test_near_copies(small_study: Maker, fabricate: Fabricate, leaked: int, state: str) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0)
     counts = {"validation_units": 128, "leaked_near": leaked, "leaked_exact": 0}
     passages = {"document": {"validation_units": 0, "leaked_near": 0}, "passage": counts}

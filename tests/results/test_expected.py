@@ -138,9 +138,7 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
 
 
 @pytest.mark.parametrize("options", [["--no-page"], ["--no-paper"]], ids=str)
-def test_a_folder_that_cannot_be_written_to_is_one_line(
-    damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
+def test_read_only(damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     def read_only(*args: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")
 

@@ -95,9 +95,7 @@ def test_another_text_or_device_is_refused(small_study: Maker, tmp_path: Path) -
         settle(folder, study, registered(study, DATA, "cuda"))
 
 
-def test_another_version_of_a_library_is_told_and_not_refused(
-    small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_new_library(small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     wanted = registered(study, DATA, "cpu")
     settle(folder, study, wanted)

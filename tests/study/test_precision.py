@@ -76,9 +76,7 @@ def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study: Maker) 
         (FLOAT16 | {"training.loss_scale.growth_interval": 0}, "must be greater than 0"),
     ],
 )
-def test_a_loss_scale_that_cannot_be_is_one_line(
-    small_study: Maker, overrides: dict[str, object], message: str
-) -> None:
+def test_odd_loss_scales(small_study: Maker, overrides: dict[str, object], message: str) -> None:
     with pytest.raises(ParibusError) as caught:
         small_study(overrides)
     assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -67,9 +67,7 @@ def test_sizes_by_hand() -> None:
     until=st.floats(0.01, 1),
     iterations=st.integers(1, 60),
 )
-def test_batch_sizes_add_up_to_the_token_budget(
-    first: int, more: int, unit: int, until: float, iterations: int
-) -> None:
+def test_sizes_add_up(first: int, more: int, unit: int, until: float, iterations: int) -> None:
     ramp = {"from": first * unit, "to": (first + more) * unit, "until": until}
     setting = setting_of(ramp, iterations, micro_batch=unit)
     found = sizes(setting)

@@ -76,9 +76,7 @@ class NoCopiesFromTheHost(TorchFunctionMode):
         return result
 
 
-def test_a_step_never_waits_for_the_device(
-    stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_step_waits(stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
     monkeypatch.setattr(
         "paribus.engine.training.state.BLOCK", 100

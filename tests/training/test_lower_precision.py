@@ -102,9 +102,7 @@ def test_the_defaults_are_those_of_grad_scaler(small_study: Maker) -> None:
     ],
     ids=["adamw", "muon", "sgd in parts", "lion"],
 )
-def test_a_skipped_step_leaves_every_bit(
-    setting_of: Make, small_dataset: Dataset, more: dict[str, Any]
-) -> None:
+def test_skips_keep_bits(setting_of: Make, small_dataset: Dataset, more: dict[str, Any]) -> None:
     stack = Trainer(setting_of(more, initial=2.0**16), [1, 2], small_dataset)
     trained(stack, 4)  # slots are not zero any more
     before = [stack.state(r) for r in (0, 1)]

@@ -98,9 +98,7 @@ def test_prompts_are_the_solved_examples_then_the_item(
     assert prompts == [(solved + item["context"], choice) for choice in item["choices"]]
 
 
-def test_the_same_evaluation_gives_the_same_rows(
-    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_equal_rows(make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite) -> None:
     model = make_model(dataset.vocab_size).train()
     run = lambda: evaluate_tasks(  # noqa: E731
         model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo", "word_cut"], n_items=4
@@ -215,9 +213,7 @@ def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: Written
     assert len(replaced.items) == 24
 
 
-def test_a_broken_model_answers_nothing(
-    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_nan_answers(make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite) -> None:
     model = make_model(dataset.vocab_size)
     with torch.no_grad():
         model.embedding.tokens.weight.fill_(math.nan)
@@ -228,9 +224,7 @@ def test_a_broken_model_answers_nothing(
     assert results.cells[0]["brier_score"] is None
 
 
-def test_pins_name_the_version_the_installed_files_and_every_file_of_the_suite(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
-) -> None:
+def test_pins_name_every_file(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     pins = evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], n_items=1
     ).pins

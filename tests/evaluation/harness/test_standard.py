@@ -97,9 +97,7 @@ def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, h
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
 
 
-def test_uniform_models_take_the_shortest(
-    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_uniform_models_pick_shortest(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
     results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["piqa", "boolq"], data_folder=hub)
     for cell in results.cells:
         rows = [r for r in results.items.to_pylist() if r["task"] == cell["task"]]
@@ -200,9 +198,7 @@ def test_anybodys_lm_eval_gives_the_same_scores(
         assert row["loglikelihood"] == [float(ll) for ll, _ in sample["filtered_resps"]]
 
 
-def test_solved_examples_come_from_the_training_split_and_lambada_has_none(
-    prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
     results = evaluate_standard(
         shortest, bpe, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
         data_folder=hub,
@@ -229,9 +225,7 @@ def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> 
     assert len(skipping.items) == n - sum(skipping.skipped.values())
 
 
-def test_pins_name_version_data_and_words(
-    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_pins_name_data_and_words(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
 
     def pins(n_items: int) -> dict[str, Any]:
         results: TaskResults = evaluate_standard(

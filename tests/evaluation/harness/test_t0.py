@@ -72,9 +72,7 @@ def test_every_wording_has_its_answer(shortest: nn.Module, bpe: BpeTokenizer, hu
     assert len(wordings) >= 38 + 7 - 6  # both parts of ARC have the same words
 
 
-def test_t0_shows_solved_examples_in_its_own_words(
-    prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
     evaluate_standard(
         shortest, bpe, SEQ_LEN, tasks=["boolq:exam"], shots=(1,), n_items=1, data_folder=hub
     )
