@@ -89,12 +89,6 @@ def test_products_of_own_modules_are_counted_or_refused(small_study: Maker, code
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("unit", ["FLOPs", "seconds"])
-def test_an_unknown_unit_is_refused(small_study: Maker, unit: str) -> None:
-    with pytest.raises(ParibusError, match=r"training\.budget"):
-        small_study({"training.budget": unit})
-
-
 def test_an_arm_that_states_other_steps_is_refused(small_study: Maker) -> None:
     arms = {"baseline": {}, "deep": {"set": {"model.n_layer": 4, "training.iterations": 9}}}
     study = small_study(training=FLOPS, arms=arms)

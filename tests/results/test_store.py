@@ -154,13 +154,6 @@ def test_the_lock_leaves_errors_of_its_body_alone(tmp_path: Path) -> None:
         pass  # given back each time
 
 
-def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "r")
-    for _ in range(2):
-        with folder.lock(), pytest.raises(ParibusError, match="another run"):
-            folder.lock().__enter__()
-
-
 def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     trial = results.finished[0]
