@@ -18,11 +18,13 @@ from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse
+from paribus.cli import printed
 from paribus.cli.printed import status, tuning
 from paribus.cli.watch import picture
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
+from paribus.engine.execution.estimate import estimate
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
@@ -311,3 +313,14 @@ def test_status_and_watch_show_the_tuning(tuned: Results, tmp_path: Path) -> Non
     seen = shown([group])
     assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
     assert not is_done
+
+
+def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Maker) -> None:
+    rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
+    plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6}
+    study = small_study(tuning=plan, tasks={"names": []})
+    cost = estimate(study, workers=1, device="cpu")
+    assert cost.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds
+    verdict = sum(cost.arms[arm].tokens for arm, _ in study.trials)
+    assert cost.tokens == verdict + 18 * 6 * 4 * 16
+    assert "and 18 that tune before them" in shown(printed.cost(study, cost))

@@ -85,7 +85,7 @@ def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_errors_leave_no(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_exports(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 

@@ -95,18 +95,6 @@ def test_what_was_not_tested_has_no_p(judged: tuple[Analysis, Verdict]) -> None:
     assert text.startswith("LayerNorm is DESCRIPTIVE (+0.") and text.endswith("]).")
 
 
-def test_what_would_resolve_it_is_said(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(arms=ARMS, seeds=[1, 2, 3, 4, 5])
-    noisy = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
-    analysis = analyse(fabricate(study, lambda arm, seed: 2.5 + (arm == "ln") * noisy[seed]))
-    verdict = decide(analysis)[0]
-    assert verdict.word == "UNRESOLVED" and verdict.pairs_needed
-    assert verdict.answer.endswith(
-        f"About {verdict.pairs_needed} seed pairs would detect or exclude a change of the margin's "
-        "size."
-    )
-
-
 def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
     undecided = replace(verdict, word="UNRESOLVED", row="6", outcome="INCONCLUSIVE")
