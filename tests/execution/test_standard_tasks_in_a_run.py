@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 import paribus
 from paribus.engine.data import Dataset
@@ -21,6 +19,7 @@ from paribus.study import Study
 from paribus.verification.verify import registration_findings
 
 from ..conftest import studies_in
+from ..evaluation.harness.conftest import Uniform
 from ..standins import write_hub
 
 ASKED = ["lambada_openai", "piqa"]
@@ -125,15 +124,6 @@ def test_what_cannot_be_had_is_one_line_before_anything_is_registered(
         pass
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "r").exists() or not list((tmp_path / "r").iterdir())
-
-
-class Uniform(nn.Module):
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(vocab_size))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.logits.expand(*tokens.shape, -1)
 
 
 def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Path) -> None:

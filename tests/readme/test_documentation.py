@@ -135,11 +135,6 @@ def test_words_in_running_text_are_verbs_and_options(page: Path) -> None:
             assert not unknown, f"{page.name}: {code}"
 
 
-def test_what_needs_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check"]) == 0
-    assert "quickstart" in capsys.readouterr().out
-
-
 def test_runs_that_were_logged_elsewhere_are_judged(tmp_path: Path) -> None:
     page = DOCS / "how-to" / "reader.md"
     write_files(page, tmp_path)

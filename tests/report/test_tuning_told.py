@@ -135,18 +135,6 @@ def test_the_contrast_stands_at_shared_values(analysis: Analysis, drawn: dict[st
     assert float(table.rows[0][4]) == pytest.approx(apart[1e-5], abs=1e-4)
 
 
-def test_where_the_sign_depends_on_the_value_a_sentence_says_so(analysis: Analysis) -> None:
-    how, found, left = tuning_in_words(analysis)
-    assert "the same 4 candidates for learning rate on 2 tuning seeds, 8 trials an arm" in how
-    assert "between -0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in found
-    assert "its sign depends on the value; of validation loss, each at its best, it is" in found
-    # Where the verdict is of the sealed test part, its number is called by that.
-    named = replace(analysis.metrics["validation_loss"], label="test loss")
-    of_test = replace(analysis, metrics=analysis.metrics | {"validation_loss": named})
-    assert "of test loss, each at its best" in tuning_in_words(of_test)[1]
-    assert "of layernorm: the best is the largest value tried" in left
-
-
 def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> None:
     (verdict,) = decide(analysis)
     open_ = "of layernorm: the best is the largest value tried (learning_rate 0.01)"
