@@ -38,7 +38,6 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Maker, fabricate: Fa
     )
     assert contrast.paired == expected
     assert contrast.seeds == tuple(SEEDS)
-    assert contrast.paired is not None
     assert contrast.paired.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
     least = minimum_detectable_effect(5, alpha=0.05 / 2)  # two contrasts
     assert contrast.paired.decided.detectable == pytest.approx(least * contrast.paired.sd)
@@ -67,7 +66,6 @@ def test_lost_contrasts_make_no_other_easier(small_study: Maker, fabricate: Fabr
     lost = analysis.contrast("rmsnorm", "validation_loss")
     assert lost.paired is None
     assert lost.why_not == "0 comparable seed pairs; inference needs two"
-    assert kept.paired is not None
     assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.paired.decided.p_value))
     assert len(analysis.missing) == 5
 
@@ -89,7 +87,6 @@ def test_diverged_trials_are_named_and_capped(small_study: Maker, fabricate: Fab
     assert contrast.seeds == (1, 3, 4, 5)
     assert analysis.left_out[0].why == "layernorm diverged: not finite at step 5"
     assert analysis.events["layernorm", 2].diverged
-    assert contrast.capped is not None
     assert contrast.capped.n == 5
     vocab_size = results.trials["baseline", 1]["data"]["vocab_size"]
     assert contrast.capped.pairs[1].treatment == pytest.approx(math.log(vocab_size))
@@ -120,9 +117,7 @@ def test_accuracy_is_paired_by_seed_and_window(small_study: Maker, fabricate: Fa
     study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
-    assert items is not None
     assert items.target == "new items"
-    assert items.crossed is not None
     assert (items.crossed.n_seeds, items.crossed.n_items) == (5, (20,))
 
     def accuracy(arm: str) -> np.ndarray:

@@ -81,7 +81,6 @@ def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_pat
     (contrast,) = (c for c in analysis.contrasts if c.primary)
     now = analyse(tuned_and_trained(study_of(small_study), tmp_path / "now", loss))
     (included,) = (c for c in now.contrasts if c.primary)
-    assert included.choice is not None and contrast.choice is not None
     assert included.choice.lack_of_fit == pytest.approx(contrast.choice.lack_of_fit)
     assert included.choice.error == pytest.approx(
         math.hypot(contrast.choice.error, contrast.choice.lack_of_fit)
@@ -89,7 +88,6 @@ def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_pat
     wider = with_lack_of_fit(analysis)
     assert wider is not None and with_lack_of_fit(now) is None
     beside = wider.contrast("layernorm").decided
-    assert beside is not None and included.decided is not None
     assert vars(beside.interval) == pytest.approx(vars(included.decided.interval))
     assert beside.p_value == pytest.approx(included.decided.p_value)
     ends = contrast.declared.span_text(beside.interval.low, beside.interval.high)
@@ -172,7 +170,6 @@ def test_the_choice_among_combinations_is_redrawn(small_study: Maker, tmp_path: 
     about = tables([], seeds=SEEDS, grid={}, combinations=listed)
     analysis = analyse(tuned_and_trained(small_study(**about), tmp_path / "r", of, at))
     tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
-    assert tuning is not None and analysis.tuned is not None
     tried = analysis.tuned.candidates
     assert list(tried) == tuning.candidates
     scores = {}

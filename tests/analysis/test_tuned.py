@@ -92,9 +92,7 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Result
     analysis = analyse(made)
     # At each arm's best they are equal; at a shared rate the parabolas differ by what they do.
     found = analysis.contrast("layernorm", "validation_loss").decided
-    assert found is not None
     assert found.mean == pytest.approx(0, abs=1e-12)
-    assert analysis.tuned is not None
     shared = [one for one in analysis.tuned.shared if one.arm == "layernorm"]
     expected = [0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for x in (-4, -3, -2, -1)]
     assert [one.mean for one in shared] == pytest.approx(expected)
@@ -175,7 +173,6 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: 
     assert baseline.values[105] == pytest.approx((2.05 + 3.0) / 2 - 2.05)  # diverged: 3 as well
     assert layernorm.values[102] == pytest.approx((2.12 + 2.32) / 2 - 2.12)
     assert baseline.paired is None
-    assert layernorm.paired is not None
     assert layernorm.paired.pairs[0].delta == pytest.approx(0.1 - 0.495)
     learned_nothing = dict.fromkeys(seeds, 1.0)
     (nothing, _) = sensitivities(
@@ -201,7 +198,6 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: 
 
 def test_a_run_leaves_the_initial_losses(made: Results) -> None:
     found = analyse(made).tuned
-    assert found is not None
     # Fabricated curves begin at 3; every rate ends below.
     rates = (1e-4, 1e-3, 1e-2, 1e-1)
     final = [surface("baseline", rate, 101) for rate in rates]

@@ -169,7 +169,6 @@ def test_equivalence_is_adjusted_over_contrasts(small_study: Maker, fabricate: F
     analysis = analyse(results)
     assert decide(analysis)[0].word == "UNRESOLVED"
     contrast = analysis.contrast("arm", "validation_loss")
-    assert contrast.decided is not None
     assert contrast.decided.equivalence_p is not None
     assert contrast.equivalence_holm_p == pytest.approx(2 * contrast.decided.equivalence_p)
 
@@ -190,7 +189,6 @@ def test_a_budget_is_judged_on_its_bound(low: float, high: float, state: str) ->
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Maker) -> None:
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
     cost = _share_lost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None)
-    assert cost is not None
     assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
     assert cost.interval.high <= 1
     assert cost.state == "not shown"
@@ -260,7 +258,6 @@ def test_the_target_decides(small_study: Maker, fabricate: Fabricate, target: st
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "macro_accuracy")
     says, paired = contrast.decided, contrast.paired
-    assert says is not None
     assert paired is not None
     if target == "this item set":
         assert says == paired.decided
@@ -294,11 +291,9 @@ def test_no_effect_needs_the_registered_interval(small_study: Maker, fabricate: 
             answer_alike(trial)
         analysis = analyse(load_results(made.path))
         contrast = analysis.contrast("arm", "macro_accuracy")
-        assert contrast.paired is not None
         inside = contrast.paired.decided.equivalence_interval
         assert -0.05 < inside.low < inside.high < 0.05
         says = contrast.decided
-        assert says is not None
         (verdict,) = decide(analysis)
         words[target] = verdict.word
         within = -0.05 < says.equivalence_interval.low < says.equivalence_interval.high < 0.05

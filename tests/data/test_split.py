@@ -78,7 +78,6 @@ def test_what_is_evaluated_is_capped(folder: Path) -> None:
 @pytest.mark.parametrize("keys", [{"test_fraction": 0.2}, {"test_path": "t2"}])
 def test_the_sealed_part_is_read_once(keys: dict[str, object], folder: Path) -> None:
     found = load_dataset(data(**keys), folder)
-    assert found.test is not None
     assert found.digests["test"] == found.test.digest
     record = ResultsFolder(folder / "r")
     for early in (lambda: found.test[0], lambda: found.test[:], lambda: len(found.test),
@@ -90,7 +89,6 @@ def test_the_sealed_part_is_read_once(keys: dict[str, object], folder: Path) -> 
 
     tokens = open_test(found.test, record, "verdict of abc")
     written = record.read_opened()
-    assert written is not None
     assert written["purpose"] == "verdict of abc" and written["digest"] == found.test.digest
     # Gone on with after an interruption, and nothing else.
     again = open_test(found.test, record, "verdict of abc")

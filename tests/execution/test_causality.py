@@ -367,14 +367,12 @@ class TestKnownAnswers:
             return logits - 1e9 * (torch.arange(10) == 3) + 1e2
 
         found, _ = find_leak(read, self.tokens, 10, 1e-4, np.random.default_rng(1))
-        assert found is not None
         assert (found.cause, found.position) == ("later tokens", position)
         assert 1e-4 < found.difference < 2e-3
 
     @pytest.mark.parametrize("ahead", [1, 5, 22])
     def test_a_shift_is_not_however_far(self, ahead: int) -> None:
         found = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
-        assert found is not None
         assert found[0] == "later tokens"
 
     def test_the_place_is_the_first_that_differs(self) -> None:
@@ -384,12 +382,10 @@ class TestKnownAnswers:
             return logits
 
         found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))
-        assert found is not None
         assert (found.row, found.position) == (2, 7)
 
     def test_a_row_that_sees_another(self) -> None:
         found = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
-        assert found is not None
         assert found[0] == "other rows"
 
     def test_the_length_of_a_text_is_no_secret_to_it(self) -> None:
@@ -398,7 +394,6 @@ class TestKnownAnswers:
 
         assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
         found = find_length_leak(read, self.tokens, 1e-6, np.random.default_rng(1))
-        assert found is not None
         assert found.cause == "the length of the text"
 
     def test_not_a_number_is_seen(self) -> None:

@@ -76,7 +76,6 @@ def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
     assert (column.label, column.unit, column.better) == ("quiet: all, max", "share", "higher")
     assert measured.metrics["embedding_norm"].column == "embedding_norm/all/mean"
     registered = read_registration(ResultsFolder(measured.path))
-    assert registered is not None
     assert registered["metrics"]["worst"] == worst.about
 
     first = measured.finished[0]

@@ -194,6 +194,5 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Maker, fabricate: Fab
     tracker = Tracker(queue)
     tracker.update()
     progress = tracker.progress
-    assert progress is not None
     assert progress.news == "baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"
     assert progress.n_finished == 5

@@ -37,7 +37,6 @@ def test_every_trial_has_its_points(trained: Trained) -> None:
         vocab_size = results.trials[arm, seed]["data"]["vocab_size"]
         each = training_flops_per_token(setting, vocab_size)
         assert curve.flops is not None and curve.flops[-1] == each * setting.tokens
-        assert curve.seconds is not None
         assert curve.seconds[0] < 0.1 and (np.diff(curve.seconds) > 0).all()
         speed = turns(results.throughput)[arm, seed]["training/tokens per second"]
         assert speed is not None

@@ -107,7 +107,6 @@ def test_nothing_outlives_a_run_that_is_ended(
         text=True,
         start_new_session=True,
     )
-    assert run.stdin is not None
     run.stdin.write(json.dumps(study.model_dump(mode="json")))
     run.stdin.close()
     eventually((tmp_path / "waits").exists)

@@ -72,7 +72,6 @@ def test_arms_are_trained_as_far_as_looks_need_them(looked: tuple[Study, Results
 def test_the_plan_and_its_boundaries_are_registered(looked: tuple[Study, Results]) -> None:
     study, results = looked
     registered = read_registration(ResultsFolder(results.path))
-    assert registered is not None
     assert registered["looks"] == boundaries(study)
     assert registered["seeds"] == [1, 2, 3, 4, 5, 6]
 

@@ -210,7 +210,6 @@ def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results
     assert trial["own_measures"].keys() == {"ideas.py:surprise", "ideas.py:by_half"}
     assert list(trial["own_tasks"]) == ["ideas.py:last_letter"]
     known = read_registration(ResultsFolder(measured.path))
-    assert known is not None
     assert known["own_measures"] == trial["own_measures"]
     assert (measured.path / "sources" / "ideas.py").is_file()
     assert custom_code(measured.study) == (

@@ -67,7 +67,6 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
     first = paribus.run(tiny("auto"), tmp_path / "r", workers=2)
     assert first.study.digest == tiny("bfloat16").digest
     registered = read_registration(ResultsFolder(tmp_path / "r"))
-    assert registered is not None
     assert registered["study_digest"] == first.study.digest
     assert registered["precision"] == dict.fromkeys(ARMS, "bfloat16")
     stated = paribus.run(tiny("bfloat16"), tmp_path / "stated", workers=1)
@@ -100,7 +99,6 @@ def test_registering(tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], 
     on_a_machine("bfloat16")
     path = paribus.register(tiny("auto"), tmp_path / "r")
     registered = read_registration(ResultsFolder(path.parent))
-    assert registered is not None
     assert registered["study_digest"] == tiny("bfloat16").digest
 
 

@@ -219,7 +219,6 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
     """Two stacks of three on one worker: half as many steps as one by one, each of three."""
     study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     cost = estimate(study, workers=4, stack=3)
-    assert cost.rate is not None and cost.rate.step is not None
     assert (cost.rate.step.stack, cost.rate.places) == (3, 2), "no more workers than stacks"
     steps = study.setting(study.baseline).iterations * cost.rate.step.seconds
     assert cost.hours == pytest.approx(steps / 3600)

@@ -104,7 +104,6 @@ def test_a_study_is_of_a_size_for_its_machine(name: str) -> None:
 def test_the_tuned_protocol_tunes_looks_and_seals() -> None:
     study = STUDIES["embedding-norm-tuned"]
     tuning = study.tuning
-    assert tuning is not None and study.plan is not None
     assert study.plan.looks == (8, 12, 20)
     rates, warmups = tuning.grid.values()
     assert len(rates) >= 4 and list(warmups) == [0, 30]
@@ -128,7 +127,6 @@ def test_shipped_tuned_studies_tune_rate_and_warmup_from_none_on() -> None:
     assert len(tuned) == 4
     for study in tuned:
         tuning = study.tuning
-        assert tuning is not None
         rates, *warmups = tuning.grid.values()
         assert len(rates) >= 3 and len(tuning.seeds) >= 3
         if study.name != "quickstart":

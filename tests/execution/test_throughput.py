@@ -66,10 +66,8 @@ def test_a_costly_arm_is_seen_to_cost(small_study: Maker, fabricate: Fabricate) 
     columns = {name: np.array([row[name] for row in rows]) for name in UNITS}
     ResultsFolder(results.path).write_throughput(columns, UNITS)
     costs = {cost.arm: cost for cost in paribus.analyse(paribus.load_results(results.path)).costs}
-    assert costs["layernorm"].throughput is not None
     assert abs(costs["layernorm"].throughput.mean - 0.2) < 1e-12
     assert costs["layernorm"].decoding is None
-    assert costs["rmsnorm"].throughput is not None
     assert costs["rmsnorm"].throughput.mean == 0
 
 

@@ -152,7 +152,6 @@ def test_a_metric_that_has_no_better_cannot_choose(small_study: Maker, tmp_path:
 def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) -> None:
     folder = ResultsFolder(tuned.path)
     opened = folder.read_opened()
-    assert opened is not None
     assert opened["purpose"] == "the verdict of 'small'"
     assert all(opened["opened"] >= when for when in finished_at(tuned))
     # No tuning trial has seen it: what chooses is the validation text.
@@ -199,7 +198,6 @@ def test_the_report_says_which_text_it_is_of(tuned: Results) -> None:
     analysis = analyse(tuned)
     assert analysis.text.startswith("Held-out scores are of the sealed test part of the text")
     assert analysis.primary.label == "test loss"
-    assert analysis.tuned is not None
     assert analysis.tuned.metric.label == "validation loss"
     (verdict,) = decide(analysis)
     assert analysis.text in verdict.sentence

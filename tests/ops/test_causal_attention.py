@@ -318,6 +318,5 @@ def test_damaged_libraries(afresh: None, tmp_path: Path, monkeypatch: pytest.Mon
             kept.write_bytes(whole[:-5000] if damage == "cut" else damage)
             kept.with_suffix(".sha256").write_bytes(made.with_suffix(".sha256").read_bytes())
         made = compiling.library()
-        assert made is not None
         sizes.append(made.stat().st_size)
     assert len(set(sizes)) == 1

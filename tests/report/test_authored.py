@@ -88,7 +88,6 @@ def one(home: Path) -> Results:
 def test_a_change_is_the_analysis_s(paper: Callable[..., Wrote], one: Results) -> None:
     contrast = analyse(one).contrast("layernorm", "validation_loss")
     says = contrast.decided
-    assert says is not None
     ends = (says.mean, says.interval.low, says.interval.high)
     for options, digits in (("", 4), (", digits=3", 3)):
         call = f'change("one", "layernorm", "validation_loss"{options})'

@@ -101,7 +101,6 @@ def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricat
     )
     object.__setattr__(results, "tasks", table)
     shown = task_table(results)
-    assert shown is not None
     assert shown.rows[0] == ("typo", "0", "baseline", "50.0", "1", "25.0")
     assert shown.rows[1] == ("", "", "layernorm", "75.0", "1", "25.0")
     figure = drawn(results)["tasks"]

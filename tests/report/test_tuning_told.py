@@ -122,11 +122,9 @@ def test_the_contrast_stands_at_shared_values(analysis: Analysis, drawn: dict[st
     assert means == pytest.approx(apart, abs=1e-4)
     (band,) = of(figure, "verdict", "layernorm")
     says = analysis.contrast("layernorm", "validation_loss").decided
-    assert says is not None
     ends = (says.mean, says.interval.low, says.interval.high)
     assert (band["value"], band["low"], band["high"]) == pytest.approx(ends, rel=1e-4)
     table = shared_table(analysis)
-    assert table is not None
     assert [row[2] for row in table.rows] == [
         *(f"both at learning_rate {rate}" for rate in ("1e-5", "1e-4", "0.001", "0.01")),
         AT_BEST,

@@ -33,7 +33,6 @@ def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdi
     analysis, verdict = judged
     assert (verdict.row, verdict.word) == ("3", "WORSE")
     says = analysis.contrast("ln", "validation_loss").decided
-    assert says is not None
     change = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
     text = " ".join(headlines(analysis, [verdict])).replace("\N{NO-BREAK SPACE}", " ")
     assert text == f"LayerNorm is WORSE ({change}, p < 0.001)."

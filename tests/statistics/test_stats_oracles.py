@@ -129,7 +129,6 @@ def test_effect_interval_inverts_scipy_noncentral_t() -> None:
         if n < 5:
             assert interval is None  # described only
             continue
-        assert interval is not None
         low, high = interval.low * np.sqrt(n), interval.high * np.sqrt(n)
         assert scipy.stats.nct.sf(t, n - 1, low) == pytest.approx(0.025, abs=1e-7)
         assert scipy.stats.nct.cdf(t, n - 1, high) == pytest.approx(0.025, abs=1e-7)

@@ -56,7 +56,6 @@ def test_both_computations_agree(small_study: Maker, fabricate: Fabricate) -> No
 def test_both_choose_the_same_rate(small_study: Maker, tmp_path: Path) -> None:
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     results = tuned_and_trained(study, tmp_path / "r", surface)
-    assert results.study.tuning is not None
     assert headline.best_values(results.path) == results.study.tuning.chosen
     shutil.rmtree(results.path / "tuning/trials/baseline-2")
     assert headline.best_values(results.path) != results.study.tuning.chosen
