@@ -117,15 +117,17 @@ def test_everything_is_written_in_one_place() -> None:
     # Three make the folder of a lock file, which is held before anything is written; one that of a
     # file without a name, which is gone with its process; one a folder of this process alone, and
     # one that of the compiled kernels, for their user alone; and one extracts an archive into a
-    # temporary folder. Jobs write to their scratch, and a command to a copy of the user's
+    # temporary folder. A run makes the folders of its queue, and a command to a copy of the user's
     # repository and to the folder of a trial that is not begun.
     assert found - allowed == {
         "engine/data/cache.py",
-        "engine/execution/jobs/folder.py",
         "engine/ops/kernels/compiling.py",
         "json_lines.py",
         "results/records_archive.py",
         "results/store.py",
+        "runs/executors/jobs.py",
+        "runs/queue.py",
+        "runs/worker.py",
         "trainers/command/sources.py",
         "trainers/command/trainer.py",
     }

@@ -48,7 +48,7 @@ def test_divergence_in_every_seed_is_a_verdict(small_study: Maker, fabricate: Fa
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     gone = [("arm", seed) for seed in SEEDS]
     (arm, other), words = verdicts_of(small_study, fabricate, [0.0] * 5, arms=arms, diverged=gone)
-    assert (arm.word, arm.row, arm.outcome) == ("WORSE", "2b", "REJECT")
+    assert (arm.word, arm.row, arm.outcome) == ("UNRESOLVED", "2b", "INCONCLUSIVE")
     assert "diverged in 5 of 5 seeds against 0 of 5" in arm.sentence
     assert words.count("diverged in 5 of 5 seeds against 0 of 5") == 1
     assert "cannot test" in arm.sentence
@@ -197,7 +197,7 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Maker) -> None:
 def test_rows_out_of_reach_are_told_before_a_run(small_study: Maker) -> None:
     gate = {"decision.rule": GATE}
     (by_default,) = out_of_reach(small_study(seeds=SEEDS))
-    assert by_default.rows == ("2", "4b", "4c", "4d")  # superiority judges harm and cure
+    assert by_default.rows == ("2", "2a", "4b", "4c", "4d")  # superiority judges harm and cure
     (both,) = out_of_reach(small_study(gate, seeds=SEEDS))
     assert by_default.why == both.why
     assert both.rows == ("2", "9", "9b", "10", "11", "11b", "11c", "12")

@@ -100,6 +100,7 @@ SHIPPED = [
     example.read_text("utf-8")
     for folder in sorted((resources.files("paribus.study") / "examples").iterdir(), key=str)
     for example in sorted(folder.iterdir(), key=str)
+    if example.name.endswith(".toml")
 ]
 
 

@@ -15,6 +15,7 @@ from paribus.cli import main
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, load_results
+from paribus.runs.progress import Progress
 from paribus.study import Study
 from paribus.verification import verify
 
@@ -98,15 +99,17 @@ def test_it_is_reported_and_kept(copy: Path) -> None:
 
 
 def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made: Results, here: Path) -> None:
-    Path("stop").touch()
+    def stop(progress: Progress) -> None:
+        if progress.n_finished >= 3:
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        paribus.run(study(), "again")
-    Path("stop").unlink()
+        paribus.run(study(), "again", watch=stop)
     again = paribus.run(study(), "again")
     assert again.study.tuning == made.study.tuning
     assert analyse(again).to_dict() == analyse(made).to_dict()
     lines = Path("trained.txt").read_text().splitlines()
-    assert len(lines) == 3 * (2 * 5 + 6) + 1, "one trial was begun twice"
+    assert len(set(lines)) == 3 * (2 * 5 + 6)
     paribus.run(study(), "again")
     assert Path("trained.txt").read_text().splitlines() == lines
 

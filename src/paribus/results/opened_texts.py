@@ -294,7 +294,9 @@ def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
 def _tell(why: str) -> None:
     if why not in _told and ledger_path() is not None:  # who turned it off knows
         _told.add(why)
-        logging.getLogger("paribus").warning("not recorded in a ledger: %s", why)
+        logging.getLogger("paribus").warning(
+            "not recorded in a ledger: %s", why, extra={"once": f"ledger {why}"}
+        )
 
 
 def _now() -> str:

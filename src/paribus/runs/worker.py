@@ -392,8 +392,8 @@ def main(arguments: list[str]) -> int:
     token = options.get("--token", "")
     if arguments[0] != "-":
         return run_worker(Path(arguments[0]), name, runner, token, parent)
-    while line := sys.stdin.readline():
-        run_worker(Path(line.rstrip("\n")), name, runner, token, parent)
+    while line := sys.stdin.buffer.readline():
+        run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), name, runner, token, parent)
         for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         print("idle", flush=True)

@@ -39,7 +39,7 @@ from paribus.engine.execution.trial.stacks import (
     sharing_arms,
 )
 from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
-from paribus.engine.ops import SWITCH, resolve
+from paribus.engine.ops import resolve
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
@@ -109,7 +109,7 @@ class EngineRunner:
     def warm_up(self) -> None:
         """Import PyTorch and all of the engine that a trial may need."""
         os.environ.update(ENVIRONMENT)
-        os.environ[SWITCH] = resolve()
+        resolve()  # compiled once, and known to every child that is forked
         for name in self.preload:
             importlib.import_module(name)
         for package in DECLARING:
