@@ -131,7 +131,7 @@ def test_status_and_cancel(
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         until(lambda: any(row.state == "running" for row in job_rows(results)))
         assert main(["run", str(file), "--results", str(results), *given]) == 2
-        assert f"process {process.pid} of" in capsys.readouterr().err
+        assert f"process {process.pid} on" in capsys.readouterr().err
         process.kill()
         process.wait()
         assert main(["status", str(results)]) == 0

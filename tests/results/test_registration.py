@@ -239,7 +239,7 @@ def test_texts_that_are_deleted_from_a_registration_are_found(
     assert decide(analyse(results))[0].cautions[0].code == "edited"
     found = paribus.verify(tmp_path / "r").findings
     assert any("arms.arm.title" in finding and EDITED in finding for finding in found)
-    assert any("words is not what" in finding for finding in found) == (not lost)
+    assert lost or any("words is not what" in finding for finding in found)
 
 
 def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(

@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import logging
 import multiprocessing
 import os
@@ -321,32 +322,41 @@ def be_child(
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
+    for stream in (sys.stdout, sys.stderr):  # whatever letters a library prints
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
-    code = DIED  # unless something below knows better
+    code, leaving = DIED, Leaving()
     queue = Queue(Path(path))
     try:
-        context = Context(queue, queue.read_order(), worker, slot)
+        context = Context(queue, queue.read_order(), worker, slot, leaving)
         os.environ.update(context.order.settings.get("environment", {}))
-        context.leaving.listen()
+        leaving.listen()
         logging.getLogger("paribus").handlers[:] = [_Reporting(context)]
         _do(task, context, runner())
         code = DONE
     except Left:
         code = LEFT
-    except ParibusError as error:
-        queue.fail(str(error))
-        code = REFUSED
     except Exception as error:
         code = REFUSED
-        words = f"{type(error).__name__}: {error}"
-        queue.fail(
-            f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
-            "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where",
-            trace=traceback.format_exc(),
-        )
+        if leaving.asked:  # a library may have put its own words in the place of Left
+            code = LEFT
+        elif isinstance(error, ParibusError):
+            queue.fail(str(error))
+        else:
+            _fail(queue, task, error)
     finally:
         leave(code)
+
+
+def _fail(queue: Queue, task: Task, error: Exception) -> None:
+    """Report an error that neither the user nor we have foreseen."""
+    queue.fail(
+        f"a worker failed {task.doing}: {type(error).__name__}: {error}; finished trials are kept. "
+        "This is a defect of paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where",
+        trace="".join(traceback.format_exception(error)),
+    )
 
 
 def _do(task: Task, context: Context, runner: Runner) -> None:
