@@ -192,7 +192,7 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Maker, fabricate: Fab
     trials = [["baseline", seed] for seed in study.seeds]
     queue.report("w", {"event": "finished", "trials": trials})
     tracker = Tracker(queue)
-    tracker.update()
+    list(tracker.update())
     progress = tracker.progress
     assert progress.news == "baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"
     assert progress.n_finished == 5

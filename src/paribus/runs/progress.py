@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,22 +74,15 @@ class Tracker:
         self._seen: set[str] = set()
         self.progress: Progress | None = None
 
-    def update(self) -> list[dict[str, Any]]:
-        """Read new events, add them up, and return them in the order of time."""
-        events = sorted(self._queue.events(self._read), key=lambda event: event.get("at", 0.0))
-        kept = []
-        for event in events:
+    def update(self) -> Iterator[dict[str, Any]]:
+        """Read new events, and yield each in the order of time once it is added up."""
+        for event in sorted(self._queue.events(self._read), key=lambda event: event.get("at", 0.0)):
             once = event.get("once")
             if once and once in self._seen:
                 continue
             self._seen.add(once or "")
             self._hear(event)
-            kept.append(event)
-        return kept
-
-    def finished_trials(self, event: dict[str, Any]) -> list[Trial]:
-        """Return the trials that an event says are finished."""
-        return [(arm, seed) for arm, seed in event.get("trials", [])]
+            yield event
 
     @property
     def home(self) -> ResultsFolder | None:

@@ -52,7 +52,8 @@ def read_progress(results: Path) -> Progress | None:
     if not queue.exists:
         return None
     tracker = Tracker(queue)
-    tracker.update()
+    for _ in tracker.update():
+        pass
     return tracker.progress
 
 
