@@ -12,6 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
+from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError, require_positive
 from paribus.files import remove_folder, sweep
 from paribus.ledger import is_recording
@@ -216,6 +217,8 @@ def _order(
     *,
     stages: bool = True,
 ) -> Order:
+    if study.trainer == STACKED and not has_engine():
+        raise ParibusError(f"models are trained by the engine, and it is not installed; {INSTALL}")
     registered = registered_retries(folder) if folder.exists else None
     settings = {
         "workers": options.workers,
