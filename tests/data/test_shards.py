@@ -19,14 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.digests import digest
 from paribus.engine.data import batch, load_dataset, source, tokens
 from paribus.engine.data import cache as cache_module
 from paribus.engine.data.cache import sharded
 from paribus.engine.data.dataset import Dataset
-from paribus.engine.data.pieces import pieces
-from paribus.engine.data.reading_progress import listening
-from paribus.engine.data.source import scan
 from paribus.engine.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -355,33 +351,6 @@ def test_a_damaged_manifest_is_one_line(damage: bytes | tuple[str, object], cach
         make(cache)
 
 
-@pytest.mark.parametrize("stamp", ["5", '{"a": 1}', "[5]", "[" * 100_000])
-def test_a_damaged_stamp_is_made_again(stamp: str, cache: Path) -> None:
-    made, ids = make(cache)
-    file = made.shards.files[0].parent / "stamp.json"
-    good = file.read_bytes()
-    file.write_text(stamp)
-    assert make(cache)[0][:].tolist() == ids.tolist()
-    assert file.read_bytes() == good
-
-
-@pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("damage", ["[[", '{"digest": "wrong", "unknown": 1}', "another value"])
-def test_a_damaged_index_is_only_slow(
-    damage: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_text(tmp_path)
-    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
-    first = load_dataset(DATA, tmp_path)
-    files = list((cache / "index").iterdir())
-    assert files
-    for file in files:
-        kept = json.loads(file.read_bytes())
-        kept["value"] = dict.fromkeys(kept["value"], "12")
-        file.write_text(json.dumps(kept) if damage == "another value" else damage)
-    same(first, load_dataset(DATA, tmp_path))
-
-
 @pytest.mark.usefixtures("large")
 def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
@@ -389,29 +358,3 @@ def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
     with pytest.raises(ParibusError, match=r"cannot write the cache .*; set PARIBUS_CACHE"):
         load_dataset(DATA, tmp_path)
-
-
-@pytest.mark.usefixtures("large")
-def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paribus.engine.data.reading_progress.EVERY_SECONDS", 0)
-    write_text(tmp_path)
-    heard: list[tuple[str, int]] = []
-    with listening(lambda what, n_bytes: heard.append((what, n_bytes))):
-        load_dataset(DATA, tmp_path)
-    size = sum(file.stat().st_size for file in (tmp_path / "texts").iterdir())
-    assert heard[2] == ("reading", size)
-    assert heard[-1] == ("tokenizing", size)
-    n = len(heard)
-    load_dataset(DATA, tmp_path)
-    assert len(heard) == n
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1))
-def test_a_scan_is_what_one_sees_with_the_whole_text(documents: list[str]) -> None:
-    found = scan(pieces(documents))
-    each = [hashlib.sha256(text.encode()).hexdigest() for text in documents]
-    assert found.digest == (each[0] if len(each) == 1 else digest(each))
-    assert found.n_documents == len(documents)
-    assert found.characters == "".join(sorted(set().union(*documents)))
-    assert found.n_bytes == len("".join(documents).encode())

@@ -14,8 +14,8 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, archive, load_results, records_archive
-from paribus.results.records_archive import ARCHIVE, extract, pack
+from paribus.results import ResultsFolder, archive, load_results
+from paribus.results.records_archive import ARCHIVE, extract
 from paribus.results.store import root_digest
 from paribus.untrusted_io import MIB
 
@@ -227,28 +227,6 @@ def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
             file.write(block)
     with pytest.raises(ParibusError):
         extract(tmp_path / ARCHIVE, tmp_path / "results")
-
-
-def test_empty_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records_archive, "ALWAYS_FILES", 16)
-    repack(tmp_path, {f"trials/a/{number}": b"" for number in range(4000)})
-    with pytest.raises(ParibusError):
-        extract(tmp_path / ARCHIVE, tmp_path / "results")
-
-
-def test_bounds_are_far(archived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, bound in {"ALWAYS_BYTES": 0, "ALWAYS_FILES": 0, "MOST_RATIO": 50}.items():
-        monkeypatch.setattr(records_archive, name, bound)
-    monkeypatch.setattr(records_archive, "BYTES_PER_FILE", 320)
-    extract(archived / ARCHIVE, tmp_path / "results")
-    assert (tmp_path / "results/trials").is_dir()
-
-
-def test_long_and_foreign_names_are_read(tmp_path: Path) -> None:
-    files = {f"sources/{'long/' * 60}é.py": b"", "sources/\udcff.py": b"2", "sources/ü": b"3" * 999}
-    (tmp_path / ARCHIVE).write_bytes(pack(files))
-    extract(tmp_path / ARCHIVE, tmp_path / "results")
-    assert {name: (tmp_path / "results" / name).read_bytes() for name in files} == files
 
 
 def test_nothing_is_overwritten(finished: Path, archived: Path) -> None:

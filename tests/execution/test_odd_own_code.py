@@ -159,24 +159,6 @@ def test_nan_weights_are_refused(said: Callable[..., str], body: str, R: int) ->
 
 
 @pytest.mark.parametrize("R", [1, 2])
-def test_idle_optimizer(small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int) -> None:
-    code = """
-@optimizer("lost")
-def lost(update):
-    weights = update.weights - update.rates * update.gradients
-
-@optimizer("still", takes=lambda shape, use: len(shape) == 2)
-def still(update):
-    update.weights.sub_(0 * update.gradients)
-"""
-    (tmp_path / "ideas.py").write_text(HEAD + code)
-    for name in ("lost", "still"):
-        study = small_study({"training.optimizer.name": f"ideas.py:{name}", "model.n_layer": 1})
-        (line,) = check_arm(study, "baseline", small_dataset, CPU, R)
-        assert f"optimizer '{name}' changes no weight" in line
-
-
-@pytest.mark.parametrize("R", [1, 2])
 @pytest.mark.parametrize("axes", ["", "dim=(1, 2), keepdim=True"], ids=["replicas", "rows"])
 @pytest.mark.parametrize("with_module", [False, True])
 def test_the_size_of_a_stack_decides_nothing(
@@ -195,29 +177,6 @@ def test_the_size_of_a_stack_decides_nothing(
             check_arm(study, "baseline", small_dataset, CPU, R)
 
 
-@pytest.mark.parametrize("R", [1, 2])
-def test_mixed_replicas(small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int) -> None:
-    code = """
-from paribus.extend import average, optimizer
-
-@average("mine", give=lambda at: at.kept[0].mean(0, keepdim=True).expand_as(at.weights))
-def mine(at):
-    at.kept[0].copy_(at.weights)
-
-@optimizer("mixed", evaluated=lambda weights, slots, options: weights.mean(0).expand_as(weights))
-def mixed(update):
-    update.weights.sub_(update.rates * update.gradients)
-"""
-    (tmp_path / "ideas.py").write_text(code)
-    for own in (
-        {"training.average.kind": "ideas.py:mine"},
-        {"training.optimizer.name": "ideas.py:mixed"},
-    ):
-        study = small_study(own | {"model.n_layer": 1})
-        with pytest.raises(ParibusError, match=r"follows its neighbours .*ideas.py"):
-            check_arm(study, "baseline", small_dataset, CPU, R)
-
-
 def test_scalars_stack(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
     code = """
 import torch
@@ -233,24 +192,6 @@ class Gate(torch.nn.Module):
     (tmp_path / "ideas.py").write_text(code)
     study = small_study({"model.modules.mlp": "ideas.py:Gate", "model.n_layer": 1})
     assert check_arm(study, "baseline", small_dataset, CPU, 2) == []
-
-
-def test_untried_replicas(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
-    """A module that asks for a value works alone, and is no fault of a stack of one."""
-    (tmp_path / "ideas.py").write_text(
-        HEAD
-        + MODULE.replace("return x", "return x * float(x.mean() > -9)")
-        + LOSS
-        + "return entropy(logits, targets)"
-    )
-    module = {"model.modules.mlp": "ideas.py:Own", "model.n_layer": 1}
-    both = module | {"training.loss.name": "ideas.py:mine"}
-    assert check_arm(small_study(module), "baseline", small_dataset, CPU, 1) == []
-    (line,) = check_arm(small_study(both), "baseline", small_dataset, CPU, 1)
-    assert "two replicas could not be tried" in line and "(ideas.py:mine)" in line
-    assert "\n" not in line
-    alone = small_study({"training.loss.name": "ideas.py:mine", "model.n_layer": 1})
-    assert check_arm(alone, "baseline", small_dataset, CPU, 1) == []
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)

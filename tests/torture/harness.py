@@ -1,4 +1,4 @@
-"""Commands that are killed or meet faults of the disk, and what they must leave behind."""
+"""Commands that are killed, and what they must leave behind."""
 
 from __future__ import annotations
 
