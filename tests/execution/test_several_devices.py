@@ -31,6 +31,7 @@ TABLE: dict[str, Any] = {
     "training": {"iterations": 400, "batch_size": 8, "micro_batch": 2},
     "tasks": {"items": 4},
     "arms": {"baseline": {}},
+    "decision": {"unreachable": "accept"},  # one arm, and nothing to compare it with
 }
 
 

@@ -202,6 +202,7 @@ def test_a_trial_over_two_devices_of_a_job(
         backend = find_backend("slurm", options)
         run = threads.submit(paribus.run, study, folder, backend=backend, **about)
         until(lambda: run.done() or list(folder.glob("checkpoints/*/step-*")))
+        assert not run.done(), run.result()
         jobs = _with("SLURM_JOB_ID=")
         (helper,) = (pid for pid in jobs if RANKS in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(helper, signal.SIGKILL)
