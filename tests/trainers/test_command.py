@@ -499,7 +499,8 @@ def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptu
     results = paribus.run(study, "r")
     analysis = paribus.analyse(results)
     failed, diverged = paribus.decide(analysis)
-    assert (failed.word, diverged.word) == ("DESCRIPTIVE", "WORSE")
+    # Five pairs are too few to show by events that an arm diverges more often.
+    assert (failed.word, diverged.word) == ("DESCRIPTIVE", "UNRESOLVED")
     assert not analysis.all_diverged("hot") and analysis.all_diverged("lost")
     assert not {one for one in analysis.events if one[0] == "hot"}
     assert analysis.n_finished == analysis.n_trials == 15
