@@ -118,7 +118,7 @@ class Toy:
         return Declaration((Metric("loss", "loss", "", "lower", "evaluation", 3),))
 
     def run(self, study, trials):
-        raise SystemExit(3)
+        raise SystemExit("no data: download it first")
 """
 
 
@@ -130,12 +130,12 @@ def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None
     text = head + 'trainer = "toy.py:Toy"\n' + endpoint + arms
     (tmp_path / "toy.toml").write_text(text)
     toy = paribus.load_study(tmp_path / "toy.toml")
-    with pytest.raises(ParibusError, match="exit code 1 on baseline/seed-1"):
-        paribus.run(toy, tmp_path / "r", backend=find_backend("local", {"retries": 0}))
+    with pytest.raises(ParibusError, match="on baseline/seed-1: SystemExit: no data: download it"):
+        paribus.run(toy, tmp_path / "r")
 
 
 @LINUX
-@pytest.mark.parametrize("victim", ["command", "worker", "program"])
+@pytest.mark.parametrize("victim", ["command", "worker", "asked worker", "program"])
 def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_path: Path) -> None:
     study = study_in(tmp_path)
     whole = records(paribus.run(study, tmp_path / "whole"))
@@ -146,12 +146,13 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
     if victim == "command":
         run.kill()
     else:
-        word = "paribus.runs.worker" if victim == "worker" else "train.py"
+        word = "train.py" if victim == "program" else "paribus.runs.worker"
+        how = signal.SIGTERM if victim == "asked worker" else signal.SIGKILL
         for pid in processes(tmp_path, word)[:1]:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
     if victim == "program":
         assert run.wait(60) == 2  # a program that fails stops the run
-    elif victim == "worker":
+    elif victim != "command":
         assert run.wait(60) == 0
     run.wait()
     wait_for(lambda: not processes(tmp_path, "train.py"))

@@ -283,11 +283,13 @@ class ResultsFolder(Folder):
             return  # more seeds of the same study: the registration says when they came
         if {key.partition(".")[0] for key in differing} <= {"seeds", "stages"}:
             first = there.stages[0] if there.stages else len(there.seeds)
-            added = max(len(study.seeds) - first, 1)
+            added = len(study.seeds) - first
+            stage = max(added, 2)  # one seed is no stage
+            way = f"; add seeds with `paribus extend {self.path} --seeds {stage}`"
             raise ParibusError(
                 f"{self.path} holds this study with {len(there.seeds)} seeds, and the study file "
                 f"names {len(study.seeds)}; restore the {first} seeds of its first stage in the "
-                f"file: seeds are added by `paribus extend {self.path} --seeds {added}`"
+                f"file{way if added > 0 else ''}"
             )
         named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
         short = named if len(named) <= 200 else f"{named[:200]}..."

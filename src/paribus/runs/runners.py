@@ -140,6 +140,7 @@ class TrainerStages:
         """Register what the trainer declares."""
         if not folder.exists:
             require_reachable(study)
+        _require_unchanged(study, folder, self.trainer)
         declaration = declared_by(study, self.trainer) if is_tuning else self.declaration
         known = metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
@@ -182,18 +183,25 @@ class TrainerStages:
         """Nothing is left to do."""
 
 
+def _require_unchanged(study: Study, folder: ResultsFolder, trainer: Trainer) -> None:
+    """Raise ParibusError if a program of the study is not the one that was registered."""
+    registered = (read_registration(folder) or {}).get(TRAINER, {})
+    if not registered or study.trainer != COMMAND:
+        return
+    changed = trainer.changed_files(study, registered.get("program", {}))  # type: ignore[attr-defined]
+    if changed:
+        raise ParibusError(
+            f"{some(changed, MOST_NAMED)} changed since the study began; restore it, or give "
+            "the arm `ref`"
+        )
+
+
 def _require_registered(
     study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration
 ) -> None:
     """Raise ParibusError if the trainer is not the one that was registered."""
+    _require_unchanged(study, folder, trainer)
     registered = (read_registration(folder) or {}).get(TRAINER, {})
-    if registered and study.trainer == COMMAND:
-        changed = trainer.changed_files(study, registered.get("program", {}))  # type: ignore[attr-defined]
-        if changed:
-            raise ParibusError(
-                f"{some(changed, MOST_NAMED)} changed since the study began; restore it, or give "
-                "the arm `ref`"
-            )
     here = json.loads(json.dumps(registered_trainer(study, declaration)))
     keys = [name for name in here if here[name] != registered.get(name, here[name])]
     if keys:

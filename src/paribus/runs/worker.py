@@ -346,6 +346,10 @@ def be_child(
             queue.fail(str(error))
         else:
             _fail(queue, task, error)
+    except (SystemExit, KeyboardInterrupt) as error:  # raised by a user's own code
+        code = REFUSED
+        words = f"{type(error).__name__}: {error}".removesuffix(": ")
+        queue.fail(f"the process of a trial was ended {task.doing}: {words}; run again to continue")
     finally:
         leave(code)
 

@@ -46,15 +46,18 @@ class LocalWorker:
         self._process.begin(queue)
 
     def check(self) -> None:
-        """Start another worker if this one died. Raises ParibusError if that happens too often."""
+        """Begin again if the worker died or left. Raises ParibusError if that happens too often."""
         end = self._process.end()
-        if end is None or self._queue.is_over:
+        has_left = end is None and self._process.wait_until_idle(0)  # somebody sent it SIGTERM
+        if (end is None and not has_left) or self._queue.is_over:
             return
-        held = [name for name in self._queue.claims() if name.partition(".")[0] != "slots"]
-        names = ", ".join(held) or "before any trial"
+        held = [
+            task.doing for name in self._queue.claims() if (task := self._queue.read_task(name))
+        ]
         self._deaths += 1
         retries = int(self._queue.read_order().settings.get("retries", 2))
-        words = f"the worker died with {end}{' on ' if held else ' '}{names}"
+        how = "left, as it was asked to," if has_left else f"died with {end}"
+        words = f"the worker {how} {', '.join(held) or 'between two trials'}"
         for name in self._queue.claims():
             self._queue.release(name)
         if self._deaths > retries:
@@ -62,7 +65,8 @@ class LocalWorker:
             raise ParibusError(f"{words}{last}; finished trials are kept: run again to continue")
         again = f"{words}; begun again ({self._deaths} of {retries})"
         self._queue.report("command", {"event": "warning", "words": again})
-        self._process = take_process(self._trainer)
+        if not has_left:
+            self._process = take_process(self._trainer)
         self._process.begin(self._queue)
 
     def stop(self) -> None:
