@@ -194,9 +194,13 @@ def archive(
     out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
 ) -> None:
     """Copy a study without its weights, for a repository."""
+    from paribus.numbers import plural
     from paribus.results import archive as archive_study
+    from paribus.results import load_results
 
     written = archive_study(results, out)
+    if unfinished := load_results(written).unfinished:
+        print(f"not in it, as they are not finished: {plural(len(unfinished), 'trial')}")
     size = sum(path.stat().st_size for path in written.iterdir())
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 

@@ -23,6 +23,8 @@ def ledger(
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
     from paribus.report.table_model import Table
 
+    if path is not None and not path.is_file():
+        raise ParibusError(f"there is no ledger {path}; name the file of one")
     path = path or ledger_path()
     if path is None:
         raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; name a file in it")

@@ -84,6 +84,8 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
     These are its jobs, and the command that runs it on this machine. Returns what was ended, a line
     each. `backend` is needed for jobs of the user's own. Raises ParibusError if nothing runs.
     """
+    if not results.is_dir():
+        raise ParibusError(f"there is no folder {results}; name a results folder")
     queue, ended = Queue.of(results), list[str]()
     if submissions := read_submissions(queue):
         kind = queue.read_order().executor["backend"]
@@ -95,7 +97,7 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
             queue.fail("the run was cancelled; run again to continue")
             at.cancel(sorted(running))
             ended.append(f"jobs of backend '{kind}' were cancelled: {', '.join(sorted(running))}")
-    run = holder(results) if results.is_dir() else None
+    run = holder(results)
     if run is not None and not run["is_here"] and not ended:
         raise ParibusError(
             f"{results} is run by process {run.get('pid')} of {run.get('host')}; cancel it there"
