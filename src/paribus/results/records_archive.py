@@ -33,13 +33,18 @@ ALWAYS_BYTES = 64 * MIB
 ALWAYS_FILES = 1024
 MOST_PARTS = 64  # of a path
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Tables of 4-byte numbers come out 2% smaller than by the preset alone.
+FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 2, "pb": 2},)
 BESIDE = ("study.json", "registration.json")  # an extracted folder has copies of these files
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return an archive of `files`, keyed by relative path. Equal files give equal bytes."""
     sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
+    with (
+        lzma.open(sink, "wb", filters=FILTERS) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
         # Files of one name are alike, and compress well next to each other.
         for name in sorted(files, key=lambda name: (PurePosixPath(name).name, name)):
             member = tarfile.TarInfo(name)
