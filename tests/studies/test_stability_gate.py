@@ -17,24 +17,11 @@ from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import EXAMPLES
 
 from ..conftest import Maker
+from ..decision.test_rules import PLAIN, UNSTABLE
 from .scripts import HOME, all_studies, script
 
 FILE = "stability_gate.py"
 NAME = f"{FILE}:STABILITY_GATE"
-PLAIN = {
-    "invalid": "",
-    "n": 5,
-    "quality": "Q?",
-    "not_worse": False,
-    "baseline_stable": True,
-    "fix": "unshown",
-    "collapse": False,
-    "budget": "within",
-    "benefit": "not shown",
-    "divergence": "equal",
-    "elsewhere": "not worse",
-}
-UNSTABLE = {"baseline_stable": False}
 CURED = {"baseline_stable": False, "fix": "fix"}
 # The table of the commissioned documents: (evidence, row).
 TABLE: list[tuple[dict[str, Any], str]] = [
