@@ -198,8 +198,9 @@ def archive(
     from paribus.results import archive as archive_study
     from paribus.results import load_results
 
+    unfinished = load_results(results).unfinished
     written = archive_study(results, out)
-    if unfinished := load_results(written).unfinished:
+    if unfinished:
         print(f"not in it, as they are not finished: {plural(len(unfinished), 'trial')}")
     size = sum(path.stat().st_size for path in written.iterdir())
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")

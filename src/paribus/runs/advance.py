@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paribus.ledger import unrecorded
 from paribus.results import ResultsFolder, needed_trials, read_looks
@@ -125,3 +125,10 @@ def task_id(folder: ResultsFolder, *parts: object) -> str:
     home = folder.path.absolute()
     names = [*home.parts[home.parts.index(TUNING) :]] if TUNING in home.parts else []
     return ".".join([*names, *map(str, parts)])
+
+
+def task_of(
+    folder: ResultsFolder, parts: Sequence[str], kind: str, doing: str, arguments: dict[str, Any]
+) -> Task:
+    """Return a task on trials of `folder`; its name is made of `parts`."""
+    return Task(task_id(folder, *parts), kind, doing, str(folder.path.absolute()), arguments)

@@ -21,7 +21,7 @@ from paribus.results.opened_texts import note, open_in_ledger, parts_of, require
 from paribus.results.record_format import TRAINER, records_of
 from paribus.results.registration import registration, settle
 from paribus.results.store import LEDGER
-from paribus.runs.advance import go_through, study_of, task_id
+from paribus.runs.advance import go_through, study_of, task_of
 from paribus.runs.declared import (
     declared_by,
     find_trainer,
@@ -85,7 +85,7 @@ class TrainerRunner:
         study, folder = study_of(context.order), ResultsFolder(Path(context.order.results))
         trainer = find_trainer(study, folder, context)
         stages = TrainerStages(context, trainer, declared_by(study, trainer))
-        go_through(stages, study, folder, partial(_say, context))
+        go_through(stages, study, folder, context.say)
 
     def execute(self, task: Task, context: Context) -> None:
         """Run the trial of a task."""
@@ -140,7 +140,7 @@ class TrainerStages:
         """Register what the trainer declares."""
         if not folder.exists:
             require_reachable(study)
-        _require_unchanged(study, folder, self.trainer)
+        _require_unchanged(study, _registered_in(folder), self.trainer)
         declaration = declared_by(study, self.trainer) if is_tuning else self.declaration
         known = metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
@@ -166,11 +166,11 @@ class TrainerStages:
         """Return a task for each trial, in the order of seeds."""
         place = {trial: k for k, trial in enumerate(study.trials)}
         return [
-            Task(
-                task_id(folder, f"{place[arm, seed]:05d}", arm, f"seed-{seed}"),
+            task_of(
+                folder,
+                (f"{place[arm, seed]:05d}", arm, f"seed-{seed}"),
                 "train",
                 f"on {arm}/seed-{seed}",
-                str(folder.path.absolute()),
                 {"trials": [[arm, seed]]},
             )
             for arm, seed in todo
@@ -183,9 +183,13 @@ class TrainerStages:
         """Nothing is left to do."""
 
 
-def _require_unchanged(study: Study, folder: ResultsFolder, trainer: Trainer) -> None:
+def _registered_in(folder: ResultsFolder) -> dict[str, Any]:
+    """Return what the registration of a folder says of the trainer; {} before there is one."""
+    return (read_registration(folder) or {}).get(TRAINER, {})
+
+
+def _require_unchanged(study: Study, registered: dict[str, Any], trainer: Trainer) -> None:
     """Raise ParibusError if a program of the study is not the one that was registered."""
-    registered = (read_registration(folder) or {}).get(TRAINER, {})
     if not registered or study.trainer != COMMAND:
         return
     changed = trainer.changed_files(study, registered.get("program", {}))  # type: ignore[attr-defined]
@@ -200,8 +204,8 @@ def _require_registered(
     study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration
 ) -> None:
     """Raise ParibusError if the trainer is not the one that was registered."""
-    _require_unchanged(study, folder, trainer)
-    registered = (read_registration(folder) or {}).get(TRAINER, {})
+    registered = _registered_in(folder)
+    _require_unchanged(study, registered, trainer)
     here = json.loads(json.dumps(registered_trainer(study, declaration)))
     keys = [name for name in here if here[name] != registered.get(name, here[name])]
     if keys:
@@ -214,7 +218,3 @@ def _require_registered(
 def note_executor(folder: ResultsFolder, context: Context) -> None:
     """Record what starts the workers that train from here on; it counts in no digest."""
     write_json(folder.path / EXECUTOR, context.order.executor)
-
-
-def _say(context: Context, words: str) -> None:
-    context.report("say", words=words)

@@ -92,6 +92,10 @@ class Context:
         """Report an event: what is done, or how far a trial is."""
         self.queue.report(self.worker, {"event": event} | content)
 
+    def say(self, words: str) -> None:
+        """Report a line that the command prints."""
+        self.report("say", words=words)
+
 
 class Runner(Protocol):
     """What the trainers of one kind do in a run. One that cannot go on raises ParibusError."""

@@ -8,7 +8,7 @@ import math
 import os
 import pkgutil
 from collections.abc import Mapping, Sequence, Set
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ from paribus.results import ResultsFolder, registration, settle
 from paribus.results.opened_texts import note, require_fresh
 from paribus.results.registration import repetitions
 from paribus.results.store import DATA
-from paribus.runs.advance import go_through, study_of, task_id
+from paribus.runs.advance import go_through, study_of, task_id, task_of
 from paribus.runs.queue import Missing, Task
 from paribus.runs.runners import note_executor
 from paribus.study import Study, is_untuned
@@ -130,7 +130,7 @@ class EngineRunner:
         study = settled_budgets(study_of(context.order))
         folder = ResultsFolder(Path(context.order.results))
         stages = EngineStages(context)
-        say = partial(_say, context)
+        say = context.say
         with listening(lambda what, n: say(f"{what}: {n / 1e6:,.0f} MB" if n else what)):
             if context.order.settings["registers_only"]:
                 stages.register(stages.open(study, folder), folder, is_brief=True)
@@ -287,17 +287,16 @@ class EngineStages:
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return a task for each stack that has a trial to train; the text is described last."""
         wanted = set(todo)
-        stacks = [one for one in self._stacks[str(folder.path)] if not wanted.isdisjoint(one)]
-        keep_stacks(folder.path, stacks)
-        home = str(folder.path.absolute())
+        planned = enumerate(self._stacks[str(folder.path)])
+        stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
+        keep_stacks(folder.path, list(stacks.values()))
         tasks = []
-        for k, stack in enumerate(self._stacks[str(folder.path)]):
-            if wanted.isdisjoint(stack):
-                continue
+        for k, stack in stacks.items():
             labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in stack)
             arguments = {"trials": [list(trial) for trial in stack]}
-            name = task_id(folder, f"{k:05d}", f"{stack[0][0]}.seed-{stack[0][1]}")
-            tasks.append(Task(name, "train", f"on {labels}", home, arguments))
+            arm, seed = stack[0]
+            names = (f"{k:05d}", arm, f"seed-{seed}")
+            tasks.append(task_of(folder, names, "train", f"on {labels}", arguments))
         if folder.path.absolute() == Path(self.context.order.results):
             tasks += self._describing(folder)
         return tasks
@@ -312,13 +311,12 @@ class EngineStages:
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Train first steps of arms with custom code again, and compare them with the records."""
         done = folder.read_repeated(study.arms)
-        home = str(folder.path.absolute())
         tasks = [
-            Task(
-                task_id(folder, "again", arm, f"seed-{one['seed']}"),
+            task_of(
+                folder,
+                ("again", arm, f"seed-{one['seed']}"),
                 "again",
                 f"on {arm}/seed-{one['seed']}, which it trained again",
-                home,
                 {"arm": arm, "seed": one["seed"], "steps": one["steps"]},
             )
             for arm, one in repetitions(folder).items()
@@ -328,7 +326,7 @@ class EngineStages:
         if tasks and not any(answered):
             steps = tasks[0].arguments["steps"]
             names = ", ".join(f"{t.arguments['arm']}/seed-{t.arguments['seed']}" for t in tasks)
-            _say(self.context, f"training again {steps} steps of {names}")
+            self.context.say(f"training again {steps} steps of {names}")
         if tasks:
             note_repeated(folder, done, tasks, self.queue.ask(tasks))
         keep_stacks(folder.path, [])
@@ -338,25 +336,24 @@ class EngineStages:
         dataset = self._datasets[study.data]
         if self.settings["open_test"] and not is_judged(folder, dataset, trials):
             todo = open_heldout_part(study, folder, dataset, trials)
-            home = str(folder.path.absolute())
             tasks = [
-                Task(
-                    task_id(folder, "test", arm, f"seed-{seed}"),
+                task_of(
+                    folder,
+                    ("test", arm, f"seed-{seed}"),
                     "heldout",
                     f"on {arm}/seed-{seed}, test part",
-                    home,
                     {"arm": arm, "seed": seed},
                 )
                 for arm, seed in todo
             ]
             if tasks:
-                _say(self.context, "evaluating every trial on the sealed test part")
+                self.context.say("evaluating every trial on the sealed test part")
                 raise Missing([*tasks, *self._describing(folder)])
             seal_heldout_part(folder, trials)
         if tasks := self._describing(folder):
             raise Missing(tasks)
         if not folder.has_timed(trials):
-            _say(self.context, "timing the arms in turn")
+            self.context.say("timing the arms in turn")
             arguments = {"timed": [list(trial) for trial in trials]}
             home = str(folder.path.absolute())
             raise Missing(
@@ -390,7 +387,3 @@ def note_repeated(
         repeated[arm] = about | {key: answer[key] for key in ("differs_at", "differs")}
     if repeated:
         results.write_repeated(repeated)
-
-
-def _say(context: Context, words: str) -> None:
-    context.report("say", words=words)
