@@ -1,4 +1,4 @@
-"""The one kind of error that a user is meant to read."""
+"""The error that users read, and how its text is kept to one safe line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,42 @@ MOST_KNOWN = 30  # names that an error lists
 UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-class ParibusError(Exception):
-    """Something the user can put right; its text names the value, the rule and the way out.
+# Each code says which kind of mistake an error is about. Tests and programs compare codes; the text
+# is for people and may change.
+CODES = {
+    "ambiguous": "a question that only the user can answer",
+    "changed": "a record that is not the one that was sealed or registered",
+    "conflict": "two settings that cannot both hold",
+    "different": "a folder or ledger that belongs to something else",
+    "exists": "a file or folder that would be overwritten",
+    "in_use": "a folder that another command is working on",
+    "incomparable": "scores or arms that do not measure the same thing",
+    "missing": "a file, folder, key or column that is needed",
+    "not_installed": "a package or program that is needed",
+    "own_code": "the user's own code failed or returned something else",
+    "system": "the operating system, the network or a scheduler refused",
+    "too_few": "too few runs, seeds or items",
+    "unfinished": "a trial or study that has not ended yet",
+    "unknown": "a name that is not known",
+    "unreadable": "a file whose content cannot be read",
+    "unsupported": "a combination that does not work together",
+    "untrusted": "code from somebody else that was not released with --trust",
+    "value": "a value that breaks a rule",
+}
 
-    The text is a single line: the command line prints it as it is and exits with code 2.
+
+class ParibusError(Exception):
+    """Something the user can fix; its text names the value, the rule and the way out.
+
+    The text is a single line: the command line prints it and exits with code 2.
+
+    Attributes:
+        code: the kind of mistake, one of `CODES`.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, code: str = "value") -> None:
         super().__init__(one_line(message))
+        self.code = code
 
 
 @contextmanager
@@ -43,7 +71,8 @@ def blamed(what: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which few import
             raise
         more = f"; {advice}" if advice else ""
-        raise ParibusError(f"{what}: {type(error).__name__}: {error}{more}") from error
+        message = f"{what}: {type(error).__name__}: {error}{more}"
+        raise ParibusError(message, code="own_code") from error
 
 
 def one_line(text: str) -> str:
