@@ -4,7 +4,7 @@
 
 Both halves were registered with `inference.choice = "propagated"`: their intervals include that
 other tuning seeds would have chosen another learning rate. They do not include that the loss curve
-is not a parabola. The table of docs/explanation/tuning.md is this output.
+is not a parabola. docs/explanation/tuning.md summarises it.
 """
 
 from __future__ import annotations
