@@ -202,7 +202,7 @@ def studies_in(folder: Path) -> Maker:
     def make(overrides: dict[str, Any] | None = None, **tables: Any) -> Study:
         study = parse_study(SMALL | tables, folder=folder)
         table = study.model_dump()
-        for key, value in study.format.expanded(overrides or {}):
+        for key, value in study.format.expand(overrides or {}):
             override(table, key, value)
         return parse_study(table, folder=folder)
 

@@ -126,11 +126,11 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]\nset.'data.validation_fraction' = 0.3", "hold out other text: data.valid"),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
-            "sets both training.tokens and .iterations",
+            "sets both training.tokens and training.iterations",
         ),
         (
             "[arms.b]\nset.'training.precision' = 'auto'",
-            "an arm states float32, bfloat16 or float16",
+            "set float32, bfloat16 or float16",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder: Path) -> None:
         ('"{lr}"', '"{lrr}"', "{lrr} in command[3] is nothing that is known: did you mean 'lr'"),
         ('"{lr}"', '"0.1"', "set.lr is put nowhere"),
         ("set.lr = 0.03", "set.lrr = 0.03", "did you mean 'lr'"),
-        ('kind = "command"', 'kind = "comand"', "it is kind = 'command'"),
+        ('kind = "command"', 'kind = "comand"', "write kind = 'command'"),
         ("better =", 'file = "x"\nbetter =', "stdout and file are two sources"),
         (r"(\S+)", r"\S+", "has no group"),
         (r"(\S+)", "(", "is no pattern"),

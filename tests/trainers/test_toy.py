@@ -223,7 +223,7 @@ def test_verbs_that_need_the_engine_s_records_say_so(folder: Path) -> None:
     (folder / "study.toml").write_text(study)
     assert verb("run", "study.toml", "--results", "r")[0] == 0
     code, _, err = verb("check", "study.toml", "--parameters")
-    assert code == 2 and "'stacked' alone" in err and err.count("\n") == 1
+    assert code == 2 and "needs the trainer 'stacked'" in err and err.count("\n") == 1
     code, out, err = verb("plan", "study.toml")
     assert code == 0 and "12 trials" in out, err
     code, out, _ = verb("status", "r")

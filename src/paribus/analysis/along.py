@@ -116,7 +116,7 @@ def _along(
     if len(known) < len(budgets):
         return None
     study = table.results.study
-    alpha, target = study.inference.alpha, study.format.target(study)
+    alpha, target = study.inference.alpha, study.facts.target
     spent = _points(known[1], min(float(one[-1]) for one in known))
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
     finite = np.isfinite(deltas)

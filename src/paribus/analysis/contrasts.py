@@ -331,7 +331,7 @@ def _why_left_out(
     study = table.results.study
     return tuple(
         table.why_unusable(name, seed, metric)
-        if study.is_paired or seed not in study.format.absent(study, name)
+        if study.is_paired or seed not in study.arm_facts(name).absent
         else ""
         for name in (reference, arm)
     )
@@ -391,7 +391,7 @@ def _to_target(
 ) -> dict[int, Needed]:
     """Return what the pairs needed to the registered target, where `metric` is that; else
     nothing."""
-    axis, target = target_axis(metric), table.results.study.format.target(table.results.study)
+    axis, target = target_axis(metric), table.results.study.facts.target
     if axis is None or target is None:
         return {}
     curves = table.results.trial_curves
@@ -417,7 +417,11 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
 def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
     """Return why the metric does not mean the same in both arms; empty where it does."""
     study, declared = table.results.study, table.results.metrics[metric]
-    return study.format.why_incomparable(study, declared, arm, reference)
+    if declared.of_tokens and not study.share_tokens(arm, reference):
+        return "of single tokens, and the arms have other tokenizers"
+    if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
+        return f"{metric} is measured in float16 only"
+    return ""
 
 
 def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
@@ -581,7 +585,7 @@ def share_step(table: Table, metric: str) -> float | None:
     """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared, study = table.results.metrics[metric], table.results.study
-    if (stated := study.format.resolution(study, metric)) is not None:
+    if (stated := study.facts.resolution.get(metric)) is not None:
         return stated
     if trial is None or not declared.items:
         return None

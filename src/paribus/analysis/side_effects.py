@@ -11,7 +11,7 @@ from typing import Any
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
-from paribus.results.record_format import records_of
+from paribus.results.record_format import parameters, training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,
@@ -100,10 +100,10 @@ Memory = dict[tuple[str, int], float]
 def _sizes(table: Table, memory: Memory, arm: str, reference: str) -> dict[str, float | None]:
     """Return by what share an arm has more parameters, training FLOPs and memory of training than
     its reference."""
-    of, trials = records_of(table.results.study), table.results.trials
+    trials = table.results.trials
     sizes: dict[str, Callable[[tuple[str, int]], float | None]] = {
-        "more_parameters": lambda key: of.parameters(trials[key]),
-        "more_flops": lambda key: of.flops(trials[key]),
+        "more_parameters": lambda key: parameters(trials[key]),
+        "more_flops": lambda key: training_flops(trials[key]),
         "more_memory": memory.get,
     }
     found: dict[str, float | None] = {}

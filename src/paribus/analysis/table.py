@@ -12,7 +12,6 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
-from paribus.results.record_format import records_of
 from paribus.statistics import StabilityEvents, stability_events
 from paribus.study import Study
 
@@ -45,8 +44,8 @@ class Table:
         for row in results.scores.to_pylist():
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
-        events, why_failed = {}, records_of(results.study).why_failed
-        failed = {key: why for key, one in results.trials.items() if (why := why_failed(one))}
+        events = {}
+        failed = {key: why for key, one in results.trials.items() if (why := one.get("failed"))}
         for key, steps in results.trial_steps.items():
             if key in failed:  # nobody knows whether it would have diverged
                 continue
@@ -87,7 +86,7 @@ class Table:
             return f"{arm} failed: {why}"
         if (arm, seed) not in self.events:
             study = self.results.study
-            absent = seed in study.format.absent(study, arm)
+            absent = seed in study.arm_facts(arm).absent
             return f"{arm} has no run of it" if absent else f"{arm} is not finished"
         events = self.events[arm, seed]
         frozen_at = self.results.trials[arm, seed]["diverged_at"]

@@ -80,7 +80,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")
                 verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}
-        opened = bool(kept and campaign.study.format.seals_test(campaign.study))
+        opened = bool(kept and campaign.study.facts.seals_test)
         campaign.add("ended", opened=opened, verdicts=verdicts)
         assert campaign.ended is not None
         return campaign.ended

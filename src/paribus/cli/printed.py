@@ -46,7 +46,6 @@ from paribus.report.section_tables import (
 from paribus.report.table_model import MARKS, Table
 from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
-from paribus.results.record_format import records_of
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study, in_words, is_untuned, tuning_study
 from paribus.study.trainer import RUNS, STACKED
@@ -573,7 +572,7 @@ MOST_MINUTES = 30 * 24 * 60.0  # above which cores are no place for a study
 
 def minutes(study: Study) -> float | None:
     """Return about how many minutes training takes on two cores; None where nobody says."""
-    flops = study.format.flops(study)
+    flops = study.facts.flops
     return None if flops is None else flops / FLOPS_PER_SECOND / 60
 
 
@@ -585,7 +584,7 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
                 name,
                 studies[name].question or studies[name].title,
                 _in_minutes(minutes(studies[name])),
-                "once" if studies[name].format.downloads(studies[name]) else "no",
+                "once" if studies[name].facts.downloads else "no",
             )
             for name in names
         ]
@@ -757,7 +756,7 @@ def status(results: Results) -> Parts:
         trial = results.trials[folder.arm, folder.seed]
         timing = results.timing.get((folder.arm, folder.seed))
         took = numbers.duration(timing["training_seconds"]) if timing else ""
-        failed = records_of(results.study).why_failed(trial)
+        failed = trial.get("failed", "")
         state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
         state = f"✗ failed: {failed}" if failed else state
         rows.append((folder.label, state, str(trial.get("iterations", "")), took))

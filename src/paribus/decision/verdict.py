@@ -592,7 +592,7 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
         "writing": cost.decoding,
     }
     gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    counted = analysis.study.format.tokens(analysis.study, arm) is not None
+    counted = analysis.study.arm_facts(arm).tokens is not None
     speed = f"{'bytes' if cost.in_bytes else 'tokens'} per second" if counted else "speed"
     throughput = f"{speed}: {', '.join(gains)}" if gains else "throughput: not compared"
     return (f"calibration: {calibration}", throughput)

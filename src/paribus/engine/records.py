@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import ConfigDict, Field, RootModel
 
 from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
 from paribus.engine.setting import CORPUS, Data, Setting
 from paribus.ledger import TextPart
-from paribus.metric import Metric
 from paribus.results.controls import Checks
 from paribus.results.record_format import RecordFormat
 from paribus.results.records import Count, Record
@@ -146,22 +144,7 @@ class TestedForm(Record):
 
 
 class StackedRecords(RecordFormat):
-    """How the records of the trainer `stacked` are read."""
-
-    required = REQUIRED
-    possible = MEASURED
-    models: Mapping[str, type[BaseModel]] = MappingProxyType(
-        {
-            "initial.json": RootModel[dict[str, InitialForm]],
-            "environment.json": EnvironmentForm,
-            "tested.json": TestedForm,
-        }
-    )
-    trial_form = StackedTrialForm
-    packages = PACKAGES
-    blocks = "blocks.parquet"
-    aligned_by = "characters"
-    is_timed = True
+    """The records of the built-in engine."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
         """Return what two trials are compared in."""
@@ -172,23 +155,6 @@ class StackedRecords(RecordFormat):
     ) -> StackedEvidence:
         """Return what checks look at of a trial."""
         return evidence_of(folder, trial, data)
-
-    def must_be_finite(self, registered: Mapping[str, Any]) -> str:
-        """Return the metric without which a trial has diverged."""
-        return "validation_loss"
-
-    def parameters(self, trial: Mapping[str, Any]) -> float | None:
-        """Return how many parameters a trial trained."""
-        return trial.get("parameters")
-
-    def flops(self, trial: Mapping[str, Any]) -> float | None:
-        """Return the FLOPs of a trial's training; None where its parts were not counted."""
-        per_token = trial.get("flops", {}).get("per_token")
-        return None if per_token is None else per_token * trial["tokens"]
-
-    def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
-        """Return what a uniform guess over the tokens of a trial scores."""
-        return metric.uniform_guess(trial["data"]["vocab_size"])
 
     def code(self) -> str:
         """Return the digest of the source that trains and measures."""
@@ -205,10 +171,6 @@ class StackedRecords(RecordFormat):
     def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
         """Return whether a test text that was opened before must not be tested on again."""
         return study.data.test_reuse == "forbid"
-
-    def kept_steps(self, setting: Setting) -> Sequence[int]:
-        """Return the steps whose weights a trial keeps besides its last."""
-        return setting.kept_steps
 
     def registered(self, study: Study) -> dict[str, Any]:
         """Return the budget of every arm, and its precision."""
@@ -267,4 +229,18 @@ def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
     return record.get("train_bytes")
 
 
-RECORDS = StackedRecords()
+RECORDS = StackedRecords(
+    required=REQUIRED,
+    possible=MEASURED,
+    models={
+        "initial.json": RootModel[dict[str, InitialForm]],
+        "environment.json": EnvironmentForm,
+        "tested.json": TestedForm,
+    },
+    trial_form=StackedTrialForm,
+    packages=PACKAGES,
+    blocks="blocks.parquet",
+    aligned_by="characters",
+    is_timed=True,
+    finite="validation_loss",
+)

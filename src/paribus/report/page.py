@@ -119,7 +119,7 @@ def render(
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
         root=results.root,
-        tokens=results.study.format.tokens(results.study, results.study.baseline),
+        tokens=results.study.arm_facts(results.study.baseline).tokens,
         open_rows=MOST_OPEN_ROWS,
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )

@@ -269,7 +269,7 @@ def sampling_method(analysis: Analysis) -> str:
 
 def note(study: Study) -> str:
     """Return what curves are no evidence of; a constant learning rate depends on no length."""
-    falls = study.format.lowers_rates(study)
+    falls = any(study.arm_facts(arm).schedule_ends for arm in study.arms)
     earlier = ": a shorter run would have lowered its learning rate earlier" if falls else ""
     return (
         "The verdict rests on the end of the schedule. What lies before describes the way there, "
@@ -282,7 +282,7 @@ def along_table(analysis: Analysis) -> Table | None:
     if not analysis.along:
         return None
     called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
-    target = analysis.study.format.target(analysis.study)
+    target = analysis.study.facts.target
     rows = [
         (
             called[one.arm],

@@ -331,7 +331,7 @@ def stability(analysis: Analysis) -> Table:
 def _without_spikes(analysis: Analysis) -> str:
     """Return that trials are too short for a spike, where some arm's are; else nothing."""
     study, needed = analysis.study, analysis.study.stability.steps_needed
-    steps = [n for arm in study.arms if (n := study.format.steps(study, arm)) is not None]
+    steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
     short = min(steps, default=needed) < needed
     return f" No spike can be seen in fewer than {needed} steps." if short else ""
 
@@ -368,7 +368,7 @@ def costs(analysis: Analysis) -> Table:
         )
         for c in analysis.costs
     )
-    counted = any(analysis.study.format.tokens(analysis.study, c.arm) for c in analysis.costs)
+    counted = any(analysis.study.arm_facts(c.arm).tokens for c in analysis.costs)
     return Table(
         "costs",
         "Change of the expected calibration error (percentage points), and of "

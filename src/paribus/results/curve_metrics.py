@@ -124,7 +124,7 @@ def curve_values(
     for axis in AXES:
         if axis == "seconds" and not in_turn:
             continue
-        if (target := study.format.target(study)) is not None:
+        if (target := study.facts.target) is not None:
             found[f"target/{axis}"] = to_target(curve, target, axis)[0]
         if other is not None:
             found[f"speedup/{axis}"] = 1.0 if other is curve else speedup(curve, other, axis)

@@ -141,14 +141,15 @@ def read_curves(
     Before that they are by the clock of each trial, whatever else the machine did.
     """
     found, in_turn = {}, timed_in_turn(records, turns)
-    steps = {arm: study.format.curve_steps(study, arm) for arm in study.arms}
-    learned = {
-        arm: [study.format.tokens_after(study, arm, step) for step in steps[arm]] for arm in steps
-    }
+    facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
         curve = read_curve(
-            folder, records[trial], timing[trial], steps[folder.arm], learned[folder.arm]
+            folder,
+            records[trial],
+            timing[trial],
+            facts[folder.arm].curve_steps,
+            facts[folder.arm].curve_tokens,
         )
         if curve is not None:
             found[trial] = curve.at_speed(turns[trial][IN_TURN] or 1.0) if in_turn else curve

@@ -112,7 +112,7 @@ def on_heldout_part(metrics: Mapping[str, Metric], measured: set[str]) -> dict[s
 
 def awaits_heldout_part(results: Results) -> bool:
     """Return whether a test part is sealed, and trials are not evaluated on it yet."""
-    sealed = results.study.format.seals_test(results.study) or _seals_one(results)
+    sealed = results.study.facts.seals_test or _seals_one(results)
     return bool(sealed) and results.judged is results
 
 

@@ -150,9 +150,9 @@ class Results(Shown):
         return records_of(self.study).must_be_finite(self._registered)
 
     def guess(self, arm: str, seed: int, metric: str) -> float | None:
-        """Return what a trial that learned nothing scores; None where that is not known."""
-        trial = self.trials[arm, seed]
-        return records_of(self.study).guess(self.metrics[metric], trial)
+        """Return what a uniform guess over the tokens of a trial scores; None if unknown."""
+        size = self.trials[arm, seed].get("data", {}).get("vocab_size")
+        return None if size is None else self.metrics[metric].uniform_guess(size)
 
     @cached_property
     def _records(self) -> list[Evidence]:

@@ -432,6 +432,6 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 def _named(study: Study) -> Iterable[Path]:
     for path in custom_code(study):
         yield from own_files(path, study.folder, f"'{path}'")
-    for text in study.format.texts(study):
+    for text in study.facts.texts:
         if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
             yield text

@@ -60,8 +60,8 @@ def require_own(
     study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
     """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    form, dumped = records_of(study), dict[str, Any]()
-    kept = {arm: list(form.kept_steps(study.setting(arm))) for arm in study.arms}
+    dumped = dict[str, Any]()
+    kept = {arm: list(getattr(study.setting(arm), "kept_steps", ())) for arm in study.arms}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
         if folder.arm not in dumped:

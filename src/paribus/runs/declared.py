@@ -17,7 +17,7 @@ from paribus.results import ResultsFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import COMMAND, RUNS, Declaration, TestText, Trainer
+from paribus.study.trainer import BUILT_IN, COMMAND, RUNS, Declaration, TestText, Trainer
 from paribus.study.trust import require_trust
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
 OWN_CONTROLS = ("setting", "repeatable")  # of every study
 COUNT = "count"
-# Trainers that ship; called with the results folder and the context of a child process.
-TRAINERS = {
-    COMMAND: "paribus.trainers.command.trainer:Command",
-    RUNS: "paribus.trainers.runs:Runs",
-}
 
 
 def find_trainer(
@@ -42,9 +37,9 @@ def find_trainer(
     """
     require_trust(study)
     if study.trainer == COMMAND:
-        return resolve_name(TRAINERS[COMMAND])(folder.path, context=context, **options)
+        return resolve_name(BUILT_IN[COMMAND].trainer)(folder.path, context=context, **options)
     if study.trainer == RUNS:
-        return resolve_name(TRAINERS[RUNS])(folder.path, **options)
+        return resolve_name(BUILT_IN[RUNS].trainer)(folder.path, **options)
     where = f"trainer = '{study.trainer}'"
     found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
     if not isinstance(found, type):

@@ -32,20 +32,27 @@ from paribus.runs.declared import (
 from paribus.runs.queue import Task
 from paribus.runs.records import trainer_records, write_record
 from paribus.study import Study
-from paribus.study.trainer import COMMAND, RUNS, STACKED, Declaration, Trainer, Trial
+from paribus.study.trainer import (
+    BUILT_IN,
+    COMMAND,
+    RUNS,
+    STACKED,
+    Declaration,
+    Trainer,
+    Trial,
+)
 
 if TYPE_CHECKING:
     from paribus.runs.worker import Context, Runner
 
 EXECUTOR = "backend.json"
 MOST_NAMED = 3  # files that an error names
-ENGINE = "paribus.engine.execution.runner:EngineRunner"
 
 
 def runner_of(trainer: str) -> Runner:
     """Return what runs the studies of a trainer."""
     if trainer == STACKED:
-        return resolve_name(ENGINE)()
+        return resolve_name(BUILT_IN[STACKED].trainer)()
     return TrainerRunner()
 
 

@@ -83,7 +83,7 @@ def load_study(
     if overrides:
         dump = study.model_dump()
         _require_arms({"hypotheses": overrides.get("hypotheses")}, "--set")
-        for key, value in study.format.expanded(overrides):
+        for key, value in study.format.expand(overrides):
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None and study.tuning.chosen:

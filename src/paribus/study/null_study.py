@@ -67,7 +67,7 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
         reference = study.arms[arm].reference
         table["arms"][called[arm]] = {
             "title": f"baseline again, for {arm}",
-            "set": baseline["set"] | study.format.salted(study, i),
+            "set": baseline["set"] | _salted(study, i),
             "reference": called[reference] if reference else None,
         }
     for hypothesis in table["hypotheses"]:
@@ -76,6 +76,21 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
         one |= {side: [called[arm] for arm in one[side]] for side in ("of", "than")}
     table["title"] = f"A/A calibration of {study.name}"
     return table
+
+
+def _salted(study: Study, number: int) -> dict[str, Any]:
+    """Return the override that trains the baseline from other initial values."""
+    path = study.format.salt
+    if not path:
+        raise ParibusError(
+            f"null studies need the trainer 'stacked', and '{study.name}' is run by "
+            f"'{study.trainer}'",
+            code="unsupported",
+        )
+    salt: Any = study.setting(study.baseline)
+    for part in path.split("."):
+        salt = getattr(salt, part)
+    return {path: salt + number}
 
 
 def shortened(name: str, suffix: str) -> str:

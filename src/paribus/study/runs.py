@@ -17,7 +17,7 @@ from paribus.explain import explain
 from paribus.metric import LONGEST, Metric, readable
 from paribus.study.base import Part, TrialSetting
 from paribus.study.bounds import MOST_ENTRIES, MOST_SEEDS, Seed
-from paribus.study.trainer import TrainerFormat
+from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
 
 if TYPE_CHECKING:
     from paribus.study.study import Study
@@ -93,7 +93,7 @@ class RunsSetting(TrialSetting, Part):
     runs: RunsSection
 
 
-class RunsFormat(TrainerFormat):
+class RunsFormat(StudyFormat):
     """How studies of other programs' runs are read."""
 
     defaults = MappingProxyType({"inference": {"test": "welch_t"}})
@@ -138,17 +138,18 @@ class RunsFormat(TrainerFormat):
         """Return the section that arms override."""
         return {"runs": dict((study.model_extra or {}).get("runs", {}))}
 
-    def absent(self, study: Study, arm: str) -> tuple[int, ...]:
+    def facts(self, study: Study) -> StudyFacts:
+        """Return the smallest differences that scores can show, as the study states them."""
+        scores = section_of(study).scores.items()
+        stated = {name: score.resolution for name, score in scores if score.resolution}
+        return StudyFacts(resolution=stated)
+
+    def arm_facts(self, study: Study, arm: str) -> ArmFacts:
         """Return the seeds that `arm` has no run of."""
-        return study.setting(arm).runs.without
+        return ArmFacts(absent=study.setting(arm).runs.without)
 
-    def resolution(self, study: Study, metric: str) -> float | None:
-        """Return the smallest difference that a score can show, where the study says it."""
-        score = section_of(study).scores.get(metric)
-        return score.resolution if score else None
-
-    def require_comparable(self, study: Study) -> None:
-        """Raise ParibusError where an endpoint is no score of the study."""
+    def validate(self, study: Study) -> None:
+        """Raise ParibusError if an endpoint is not a score of the study."""
         known = declared(study)
         for endpoint in study.endpoints:
             if endpoint.metric not in known:

@@ -38,7 +38,15 @@ from paribus.study.sections import (
     Stability,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.trainer import COMMAND, RUNS, STACKED, TrainerFormat, format_of
+from paribus.study.trainer import (
+    COMMAND,
+    RUNS,
+    STACKED,
+    ArmFacts,
+    StudyFacts,
+    StudyFormat,
+    format_of,
+)
 from paribus.study.tuning import CHOSEN, Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
@@ -220,7 +228,7 @@ class Study(Shown, Spec):
     def _tuning_is_fair(self) -> Self:
         if self.tuning is not None:
             set_ = {name: arm.set for name, arm in self.arms.items()}
-            if why := why_no_tuning(self.tuning, self.seeds, set_, self.format.why_not_tuned):
+            if why := why_no_tuning(self.tuning, self.seeds, set_, self.format.tuning_problem):
                 raise ParibusError(why)
         return self
 
@@ -298,7 +306,7 @@ class Study(Shown, Spec):
 
     @model_validator(mode="after")
     def _arms_are_comparable(self) -> Self:
-        self.format.require_comparable(self)
+        self.format.validate(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
                 by = (
@@ -318,9 +326,21 @@ class Study(Shown, Spec):
             """Return the sections of its trainer."""
 
     @property
-    def format(self) -> TrainerFormat:
-        """Return how what its trainer reads and records is read."""
+    def format(self) -> StudyFormat:
+        """How the sections of its trainer are read."""
         return format_of(self.trainer)
+
+    @property
+    def facts(self) -> StudyFacts:
+        """What its trainer's sections say of the study."""
+        return self.format.facts(self)
+
+    def arm_facts(self, arm: str) -> ArmFacts:
+        """Return what its trainer's sections say of an arm; computed once for each."""
+        known = self._known
+        if (key := f"facts {arm}") not in known:
+            known[key] = self.format.arm_facts(self, arm)
+        return known[key]
 
     def setting(self, arm: str) -> Any:
         """Return the shared setting with the overrides of `arm`, and what was chosen for it;
@@ -332,7 +352,7 @@ class Study(Shown, Spec):
 
     @property
     def _known(self) -> dict[str, Any]:
-        """Settings by arm."""
+        """Settings by arm, and facts of arms."""
         if self._settings[0] != id(self):  # a copy, perhaps with other arms, starts anew
             object.__setattr__(self, "_settings", (id(self), {}))
         return self._settings[1]
@@ -345,11 +365,9 @@ class Study(Shown, Spec):
     def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
-        if why := self.format.why_not_together(self.arms[arm].set):
-            raise ParibusError(f"arm '{arm}' {why}")
         shared = self.format.shared(self)
         chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
-        overrides = self.format.expanded(self.arms[arm].set | chosen)
+        overrides = self.format.expand(self.arms[arm].set | chosen)
         for key, value in overrides:
             override(shared, key, value, self.format, where=f"arm '{arm}': ")
         try:
@@ -372,7 +390,7 @@ class Study(Shown, Spec):
 
     def share_tokens(self, arm: str, reference: str) -> bool:
         """Tell whether a token is the same piece of text in both arms, so that losses compare."""
-        return self.format.share_tokens(self, arm, reference)
+        return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
 
     @property
     def primary(self) -> Endpoint:
@@ -404,7 +422,7 @@ class Study(Shown, Spec):
     @property
     def trials(self) -> list[tuple[str, int]]:
         """Every (arm, seed), seed by seed, so that an interrupted study still has pairs."""
-        absent = {arm: frozenset(self.format.absent(self, arm)) for arm in self.arms}
+        absent = {arm: frozenset(self.arm_facts(arm).absent) for arm in self.arms}
         return [(arm, seed) for seed in self.seeds for arm in self.arms if seed not in absent[arm]]
 
     @property
@@ -450,7 +468,7 @@ def override(
     tree: dict[str, Any],
     key: str,
     value: Any,
-    of: TrainerFormat | None = None,
+    of: StudyFormat | None = None,
     *,
     where: str = "",
 ) -> None:

@@ -1,8 +1,9 @@
-"""The port of trainers: what turns (arm, seed) into records, and what it declares of them.
+"""The trainer protocol: what turns (arm, seed) into records, and what is known of it as data.
 
-A study names its trainer (`trainer = "stacked"`, the engine that ships, by default). What the
-trainer reads of a study file is its own sections; what it measures and holds equal, it declares.
-The judge knows both through a `TrainerFormat` alone, and runs nobody's code to read records.
+A study names its trainer (`trainer = "stacked"`, the built-in engine, by default). A trainer
+declares what it measures and holds equal (`Declaration`) and yields a `TrialRecord` for each trial.
+How its sections of a study file are read is a `StudyFormat`; what the judge needs to know of a
+study is data (`StudyFacts`, `ArmFacts`). Reading records runs no code of a user.
 """
 
 from __future__ import annotations
@@ -24,11 +25,39 @@ if TYPE_CHECKING:
     from paribus.study.study import Study
 
 STACKED, RUNS, COMMAND = "stacked", "runs", "command"
-# The trainers that ship, and where what the judge must know of each is written.
-SHIPPED = {
-    STACKED: "paribus.engine.format:FORMAT",
-    RUNS: "paribus.study.runs:FORMAT",
-    COMMAND: "paribus.trainers.command.sections:FORMAT",
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """Where the parts of a built-in trainer are defined; each is imported when it is needed.
+
+    Attributes:
+        format: its `StudyFormat`.
+        records: its `paribus.results.record_format.RecordFormat`.
+        trainer: its class.
+    """
+
+    format: str
+    records: str
+    trainer: str
+
+
+BUILT_IN = {
+    STACKED: BuiltIn(
+        "paribus.engine.format:FORMAT",
+        "paribus.engine.records:RECORDS",
+        "paribus.engine.execution.runner:EngineRunner",
+    ),
+    RUNS: BuiltIn(
+        "paribus.study.runs:FORMAT",
+        "paribus.results.record_format:RUNS_RECORDS",
+        "paribus.trainers.runs:Runs",
+    ),
+    COMMAND: BuiltIn(
+        "paribus.trainers.command.sections:FORMAT",
+        "paribus.trainers.command.records:RECORDS",
+        "paribus.trainers.command.trainer:Command",
+    ),
 }
 
 Trial = tuple[str, int]
@@ -123,184 +152,155 @@ class Trainer(Protocol):
 
 
 class Sections(TrialSetting, Part):
-    """The sections of a study file that only a trainer of somebody's own reads, as they stand."""
+    """The sections of a study file that only a user's own trainer reads, as they stand."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class TrainerFormat:
-    """How studies and records are read of a trainer that declares them, whoever wrote it."""
+@dataclass(frozen=True)
+class ArmFacts:
+    """What the judge knows of the trials of one arm.
 
-    defaults: Mapping[str, Any] = MappingProxyType({})
-    """What a study file may leave out of the judge's sections, by name."""
+    Attributes:
+        steps, tokens: the length of training; None if unknown.
+        learning_rate: None if unknown.
+        schedule_ends: whether the learning rate falls towards the end of the run.
+        tokenizer: losses per token can be compared between arms that have the same one.
+        not_measured: metrics that these trials cannot have.
+        curve_steps, curve_tokens: the steps of the held-out curve, and the tokens seen by then.
+        absent: seeds of the study that the arm has no trial of.
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    learning_rate: float | None = None
+    schedule_ends: bool = False
+    tokenizer: str = ""
+    not_measured: frozenset[str] = frozenset()
+    curve_steps: tuple[int, ...] = ()
+    curve_tokens: tuple[int | None, ...] = ()
+    absent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyFacts:
+    """What the judge knows of a study besides what the study file says in its own sections.
+
+    Attributes:
+        target: the loss to which budgets are counted; None without one.
+        seals_test: whether a part of the text is sealed for the verdict.
+        texts: files of text and vocabulary that the study names, as absolute paths.
+        downloads: whether its text is downloaded.
+        flops: about how many FLOPs all trials take; None if unknown.
+        resolution: by metric, the smallest difference that it can show, if the study says so.
+    """
+
+    target: float | None = None
+    seals_test: bool = False
+    texts: tuple[Path, ...] = ()
+    downloads: bool = False
+    flops: float | None = None
+    resolution: Mapping[str, float] = field(default_factory=dict)
+
+
+class StudyFormat:
+    """How the sections of a trainer are read; this one is of a user's own trainer."""
+
     loss: str = ""
-    """The held-out loss of its trials in nats per token; empty where it has no such metric."""
+    """The held-out loss of its trials in nats per token; empty if it has no such metric."""
     asks: bool = False
     """Whether its trials may answer questions, which claims can be about."""
-
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Defaults of the judge's sections, by name."""
     free: Sequence[tuple[str, ...]] = ()
     """Tables whose keys the user chooses, by their path."""
     left_out: Mapping[str, Any] = MappingProxyType({})
-    """Values that a dump leaves out where they are as by default, by dotted key."""
+    """Values that a dump leaves out if they are the default, by dotted key."""
     alternatives: Mapping[str, str] = MappingProxyType({})
-    """Two ways to state one thing: an override of one takes the place of the other."""
+    """Pairs of keys for the same thing: an override of one replaces the other."""
+    salt: str = ""
+    """The key that draws other initial values from the same distributions; empty without one."""
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a study file's table with what the trainer lets be written shortly written out."""
+        """Return the table of a study file with its short forms written out."""
         return table
-
-    def absent(self, study: Study, arm: str) -> tuple[int, ...]:
-        """Return the seeds of the study that `arm` has no trial of."""
-        return ()
-
-    def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in the order of setting, named defaults written out."""
-        return list(overrides.items())
-
-    def why_not_together(self, overrides: Mapping[str, Any]) -> str:
-        """Return why an arm cannot set all of these; empty where it can."""
-        return ""
 
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study's table; `others` are the judge's keys."""
+        """Return the trainer's sections of a study file, validated; `others` are the judge's keys.
+
+        Raises ParibusError.
+        """
         for name, section in table.items():
             if not isinstance(section, dict):
-                raise ParibusError(f"unknown key '{name}': {nearest(name, others)}")
+                raise ParibusError(f"unknown key '{name}': {nearest(name, others)}", code="unknown")
         return table
-
-    def setting(self, shared: dict[str, Any]) -> Any:
-        """Return what a trial is trained with, of dumped sections with an arm's overrides."""
-        return Sections.model_validate(shared)
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the dumped sections that arms override."""
         return study.model_dump(include=set(study.model_extra or ()))
 
-    def require_comparable(self, study: Study) -> None:
-        """Raise ParibusError where arms cannot be compared, whatever they give."""
+    def setting(self, shared: dict[str, Any]) -> Any:
+        """Return what a trial is trained with: `shared` with an arm's overrides, validated."""
+        return Sections.model_validate(shared)
 
-    def why_incomparable(self, study: Study, metric: Metric, arm: str, reference: str) -> str:
-        """Return why a metric does not mean the same in both arms; empty where it does."""
+    def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return dotted overrides in the order in which they are applied."""
+        return list(overrides.items())
+
+    def validate(self, study: Study) -> None:
+        """Raise ParibusError if the arms of a study cannot be compared or tuned."""
+
+    def facts(self, study: Study) -> StudyFacts:
+        """Return what is known of a study."""
+        return StudyFacts()
+
+    def arm_facts(self, study: Study, arm: str) -> ArmFacts:
+        """Return what is known of an arm."""
+        return ArmFacts()
+
+    def tuning_problem(self, key: str) -> str:
+        """Return why a key cannot be tuned; empty if it can."""
         return ""
 
-    def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
-        """Return whether losses per token can be compared."""
-        return True
-
-    def resolution(self, study: Study, metric: str) -> float | None:
-        """Return the smallest difference that a metric can show, where the study says it."""
-        return None
-
-    def why_not_tuned(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty where it can."""
-        return ""
-
-    def tuning_tables(self, study: Study, *, asks: bool) -> dict[str, Any]:
+    def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
         """Return the sections of the study that tunes `study`."""
         return {}
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return what a tuning trial of `arm` sets besides the arm's own."""
+        """Return what a tuning trial of `arm` sets besides the arm's own overrides."""
         return {}
 
-    def require_tunable(self, study: Study) -> None:
-        """Raise ParibusError where tuning trials would be unfair."""
 
-    def require_equal_budgets(self, study: Study, made: Study, arms: Sequence[str]) -> None:
-        """Raise ParibusError where candidates of one arm, `arms` of `made`, cost differently."""
-
-    def at_rates(self, study: Study, arm: str, reference: str) -> str:
-        """Return at which values of what is usually tuned two arms were compared."""
-        return ""
-
-    def registered_tasks(self, study: Study, folder: Path) -> dict[str, Any]:
-        """Return what is registered of the tasks that are written in `folder`."""
-        return {}
-
-    def lowers_rates(self, study: Study) -> bool:
-        """Return whether learning rates fall, so that a shorter run is not a part of a longer."""
-        return False
-
-    def steps(self, study: Study, arm: str) -> int | None:
-        """Return how many steps a trial of `arm` has; None where nobody says."""
-        return None
-
-    def rates(self, study: Study) -> set[float]:
-        """Return the learning rates of all arms; none where nobody says."""
-        return set()
-
-    def sizes(self, study: Study) -> dict[str, str]:
-        """Return how large the baseline is and how long it is trained, in words by what it is."""
-        return {}
-
-    def flops(self, study: Study) -> float | None:
-        """Return about how many FLOPs all trials of training take; None where nobody says."""
-        return None
-
-    def downloads(self, study: Study) -> bool:
-        """Return whether its text comes from the network, where it is not here yet."""
-        return False
-
-    def tokens(self, study: Study, arm: str) -> int | None:
-        """Return how many tokens a trial of `arm` is trained on; None where nobody says."""
-        return None
-
-    def tokens_after(self, study: Study, arm: str, step: int) -> int | None:
-        """Return how many tokens a trial has learned from after so many steps; None where nobody
-        says, and all steps are taken to be of as many."""
-        return None
-
-    def target(self, study: Study) -> float | None:
-        """Return the loss to which budgets are counted; None without one."""
-        return None
-
-    def curve_steps(self, study: Study, arm: str) -> tuple[int, ...]:
-        """Return the steps of the held-out curve; empty where none is measured."""
-        return ()
-
-    def seals_test(self, study: Study) -> bool:
-        """Return whether the study seals a part of its text for the verdict."""
-        return False
-
-    def texts(self, study: Study) -> list[Path]:
-        """Return the files of text and vocabulary that the study names, as absolute paths."""
-        return []
-
-    def salted(self, study: Study, number: int) -> dict[str, Any]:
-        """Return overrides by which the baseline is trained once more, otherwise alike."""
-        raise ParibusError(
-            f"the trainer '{study.trainer}' of '{study.name}' states no way to train an arm again "
-            "with other random numbers; null studies are of the trainer 'stacked'"
-        )
-
-
-DECLARED = TrainerFormat()
+OWN_TRAINER = StudyFormat()
 
 
 def require_stacked(study: Study, what: str) -> None:
-    """Raise ParibusError where a study is not of the trainer that alone can do `what`."""
+    """Raise ParibusError unless the built-in engine, which alone can do `what`, trains a study."""
     if study.trainer != STACKED:
         raise ParibusError(
-            f"'{study.name}' is run by trainer '{study.trainer}'; {what} is of the trainer "
-            f"'{STACKED}' alone"
+            f"'{study.name}' is run by trainer '{study.trainer}'; {what} needs the trainer "
+            f"'{STACKED}'",
+            code="unsupported",
         )
 
 
-def format_of(trainer: object) -> TrainerFormat:
-    """Return the format of a trainer's studies and records. Raises ParibusError."""
-    if isinstance(trainer, dict):  # as a study file may say it, with its options
+def format_of(trainer: object) -> StudyFormat:
+    """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
+    if isinstance(trainer, dict):  # a table with the trainer's options
         kind = trainer.get("kind")
         if kind != COMMAND:
             raise ParibusError(
-                f"[trainer] kind = {kind!r:.40} takes no table; it is kind = '{COMMAND}', or "
-                f"trainer = '{STACKED}'"
+                f"[trainer] kind = {kind!r:.40} is unknown; write kind = '{COMMAND}', or "
+                f"trainer = '{STACKED}'",
+                code="unknown",
             )
         trainer = kind
-    if isinstance(trainer, str) and trainer in SHIPPED:
-        return resolve_name(SHIPPED[trainer])
+    if isinstance(trainer, str) and trainer in BUILT_IN:
+        return resolve_name(BUILT_IN[trainer].format)
     if isinstance(trainer, str) and ":" in trainer:
-        return DECLARED
+        return OWN_TRAINER
     raise ParibusError(
-        f"trainer = {trainer!r} is unknown: {nearest(str(trainer), SHIPPED)}; your own is "
-        "'package.module:name' or 'file.py:name'"
+        f"trainer = {trainer!r} is unknown: {nearest(str(trainer), BUILT_IN)}; your own is "
+        "'package.module:name' or 'file.py:name'",
+        code="unknown",
     )

@@ -57,7 +57,7 @@ def tuning_study(study: Study) -> Study:
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
         "decision": {"unreachable": "accept"},  # it has no verdict
         "arms": {},
-    } | study.format.tuning_tables(study, asks=asks)
+    } | study.format.tuning_sections(study, asks=asks)
     numbered = list(enumerate(tuning.candidates, start=1))
     for number, candidate in numbered:
         for arm, spec in study.arms.items():
@@ -69,15 +69,20 @@ def tuning_study(study: Study) -> Study:
     label = f"tuning of {study.name}"
     made = built(table, folder=study.folder, label=label, foreign=study.is_foreign)
     for arm in study.arms:
-        names = [candidate_arm(arm, number) for number, _ in numbered]
-        study.format.require_equal_budgets(study, made, names)
+        tokens = {made.arm_facts(candidate_arm(arm, number)).tokens for number, _ in numbered}
+        if len(tokens) > 1:
+            least, most = min(filter(None, tokens)), max(filter(None, tokens))
+            raise ParibusError(
+                f"tuning would train '{arm}' on {least} tokens with one candidate and on {most} "
+                "with another; every trial has the same budget: set training.tokens",
+                code="conflict",
+            )
     return made
 
 
 def require_tunable(study: Study) -> None:
     """Raise ParibusError where some tuning trial of `study` could not be trained, or is unfair."""
     tuning = tuning_of(study)
-    study.format.require_tunable(study)
     tuning_study(study)
     for arm, values in tuning.chosen.items():
         if arm not in study.arms or values.keys() != set(tuning.keys):
@@ -117,7 +122,16 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
     tuning = study.tuning
     if tuning is not None and LEARNING_RATE in tuning.keys:
         return _tuned(tuning, arm, reference)
-    return study.format.at_rates(study, arm, reference)
+    rates = [study.arm_facts(name).learning_rate for name in (reference, arm)]
+    if None in rates:
+        return ""
+    how = "not tuned"
+    if tuning is not None:
+        how = f"not tuned, unlike {', '.join(key.rpartition('.')[2] for key in tuning.keys)}"
+    theirs, ours = (numbers.compact(rate) for rate in rates if rate is not None)
+    if theirs == ours:
+        return f"at learning rate {theirs}, which was {how}"
+    return f"at learning rates {ours} against {theirs}, which were {how}"
 
 
 def _tuned(tuning: Tuning, arm: str, reference: str) -> str:

@@ -392,7 +392,7 @@ def numbered(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
                 f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out what "
                 "is no run of its own, or name another column of seeds, or that of steps"
             )
-    absent = study.format.absent(study, arm)
+    absent = study.arm_facts(arm).absent
     needed = {str(seed): seed for seed in study.seeds if seed not in absent}
     by_seed = {needed[of]: run for run, of in zip(runs, seeds, strict=True) if of in needed}
     if study.is_paired and "" in seeds:

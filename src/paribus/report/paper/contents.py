@@ -369,8 +369,9 @@ def designs(studies: dict[str, Material]) -> Table:
     head = ("study", "parameters", "iterations", "tokens a trial", "learning rate", "seeds")
     rows = []
     for name, one in studies.items():
-        study, form = one.study, one.study.format
-        rates = form.rates(study)
+        study = one.study
+        facts = [study.arm_facts(arm) for arm in study.arms]
+        rates = {fact.learning_rate for fact in facts if fact.learning_rate is not None}
         rate = ", ".join(map(numbers.compact, sorted(rates)))
         if study.tuning and LEARNING_RATE in study.tuning.keys:
             rate = "tuned for each arm"
@@ -378,8 +379,8 @@ def designs(studies: dict[str, Material]) -> Table:
             (
                 name,
                 _spanned(one.parameters.values()),
-                _spanned(filter(None, (form.steps(study, arm) for arm in study.arms))),
-                _spanned(filter(None, (form.tokens(study, arm) for arm in study.arms))),
+                _spanned(filter(None, (fact.steps for fact in facts))),
+                _spanned(filter(None, (fact.tokens for fact in facts))),
                 rate,
                 ", ".join(map(str, study.plan.looks)) if study.plan else str(len(study.seeds)),
                 str(len(study.arms)),

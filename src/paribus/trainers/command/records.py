@@ -5,10 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
-
-from pydantic import BaseModel
 
 from paribus.numbers import plural, some
 from paribus.results import Results, TrialFolder
@@ -69,12 +66,7 @@ class ProgramEvidence(Evidence):
 
 
 class CommandRecords(RecordFormat):
-    """How the records of the trainer `command` are read."""
-
-    required = ("trial.json", "evaluation.json", MACHINE, LOG)
-    possible = ("steps.parquet", "series.parquet", REPORTED)
-    models: Mapping[str, type[BaseModel]] = MappingProxyType({MACHINE: ProgramEnvironment})
-    trial_form = ProgramTrial
+    """The records of the trainer `command`."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
         """Return what two trials are compared in."""
@@ -107,12 +99,13 @@ class CommandRecords(RecordFormat):
         deciding = trial.get("deciding", "")
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, scores.get(deciding))
 
-    def why_failed(self, trial: Mapping[str, Any]) -> str:
-        """Return how a trial failed that the study leaves out; empty where it did not."""
-        return str(trial.get("failed", ""))
 
-
-RECORDS = CommandRecords()
+RECORDS = CommandRecords(
+    required=("trial.json", "evaluation.json", MACHINE, LOG),
+    possible=("steps.parquet", "series.parquet", REPORTED),
+    models={MACHINE: ProgramEnvironment},
+    trial_form=ProgramTrial,
+)
 
 
 def _command(keys: tuple[str, ...]) -> Check:

@@ -11,7 +11,6 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -23,7 +22,7 @@ from paribus.metric import LONGEST, Better, Metric, Scale, readable
 from paribus.study.base import Part, TrialSetting
 from paribus.study.bounds import MOST_ENTRIES
 from paribus.study.study import Study
-from paribus.study.trainer import COMMAND, TrainerFormat
+from paribus.study.trainer import COMMAND, StudyFacts, StudyFormat
 
 KEY = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 NAMED = "[A-Za-z_][A-Za-z0-9_.-]*"
@@ -331,11 +330,10 @@ def _key(key: str) -> str:
     return key if head == "set" and rest else f"set.{key}"
 
 
-class CommandFormat(TrainerFormat):
+class CommandFormat(StudyFormat):
     """How studies of commands are read."""
 
     free = (("program", "env"), ("program", "declares"))
-    left_out = MappingProxyType({})
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return a study file's table in the form of a study. Raises ParibusError."""
@@ -361,12 +359,9 @@ class CommandFormat(TrainerFormat):
                 )
         return table
 
-    def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in order; what a file calls `trainer` is `program`."""
-        return [
-            (f"program.{key.removeprefix('trainer.')}" if key.startswith("trainer.") else key, of)
-            for key, of in overrides.items()
-        ]
+    def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return dotted overrides in order; a file's `trainer` is called `program` here."""
+        return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
         """Return the sections, validated. Raises ParibusError."""
@@ -394,8 +389,14 @@ class CommandFormat(TrainerFormat):
         """Return the dumped sections that arms override."""
         return study.model_dump(include={"program", "set"})
 
-    def require_comparable(self, study: Study) -> None:
-        """Raise ParibusError where arms are not treated alike, or a key of [set] does nothing."""
+    def validate(self, study: Study) -> None:
+        """Raise ParibusError if arms are not treated alike, or a key of [set] has no effect."""
+        if study.tuning is not None and study.tuning.iterations is not None:
+            raise ParibusError(
+                "tuning.iterations shortens trials of the trainer 'stacked'; a command has its "
+                "steps in [set]: remove tuning.iterations",
+                code="unsupported",
+            )
         for arm, spec in study.arms.items():
             for key in spec.set:
                 if key.removeprefix("program.") in ALIKE:
@@ -423,27 +424,19 @@ class CommandFormat(TrainerFormat):
                     f"trainer.declares has '{name}', which is no control: {nearest(name, names)}"
                 )
 
-    def why_not_tuned(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty where it can."""
+    def tuning_problem(self, key: str) -> str:
+        """Return why a key cannot be tuned; empty if it can."""
         if key.startswith("set."):
             return ""
-        return f"tuning has '{key}'; what is tuned of a command are keys of [set]"
+        return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
 
-    def require_tunable(self, study: Study) -> None:
-        """Raise ParibusError where tuning trials would be unlike those of the verdict."""
-        if study.tuning is not None and study.tuning.iterations is not None:
-            raise ParibusError(
-                "tuning.iterations shortens trials of the trainer 'stacked'; a command has its "
-                "steps in [set], where an arm and its tuning have the same"
-            )
-
-    def texts(self, study: Study) -> list[Path]:
-        """Return the templates and patches that the study names, as absolute paths."""
-        found = []
+    def facts(self, study: Study) -> StudyFacts:
+        """Return the templates and patches that the study names."""
+        files = []
         for arm in study.arms:
             program = study.setting(arm).program
-            found += [study.folder / one for one in (program.config, program.patch) if one]
-        return [Path(file).resolve() for file in dict.fromkeys(found)]
+            files += [study.folder / name for name in (program.config, program.patch) if name]
+        return StudyFacts(texts=tuple(file.resolve() for file in dict.fromkeys(files)))
 
 
 # Keys of a program that are of the whole study.
