@@ -21,9 +21,8 @@ import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.model.side_by_side import WithKernels
 from paribus.engine.ops import identity, without_kernels
-from paribus.engine.ops.kernels.causal_attention import causal_attention
+from paribus.engine.ops.kernels import causal_attention as kernel
 from paribus.study import load_study
 
 B, T, K, H = 16, 128, 16, 8
@@ -54,7 +53,7 @@ def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
     def pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=True)
 
-    return {"PyTorch": lambda: run(pytorch), "compiled": lambda: run(causal_attention)}
+    return {"PyTorch": lambda: run(pytorch), "compiled": lambda: run(kernel.causal_attention)}
 
 
 def whole_step(precision: str) -> dict[str, Callable[[], object]]:
@@ -73,7 +72,7 @@ def own_step(precision: str) -> dict[str, Callable[[], object]]:
     ours, theirs = two_steps(precision, {"model.modules.attention": str(OWN)})
 
     def without() -> None:
-        with patch.object(WithKernels, "_attention", WithKernels._otherwise):
+        with patch.object(kernel, "supports", lambda *tensors: False):
             theirs()
 
     return {"PyTorch": without, "compiled": ours}

@@ -90,26 +90,26 @@ OPTIMIZERS = {
     "a text for slots": ('"mine", slots="ema"', "", r"slots = 'ema' must be a tuple of names"),
     "weights for a slot": ('"mine", slots=("weights",)', "", r"slots = \('weights',\)"),
     "no options": ('"mine", options=dict', "", "must be a class that inherits from"),
-    "all matrices": ('"mine", matrices=True', "", "has to say which parameters it takes"),
+    "all matrices": ('"mine", matrices=True', "", "takes=lambda"),
     "vectors as matrices": (
         '"mine", matrices=True, takes=lambda shape, use: not use.table',
         "plain(update)",
-        r"is given matrices, and takes '[\w.]+', of shape \(\d+,\)",
+        r"'mine' .* takes '[\w.]+', of shape \(\d+,\)",
     ),
     "takes of one": (
         '"mine", takes=lambda shape: True',
         "",
-        r"its takes\(shape, use\) failed for .*TypeError",
+        r"takes\(shape, use\) failed for .*TypeError",
     ),
     "takes nothing": (
         '"mine", takes=lambda shape, use: False',
         "",
-        r"name = 'ideas.py:mine' is for no parameter .* trained with 'adamw'",
+        r"name = 'ideas.py:mine' .*'adamw'",
     ),
     "leaves it to muon": (
         '"mine", takes=lambda shape, use: len(shape) == 2, rest="muon"',
         "plain(update)",
-        "leaves parameters to 'muon', which is not for all",
+        "leaves parameters to 'muon'",
     ),
     "corrections of nothing": (
         '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}',
@@ -120,9 +120,9 @@ OPTIMIZERS = {
 LOSSES = {
     "without a gradient": (
         "return entropy(logits.detach(), targets)",
-        "loss 'mine' gave numbers .* that no gradient leads from",
+        "loss 'mine' .* without a gradient",
     ),
-    "whole numbers": ("return targets", r"loss 'mine' gave numbers \(torch.int64\)"),
+    "whole numbers": ("return targets", r"loss 'mine' .* \(torch.int64\)"),
     "other sizes": (
         "return (logits @ torch.ones(3, 3)).sum(-1)",
         "loss 'mine' failed: RuntimeError",
@@ -205,7 +205,7 @@ def test_impossible_losses_are_named(said: Callable[..., str], body: str, words:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "it gave complex numbers"),
+        ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "complex numbers"),
         (
             'step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))',
             r"follows its neighbours \(measured\).*ideas.py:mine",

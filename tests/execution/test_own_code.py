@@ -119,7 +119,7 @@ from torch.nn import functional
 class Mine(GELU):
     pass
 
-def sharper(input, target, a=None, b=None, c=-100, d=None, reduction="mean", e=0.0):
+def sharper(input, target, a=None, b=None, c=-100, d=None, reduction="mean", label_smoothing=0.0):
     return nll_loss(log_softmax(2 * input, dim=-1), target, reduction=reduction)
 
 functional.cross_entropy.__code__ = sharper.__code__

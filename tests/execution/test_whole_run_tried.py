@@ -101,11 +101,11 @@ def tried(
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"training.schedule.kind": "own.py:late"}, ["'late' gave nan at step 17"]),
+        ({"training.schedule.kind": "own.py:late"}, ["nan at step 17"]),
         ({KIND: "own.py:fails"}, ["'fails' failed after step 19", "not there"]),
         ({KIND: "own.py:writes"}, ["'writes' writes to the weights"]),
-        ({KIND: "own.py:one"}, ["'one' gives [1, 1]", "[1, 2]"]),
-        ({KIND: "own.py:negative"}, ["'negative' keeps -1 copies"]),
+        ({KIND: "own.py:one"}, ["'one'", "[1, 2]"]),
+        ({KIND: "own.py:negative"}, ["'negative' declares -1 copies"]),
         ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "shared['nobody']"]),
         ({"model.modules.mlp": "own.py:Gives"}, ["shared.output('mean', ...)", "[B, T, ...]"]),
         ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "asks for shared"]),

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from paribus.declared import declared
 from paribus.engine.rows import Rows
-from paribus.engine.training.groups import ParameterGroup, StackedOptimizer
+from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import Optimizer, find_optimizer
 from paribus.engine.training.optimizers.muon import A, B, C, orthogonalised
+from paribus.engine.training.stacked_optimizer import StackedOptimizer
 from paribus.study.choices import read_options
 
 STEPS = 8

@@ -194,7 +194,7 @@ QKV = "exp_avg/blocks.0.attention.qkv.weight"
         (lambda arrays: arrays.update(more=np.zeros(1)), "has 'more', which is not trained here"),
         (
             lambda arrays: arrays.update({QKV: arrays[QKV].T}),
-            rf"has '{QKV}' as \(16, 48\); here it is \(48, 16\)",
+            rf"'{QKV}' as \(16, 48\), here \(48, 16\)",
         ),
         (lambda arrays: arrays.update(measured=arrays["measured"][:, :4]), "has 'measured' as"),
     ],

@@ -43,7 +43,7 @@ from paribus.engine.model import (
     unused_positions,
 )
 from paribus.engine.model.uses import PLACES as STANDS
-from paribus.engine.observation import is_there
+from paribus.engine.observation import has_modules
 from paribus.engine.probes import study_probes
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting, rows_of
@@ -140,7 +140,7 @@ class _Arm:
                     f"training.average: average '{average[0].name}' writes to the weights that "
                     "are trained; let it write to what is kept"
                 )
-        if not averaging.given(steps, weights).flat.equal(weights.flat):
+        if not averaging.evaluated(steps, weights).flat.equal(weights.flat):
             return []
         return [
             f"{self.where}: training.average = '{setting.training.average.kind}' gives the last "
@@ -158,7 +158,7 @@ class _Arm:
         parameter_groups([setting], model, study.folder)
         find_loss(setting.training.loss, study.folder)
         for probe in study_probes(study):
-            is_there(probe, model, setting)
+            has_modules(probe, model, setting)
         return model, [
             "arms were tried by their shapes alone, as a step here would take minutes: that they "
             "give equal bits when repeated and read the past alone is tried where they are trained"

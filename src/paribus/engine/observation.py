@@ -203,7 +203,7 @@ class Probe:
         return replace(self, every=every)
 
 
-def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
+def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
     """Tell whether `model` has the probe's modules; one of the user's own need not have them all,
     nor need another attention.
 

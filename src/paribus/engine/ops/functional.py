@@ -90,33 +90,53 @@ def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool
 
     Values may have another number of channels than queries and keys.
     """
-    if is_causal and (y_BHTK := by_kernel(q_BHTK, k_BHSK, v_BHSK)) is not None:
-        return y_BHTK
-    if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
-        # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
-        with torch.autocast("cpu", enabled=False):
-            q_BHTK, k_BHSK, v_BHSK = q_BHTK.float(), k_BHSK.float(), v_BHSK.float()
-            return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=is_causal)
+    if is_causal and causal_attention.supports(q_BHTK, k_BHSK, v_BHSK):
+        return causal_attention.causal_attention(q_BHTK, k_BHSK, v_BHSK)
+    if any(torch._C._functorch.is_batchedtensor(x) for x in (q_BHTK, k_BHSK, v_BHSK)):
+        return _MappedAttention.apply(q_BHTK, k_BHSK, v_BHSK, is_causal)  # type: ignore[no-any-return]
     return ordered_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=is_causal)
 
 
-def by_kernel(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor | None:
-    """Return causal attention by the compiled kernel; None where that does not support it."""
-    if not causal_attention.supports(q_BHTK, k_BHTK, v_BHTK):
-        return None
-    return causal_attention.causal_attention(q_BHTK, k_BHTK, v_BHTK)
+class _MappedAttention(torch.autograd.Function):
+    """Attention inside `torch.func.vmap`: one call over R x B sequences.
+
+    PyTorch has no batching rule for its CPU kernel. Its rule for CUDA looks at `requires_grad` of
+    the mapped tensors, which is False, and does not keep what the backward pass needs.
+    """
+
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        raise NotImplementedError("only called on tensors that torch.func.vmap maps")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
+        *tensors, is_causal = args
+        q, k, v = (
+            (x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(
+                0, 1
+            )
+            for x, dim in zip(tensors, in_dims, strict=False)
+        )
+        y = attention(q, k, v, is_causal=is_causal)
+        return y.unflatten(0, (info.batch_size, -1)), 0
 
 
 def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
-    """Return PyTorch's fused attention, whose gradients on CUDA have the same bits every time.
+    """Return PyTorch's fused attention with gradients that are the same bits every time.
 
-    Flash attention adds up the gradient of the queries from blocks of keys as they finish. It has
-    an order for them, which PyTorch takes only where deterministic algorithms are required
-    outright. That is more than a whole training step can ask for: an own module may sum along an
-    axis, for which CUDA has no deterministic kernel at all. So it is required for the backward pass
-    of attention alone.
+    On CUDA, flash attention accumulates the gradient of queries from blocks of keys as they finish,
+    unless deterministic algorithms are required. A whole training step cannot require them, because
+    a custom module may use a function that has no deterministic kernel. So they are required in
+    the backward pass of attention alone.
     """
-    # A tensor that `torch.func.vmap` maps says that it needs none; a stack comes here unmapped.
+    if q.is_cpu and q.dtype == torch.bfloat16:
+        # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
+        with torch.autocast("cpu", enabled=False):
+            q, k, v = q.float(), k.float(), v.float()
+            return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
     if q.is_cuda and (q.requires_grad or k.requires_grad or v.requires_grad):
         return in_order(q, k, v, is_causal=is_causal)
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)

@@ -1,7 +1,7 @@
-"""A step as one launch: on a GPU its kernels are recorded once, as a CUDA graph, and replayed.
+"""CUDA graphs: a GPU records the kernels of a step once and replays them with one launch.
 
-A step of a small model is some thousand kernels of a few microseconds; launched one by one from
-Python they take longer than they run.
+A step of a small model has about a thousand kernels of a few microseconds; launching each from
+Python takes longer than running it.
 """
 
 from __future__ import annotations
@@ -14,47 +14,45 @@ import torch
 from paribus.engine.training.prefetch import Inputs
 from paribus.errors import ParibusError
 
-GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
-# What is recorded: it reads its inputs, writes to tensors of its own in place and returns others,
-# and asks nothing of the host that depends on a tensor's values.
+GRAPHED_STEPS = 3  # of each kind, the first runs eagerly and the second is recorded
+# A recorded step reads its inputs, writes to its own tensors in place and returns others. It must
+# not use the values of tensors on the host.
 Step = Callable[[Inputs, Any], Any]
-# (function, inputs) -> (what repeats the recorded kernels, what the function returned)
+# (function, inputs) -> (replays the recorded kernels, result of the function)
 Record = Callable[[Callable[[Inputs], Any], Inputs], tuple[Callable[[], None], Any]]
 
 
 class Graphs:
-    """Calls `step(inputs, kind)`; with `record`, its later calls of each kind are replays.
+    """Calls `step(inputs, kind)`; with `record`, later calls of each kind are replays.
 
-    The first call of a kind runs as it is written, which also gives libraries the chance to set
-    themselves up. What a replay returns is overwritten by the next replay.
+    The first call of a kind runs eagerly, so that libraries can initialize. The result of a replay
+    is overwritten by the next.
     """
 
     def __init__(self, record: Record | None) -> None:
         self._record = record
-        self._met: set[Hashable] = set()
+        self._seen: set[Hashable] = set()
         self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None], Any]] = {}
 
     def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
-        """Make a step. Raises ParibusError where it cannot be recorded."""
-        shaped = kind, inputs.windows.shape  # batches may grow
-        if self._record is None or shaped not in self._met:
-            self._met.add(shaped)
+        """Make a step. Raises ParibusError if it cannot be recorded."""
+        key = kind, inputs.windows.shape  # the batch may grow
+        if self._record is None or key not in self._seen:
+            self._seen.add(key)
             return step(inputs, kind)
-        if shaped not in self._recorded:
+        if key not in self._recorded:
             static = Inputs(*(part.clone() for part in inputs))
-            self._recorded[shaped] = (
-                static,
-                *self._record(lambda given: step(given, kind), static),
-            )
-        static, replay, outputs = self._recorded[shaped]
-        for place, value in zip(static, inputs, strict=True):
-            place.copy_(value)
+            replay, outputs = self._record(lambda given: step(given, kind), static)
+            self._recorded[key] = static, replay, outputs
+        static, replay, outputs = self._recorded[key]
+        for target, value in zip(static, inputs, strict=True):
+            target.copy_(value)
         replay()
         return outputs
 
 
 def cuda_recorder() -> Record:
-    """Return a recorder of CUDA graphs that share one pool of memory, as they replay in turn."""
+    """Return a recorder of CUDA graphs that share one memory pool."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(function: Callable[[Inputs], Any], inputs: Inputs) -> tuple[Callable[[], None], Any]:
@@ -65,13 +63,12 @@ def cuda_recorder() -> Record:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            # What went wrong comes first; that the recording broke off, after it.
-            while isinstance(error.__context__, RuntimeError):
+            while isinstance(error.__context__, RuntimeError):  # the cause precedes the abort
                 error = error.__context__
             raise ParibusError(
-                f"a training step cannot be recorded as one launch ({str(error).splitlines()[0]}); "
-                "an own module may ask the host for a tensor's value: run with --eager, which is "
-                "slower"
+                f"a training step cannot be recorded ({str(error).splitlines()[0]}); a custom "
+                "module may read a tensor's value on the host: run with --eager, which is slower",
+                code="own_code",
             ) from error
         return graph.replay, outputs
 

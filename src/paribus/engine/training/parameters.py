@@ -1,4 +1,4 @@
-"""Every parameter of an arm: how it starts, and whether weight decay touches it."""
+"""The parameters of an arm: initial value, weight decay and optimizer of each."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from paribus.study import Study, require_trust
 
 @dataclass(frozen=True)
 class ParameterRow:
-    """A parameter, or the same one of several blocks.
+    """A parameter, or the same parameter of several blocks.
 
     Attributes:
-        name: with `*` for the number of the block.
-        blocks: how many there are of it.
-        shape: of each.
-        rule: what gives it its initial value.
-        std: of the distribution it is drawn from; 0 for a constant, None where its module decides.
-        residual: whether its part declares that it writes to the residual stream.
-        weight_decay: what it is decayed with.
-        optimizer: which optimizer updates it, and at how many times the study's learning rate.
+        name: Its name, with `*` for the number of the block.
+        blocks: Number of blocks that have it.
+        shape: Shape of each.
+        rule: Rule of its initial value.
+        std: Standard deviation of its initial distribution; 0 for a constant, None if its module
+            decides.
+        residual: True if its part declares that it writes to the residual stream.
+        weight_decay: Its weight decay.
+        optimizer: Its optimizer, with a factor if its learning rate is not the study's.
     """
 
     name: str
@@ -50,24 +51,28 @@ def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
     model, setting = _model(study, arm), study.setting(arm)
     uses, rules = parameter_uses(model), initial_rules(model, setting)
     groups = {
-        name: (group, group.decays[0] if place < group.n_decayed else 0.0)
+        name: group
         for group in parameter_groups([setting], model, study.folder)
-        for place, name in enumerate(group.names)
+        for name in group.names
     }
-    rows: dict[tuple[object, ...], int] = {}
+    blocks: dict[tuple[object, ...], int] = {}
     for name, parameter in model.named_parameters():
-        rule, (group, decay) = rules[name], groups[name]
-        updater = group.optimizer.name
-        if group.factors[0] != 1:
-            updater += f", {group.factors[0]:g} x rate"
-        about = (rule.text, rule.std, uses[name].residual, decay, updater)
-        key = (role(name).replace("blocks.", "blocks.*."), tuple(parameter.shape), *about)
-        rows[key] = rows.get(key, 0) + 1
-    return [ParameterRow(key[0], n, *key[1:]) for key, n in rows.items()]  # type: ignore[arg-type]
+        rule, group, factor = rules[name], groups[name], groups[name].factors[0]
+        row = (
+            role(name).replace("blocks.", "blocks.*."),
+            tuple(parameter.shape),
+            rule.text,
+            rule.std,
+            uses[name].residual,
+            group.decays[0] if name in group.decayed else 0.0,
+            group.optimizer.name + (f", {factor:g} x rate" if factor != 1 else ""),
+        )
+        blocks[row] = blocks.get(row, 0) + 1
+    return [ParameterRow(row[0], n, *row[1:]) for row, n in blocks.items()]  # type: ignore[arg-type]
 
 
 def parameter_warnings(study: Study) -> list[str]:
-    """Return what the dry run would warn of, over all arms, each line once."""
+    """Return the warnings of the dry run about parameters, over all arms, each line once."""
     lines = [
         line
         for arm in study.arms
@@ -80,6 +85,6 @@ def _model(study: Study, arm: str) -> GPT:
     require_trust(study)
     setting = study.setting(arm)
     vocab_size = load_dataset(setting.data, study.folder).vocab_size
-    own = setting.model.modules.named
-    # A user's `init_parameter` may look at its module, so that has to hold values.
-    return build_model(setting, vocab_size, study.folder, device="cpu" if own else "meta")
+    custom = setting.model.modules.named
+    # A custom `init_parameter` may read its module, which must hold values then.
+    return build_model(setting, vocab_size, study.folder, device="cpu" if custom else "meta")

@@ -1,13 +1,11 @@
-"""Inputs of every step: drawn some steps ahead, and brought to the device in one piece, so that a
-GPU never waits for the host.
+"""Inputs of every step, drawn a few steps ahead and copied to the device together.
 
-Axes: R replicas, B batch, T time, K steps ahead, M dropout modules, S scheduled quantities.
+Axes: R replicas, B batch, T time, M dropout modules, S scheduled quantities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,17 +18,17 @@ from paribus.engine.setting import Setting
 from paribus.engine.training.schedules import Schedules
 from paribus.rng import key
 
-AHEAD = 4
+AHEAD = 4  # steps
 
 
 class Inputs(NamedTuple):
-    """Of one step, or with a leading axis of several; on the device.
+    """Inputs of one step on the device, or of several with a leading axis.
 
     Attributes:
         t: [] int64, the step.
-        windows: [R, B, T + 1] int32, the tokens: inputs, and one later the targets.
+        windows: [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one.
         rates: [R] float32 learning rates.
-        scheduled: [S, R] float32, what `scheduled_columns` names.
+        scheduled: [S, R] float32, in the order of `scheduled_columns`.
         dropout_keys: [M, R] int64.
     """
 
@@ -45,12 +43,13 @@ class Feed:
     """The inputs of every step of a stack, a pure function of settings, seeds and step.
 
     Args:
-        settings: one per replica, alike but for what `Setting.common` leaves out.
-        seeds: one per replica.
+        settings: One per replica, with equal `Setting.common`.
+        seeds: One per replica.
         tokens: [n] the training text.
-        dropouts: names of the dropout modules in use.
-        windows: which of its windows a step takes; by default any.
-        folder: where import paths of the user's own schedules start.
+        dropouts: Names of the active dropout modules.
+        device: The device of the inputs.
+        windows: The windows that a step draws from; by default any.
+        folder: Folder in which import paths of custom schedules start.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Feed:
         windows: Windows | Mixture | None = None,
         folder: Path | None = None,
     ) -> None:
-        self._settings = settings
+        self._setting = settings[0]
         self._seeds = seeds
         self._tokens = tokens
         self._windows = windows
@@ -73,38 +72,40 @@ class Feed:
         self.restart(0, [FIRST_DIGEST] * len(seeds))
 
     def restart(self, t: int, digests: Sequence[str], ahead: int = AHEAD) -> None:
-        """Go on from step t, with the running digests of the batches before it, and draw so many
-        steps at once."""
+        """Continue at step t, with the running digests of the batches before it.
+
+        ahead: number of steps drawn together.
+        """
         self._start, self._ahead = t, ahead
-        self._digests = [list(digests)]  # before steps start, start + 1, ... of those drawn
+        self._digests = [list(digests)]  # before steps start, start + 1, ...
         self._drawn: Inputs | None = None
 
     def digests(self, t: int) -> list[str]:
-        """Return the running digest of every replica's batches before step t."""
+        """Return each replica's running digest of the batches before step t."""
         return list(self._digests[t - self._start])
 
     def at(self, t: int) -> Inputs:
-        """Return the inputs of step t; steps are asked for in their order."""
+        """Return the inputs of step t; steps must be requested in order."""
         if self._drawn is None or t == self._start + len(self._drawn.t):
             self._start, self._digests = t, [self.digests(t)]
-            left = max(self._settings[0].iterations - t, 1)
+            last = min(t + self._ahead, max(self._setting.iterations, t + 1))
             steps = [self._draw(t)]
-            while len(steps) < min(self._ahead, left) and self._is_alike(t, t + len(steps)):
+            while t + len(steps) < last and self._has_equal_batches(t, t + len(steps)):
                 steps.append(self._draw(t + len(steps)))
             self._drawn = Inputs(
                 *(self._to_device(np.stack(part)) for part in zip(*steps, strict=True))
             )
         return Inputs(*(part[t - self._start] for part in self._drawn))
 
-    def _is_alike(self, t: int, other: int) -> bool:
-        """Tell whether two steps have as many windows, so that they can travel together."""
-        setting = self._settings[0]
-        return setting.windows_in(t) == setting.windows_in(other)
+    def _has_equal_batches(self, s: int, t: int) -> bool:
+        return self._setting.windows_in(s) == self._setting.windows_in(t)
 
     def _draw(self, t: int) -> tuple[np.ndarray, ...]:
-        """Draw the fields of `Inputs` for step t."""
-        of_step = partial(step_batch, order=self._windows)
-        windows = [of_step(self._tokens, seed, t, self._settings[0]) for seed in self._seeds]
+        """Return the fields of `Inputs` for step t."""
+        windows = [
+            step_batch(self._tokens, seed, t, self._setting, order=self._windows)
+            for seed in self._seeds
+        ]
         pairs = zip(self._digests[-1], windows, strict=True)
         self._digests.append([extend_digest(digest, rows) for digest, rows in pairs])
         keys = [
@@ -120,7 +121,6 @@ class Feed:
 
     def _to_device(self, values: np.ndarray) -> Tensor:
         host = torch.from_numpy(values)
-        if self._device.type == "cuda":
-            # From pinned memory the copy waits in the queue of the device, and nobody for it.
+        if self._device.type == "cuda":  # a copy from pinned memory does not block the host
             return host.pin_memory().to(self._device, non_blocking=True)
         return host.to(self._device)

@@ -1,4 +1,4 @@
-"""Probes of a stack: what a step keeps for those that are due, and what they measure.
+"""Probes of a stack: the tensors that a step keeps for them, and their measurements.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.engine.observation import Column, Probe, StepView, is_there
+from paribus.engine.observation import Column, Probe, StepView, has_modules
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 
 
 class Kind(NamedTuple):
-    """Static variant of a step: which outputs and copies it keeps.
+    """Variant of a step: the tensors that it keeps for probes.
 
     Attributes:
-        tapped: paths of the modules whose outputs are wanted.
-        seen: whether a probe looks at it, and the weights before it have to be kept.
+        tapped: Paths of the modules whose outputs are kept.
+        seen: True if a probe is due, so that the weights before the update are kept.
     """
 
     tapped: tuple[str, ...]
@@ -35,11 +35,11 @@ class Done(NamedTuple):
 
     Attributes:
         measured: [R, C] the trainer's own columns.
-        was_alive: [R] who was finite before the step.
-        windows: [R, B, T + 1] the tokens it read.
-        outputs: of the tapped modules, [R, ...] each.
-        before: the weights before the update; those after it where nobody looks.
-        gradients: before clipping.
+        was_alive: [R] True if finite before the step.
+        windows: [R, B, T + 1] its tokens.
+        outputs: Outputs of the tapped modules, [R, ...] each.
+        before: Weights before the update; after it if no probe is due.
+        gradients: Gradients before clipping.
     """
 
     measured: Tensor
@@ -51,17 +51,20 @@ class Done(NamedTuple):
 
 
 class Probing:
-    """Probes of a stack: those of `probes` whose modules the model has.
+    """The probes of a stack.
 
     Args:
-        setting, replicas, n_replicas: of the trainer.
+        probes: Probes of the study; those whose modules a custom part replaced are dropped.
+        setting: Setting of the stack.
+        replicas: `Replicas` of the trainer.
+        n_replicas: R.
         token_classes: [V] the class of every token, on the device.
-        strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
-            a diagnostic is no reason to lose a trial in the middle.
+        strict: Raise if a probe fails, as in a dry run; else record a missing value, because a
+            failing diagnostic must not end a trial.
 
     Attributes:
-        probes: those that the model has the modules of.
-        columns: every number that they give, in the order of `measure`.
+        probes: Probes that are measured.
+        columns: Their columns, in the order of `measure`.
 
     Raises ParibusError for a probe of a module that the model does not have.
     """
@@ -76,7 +79,7 @@ class Probing:
         *,
         strict: bool,
     ) -> None:
-        self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
+        self.probes = tuple(p for p in probes if has_modules(p, replicas.model, setting))
         slots = tuple(replicas.slots)
         self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
         self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
@@ -84,32 +87,32 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """Return what step t has to keep for the probes that are due."""
-        due = self._due(t)
+        """Return the variant of step t."""
+        due = [probe for probe in self.probes if self._is_due(probe, t)]
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
     def measure(self, t: int, done: Done) -> list[Tensor]:
-        """Return the columns of every probe at step t, [R, its columns]; NaN for those not due."""
-        due = self._due(t)
-        view = self._view(due, t, done) if due else None
-        # By name: comparing probes compares all their fields, and this is done at every step.
-        names, R = {probe.name for probe in due}, len(done.measured)
-        blocks = []
+        """Return each probe's columns at step t, [R, columns]; NaN if it is not due."""
+        view, blocks = None, []
         for probe, shape in zip(self.probes, self._shapes, strict=True):
-            values = self._measured(probe, view, shape) if view and probe.name in names else None
+            values = None
+            if self._is_due(probe, t):
+                view = view or self._view(t, done)
+                values = self._measure(probe, view, shape)
             if values is None:
                 values = torch.full(shape, math.nan, device=done.measured.device)
-            blocks.append(values.to(torch.float32).reshape(R, -1))
+            blocks.append(values.to(torch.float32).reshape(len(done.measured), -1))
         return blocks
 
-    def _due(self, t: int) -> list[Probe]:
-        return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
+    def _is_due(self, probe: Probe, t: int) -> bool:
+        return probe.is_due(t, self._setting.iterations)
 
-    def _view(self, due: Sequence[Probe], t: int, done: Done) -> StepView:
-        """Build what the probes that are due see of the step just made."""
-        moved = any(probe.updates for probe in due)
+    def _view(self, t: int, done: Done) -> StepView:
+        """Build the view of the step just made, for the probes that are due."""
+        needs_updates = any(p.updates for p in self.probes if self._is_due(p, t))
+        updates = self._replicas.weights.minus(done.before) if needs_updates else done.before.none()
         return StepView(
             setting=self._setting,
             t=t,
@@ -118,15 +121,15 @@ class Probing:
             outputs=done.outputs,
             weights=done.before,
             gradients=done.gradients,
-            updates=self._replicas.weights.minus(done.before) if moved else done.before.none(),
+            updates=updates,
             slots=self._replicas.slots,
             corrections=self._replicas.corrections(t),
         )
 
-    def _measured(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
-        """Return what a probe gives; None if it fails and need not be strict."""
+    def _measure(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a probe's values; None if it fails and need not be strict."""
         try:
-            return _checked(probe.measure(view), shape)
+            return _require_values(probe.measure(view), shape)
         except ParibusError:
             raise
         except Exception as error:
@@ -134,16 +137,18 @@ class Probing:
                 return None
             raise ParibusError(
                 f"probe '{probe.name}' failed: {type(error).__name__}: {error}; fix it, or turn it "
-                f"off with probes.every.{probe.name} = 0"
+                f"off with probes.every.{probe.name} = 0",
+                code="own_code",
             ) from error
 
 
-def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
-    """Return what a probe gave, if it has the shape that it declares."""
+def _require_values(values: object, shape: tuple[int, ...]) -> Tensor:
+    """Return a probe's values if they have the declared shape."""
     if not isinstance(values, Tensor) or tuple(values.shape) != shape:
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        declared = f"{shape}: R replicas, then its parts and statistics"
-        raise ValueError(f"it gave {found}, and must give a tensor of shape {declared}")
+        returned = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"it returned {returned}, not a tensor of shape {shape}: replicas, parts, statistics"
+        )
     if values.is_complex():
-        raise TypeError(f"it gave complex numbers ({values.dtype}), of which records hold none")
+        raise TypeError(f"it returned complex numbers ({values.dtype})")
     return values

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-# While rank 0 evaluates, the others wait. A rank that dies is noticed by whoever started it.
+# While rank 0 evaluates, the others wait. Whoever started the ranks notices one that dies.
 PATIENCE = timedelta(days=30)
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
@@ -25,8 +25,8 @@ class Ranks:
     """The processes of one trial.
 
     Attributes:
-        rank: which of them this process is.
-        size: how many there are.
+        rank: Number of this process.
+        size: Number of processes.
     """
 
     rank: int
@@ -51,9 +51,9 @@ class Ranks:
         return self.rank == 0
 
     def rows(self, n: int) -> slice:
-        """Return this rank's rows of a batch of `n`, which `size` divides."""
-        each = n // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+        """Return this rank's rows of a batch of `n`, a multiple of `size`."""
+        share = n // self.size
+        return slice(self.rank * share, (self.rank + 1) * share)
 
     def average(self, *tensors: Tensor) -> None:
         """Replace each tensor by its mean over all ranks."""

@@ -1,4 +1,4 @@
-"""Clipping, loss scaling and divergence: what bounds a step, and which replicas go on.
+"""Gradient clipping, loss scaling and divergence.
 
 Axes: R replicas.
 """
@@ -13,28 +13,24 @@ from torch import Tensor
 
 from paribus.engine.setting import SMALLEST_SCALE, LossScale
 
-# Added to the norm before dividing by it, as in torch.nn.utils.clip_grad_norm_.
-CLIP_EPS = 1e-6
+CLIP_EPS = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
 GROWTH, BACKOFF = 2.0, 0.5
-SCALE = "loss_scale"  # in the names of `ReplicaState.arrays`, before those of `_kept`
+SCALE = "loss_scale"  # prefix in the names of `ReplicaState.arrays`
 NEVER = -1
 
 
 def clip_factors(norms_R: Tensor, limit: float | None) -> Tensor:
-    """Return [R], what gradients are multiplied with so that their norm is at most `limit`.
-
-    Clipping is by the total norm (Pascanu et al. 2013).
-    """
+    """Return the factors [R] that reduce gradient norms to `limit` (Pascanu et al. 2013)."""
     if limit is None:
         return torch.ones_like(norms_R)
     return (limit / (norms_R + CLIP_EPS)).clamp(max=1.0)
 
 
 class Divergence:
-    """A replica has diverged from the first step whose loss or gradient norm is not finite.
+    """The first step of each replica whose loss or gradient norm was not finite.
 
-    In float16 a gradient that is not finite is skipped as long as the loss scale can be halved; a
-    loss that is not finite is divergence there too: the scale has no part in the forward pass.
+    In float16, a step with a non-finite gradient is skipped while the loss scale can be halved. A
+    non-finite loss is divergence in float16 too, because the scale does not affect it.
 
     Attributes:
         alive: [R] bool, on the device.
@@ -44,10 +40,10 @@ class Divergence:
         self.alive = torch.ones(n_replicas, dtype=torch.bool, device=device)
         self._at = torch.full_like(self.alive, NEVER, dtype=torch.int64)
 
-    def judge(self, goes_on_R: Tensor, t: Tensor) -> Tensor:
-        """Note who does not go on from step t; return [R] who was alive before."""
+    def judge(self, continues_R: Tensor, t: Tensor) -> Tensor:
+        """Record the replicas that stop at step t; return [R], alive before."""
         before_R = self.alive.clone()
-        self.alive &= goes_on_R
+        self.alive &= continues_R
         self._at.copy_(torch.where(before_R & ~self.alive, t, self._at))
         return before_R
 
@@ -57,7 +53,7 @@ class Divergence:
         return None if at == NEVER else at
 
     def restore(self, replica: int, at: int | None) -> None:
-        """Go on from what `at` gave."""
+        """Resume from a result of `at`."""
         self.alive[replica] = at is None
         self._at[replica] = NEVER if at is None else at
 
@@ -65,16 +61,15 @@ class Divergence:
 class LossScaling:
     """Dynamic loss scaling (Micikevicius et al. 2018), as torch.amp.GradScaler does it.
 
-    Gradients that float16 would round to zero are lifted into its range: the objective is
-    multiplied by a scale before the backward pass, and the gradient divided by it afterwards. Where
-    that overflows, the step is skipped, so that weights and optimizer stay as they are, and the
-    scale is halved. After `growth_interval` steps in a row without an overflow it is doubled. All
-    is written in place, as a GPU's steps are recorded.
+    The objective is multiplied by a scale before the backward pass, so that float16 does not round
+    small gradients to zero, and the gradient is divided by it afterwards. If the gradient
+    overflows, the step is skipped and the scale is halved; after `growth_interval` steps without an
+    overflow it is doubled. All tensors are written in place, because a GPU's steps are recorded.
 
     Attributes:
-        scales: [R] float32, what objectives are multiplied by.
-        skipped: [R] int64, how many steps were skipped.
-        shapes: of `arrays`, by name.
+        scales: [R] float32.
+        skipped: [R] int64, number of skipped steps.
+        shapes: Shapes of `arrays`, by name.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = {
@@ -85,38 +80,39 @@ class LossScaling:
         self._interval = spec.growth_interval
         self.scales = torch.full((n_replicas,), spec.initial, device=device)
         self.skipped = torch.zeros(n_replicas, dtype=torch.int64, device=device)
-        self._finite = torch.zeros_like(self.skipped)  # steps in a row without an overflow
+        self._finite = torch.zeros_like(self.skipped)  # consecutive steps without an overflow
 
     @property
     def can_halve(self) -> Tensor:
-        """[R] whose scale stays at SMALLEST_SCALE or above when it is halved.
+        """[R], True while half the scale is at least SMALLEST_SCALE.
 
-        One that does not has diverged: it is the smallest of DeepSpeed (`min_loss_scale`), which
-        ends a run there. GradScaler would skip its steps for ever.
+        Below DeepSpeed's `min_loss_scale` a replica counts as diverged; GradScaler would skip its
+        steps forever.
         """
         return self.scales * BACKOFF >= SMALLEST_SCALE
 
     def settle(self, moved_R: Tensor, skipped_R: Tensor) -> None:
-        """Settle the next step's scales from who made this one, and whose was skipped; a replica
-        of neither has diverged, and its scale stays."""
+        """Set the scales of the next step; a diverged replica, in neither mask, keeps its scale."""
         self.skipped.add_(skipped_R)
-        in_a_row_R = torch.where(skipped_R, 0, self._finite + moved_R.long())
-        is_due_R = moved_R & (in_a_row_R == self._interval)
-        self._finite.copy_(torch.where(is_due_R, 0, in_a_row_R))
+        finite_R = torch.where(skipped_R, 0, self._finite + moved_R.long())
+        is_due_R = moved_R & (finite_R == self._interval)
+        self._finite.copy_(torch.where(is_due_R, 0, finite_R))
         grown_R = self.scales * GROWTH
         grown_R = torch.where(is_due_R & grown_R.isfinite(), grown_R, self.scales)
         self.scales.copy_(torch.where(skipped_R, self.scales * BACKOFF, grown_R))
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Return copies on the host, float32, by name; waits for the device."""
-        kept = {name: one[replica].cpu().numpy() for name, one in self._kept.items()}
-        return {name: np.array(value, np.float32) for name, value in kept.items()}
+        """Copy the state of a replica to the host, float32 by name; waits for the device."""
+        return {
+            name: np.array(tensor[replica].cpu().numpy(), np.float32)
+            for name, tensor in self._tensors.items()
+        }
 
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `arrays` gave."""
-        for name, one in self._kept.items():
-            one[replica] = float(arrays[name])
+        """Resume from a result of `arrays`."""
+        for name, tensor in self._tensors.items():
+            tensor[replica] = float(arrays[name])
 
     @property
-    def _kept(self) -> dict[str, Tensor]:
+    def _tensors(self) -> dict[str, Tensor]:
         return dict(zip(self.shapes, (self.scales, self._finite, self.skipped), strict=True))

@@ -1,4 +1,4 @@
-"""Metrics of every step by the trainer itself: columns, endpoints and how they are drawn."""
+"""Metrics that the trainer itself measures at every step: columns, endpoints and figures."""
 
 from __future__ import annotations
 
@@ -13,50 +13,37 @@ METRICS = (
     Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
     Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
 )
-# And where something else than the cross-entropy is learned from.
+# Measured if the objective is not the plain cross-entropy.
 OBJECTIVE = Metric(
     "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
 )
-# And in float16: the scale of the step, and how many steps were skipped so far.
+# Measured in float16.
 LOSS_SCALING = (
     Metric(OF_FLOAT16[0], "final loss scale", "", "neither", "steps", digits=0),
     Metric(OF_FLOAT16[1], "skipped steps", "steps", "lower", "steps", digits=1),
 )
+
+
+def _trend(column: str, title: str, axis: str, *, in_text: bool = False) -> Drawing:
+    return Drawing(column, "trend", title, axis, "stability", in_text=in_text)
+
+
 DRAWINGS = (
-    Drawing(
-        "train_loss",
-        "trend",
-        "Training loss",
-        "training loss (nats/token)",
-        "stability",
-        in_text=True,
-    ),
-    Drawing(
-        "train_objective", "trend", "What is learned from", "objective (nats/token)", "stability"
-    ),
-    Drawing(
-        "grad_norm",
-        "trend",
-        "Gradient norm before clipping",
-        "total gradient norm (L2)",
-        "stability",
-        in_text=True,
-    ),
-    Drawing("skipped_steps", "trend", "Steps that overflowed", "skipped steps so far", "stability"),
-    Drawing("loss_scale", "trend", "Loss scale", "scale of the loss", "stability"),
+    _trend("train_loss", "Training loss", "training loss (nats/token)", in_text=True),
+    _trend("train_objective", "What is learned from", "objective (nats/token)"),
+    _trend("grad_norm", "Gradient norm before clipping", "total gradient norm (L2)", in_text=True),
+    _trend("skipped_steps", "Steps that overflowed", "skipped steps so far"),
+    _trend("loss_scale", "Loss scale", "scale of the loss"),
 )
-# Their columns, with units.
-COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
-
-
-BATCH_SIZE = "batch_size"  # of each step, where it grows
-AUXILIARY = "auxiliary_"  # before the name of an auxiliary loss
+COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}  # with their units
+BATCH_SIZE = "batch_size"  # column of each step's batch, if it grows
+AUXILIARY = "auxiliary_"  # prefix of an auxiliary loss
 
 
 def auxiliary_drawing(name: str) -> Drawing:
-    """Return how an auxiliary loss is drawn."""
+    """Return the figure of an auxiliary loss."""
     title = f"Auxiliary loss: {name.replace('_', ' ')}"
-    return Drawing(f"{AUXILIARY}{name}", "trend", title, f"{name} (nats)", "stability")
+    return _trend(f"{AUXILIARY}{name}", title, f"{name} (nats)")
 
 
 def step_columns(
@@ -67,10 +54,13 @@ def step_columns(
     auxiliaries: Iterable[str] = (),
     grows: bool = False,
 ) -> dict[str, str]:
-    """Return {column: unit} of what every step measures, in order; probes add their own."""
-    more = () if learns_cross_entropy else (OBJECTIVE,)
-    more += LOSS_SCALING if scales_loss else ()
-    columns = COLUMNS | {metric.name: metric.unit or "1" for metric in more}
+    """Return {column: unit} of every step's measurements, in order; probes add theirs."""
+    columns = dict(COLUMNS)
+    if not learns_cross_entropy:
+        columns[OBJECTIVE.name] = OBJECTIVE.unit
+    if scales_loss:
+        columns |= {metric.name: metric.unit or "1" for metric in LOSS_SCALING}
     columns |= dict.fromkeys(scheduled, "1")
-    columns |= {BATCH_SIZE: "windows"} if grows else {}
+    if grows:
+        columns[BATCH_SIZE] = "windows"
     return columns | {f"{AUXILIARY}{name}": "nats" for name in auxiliaries}

@@ -1,14 +1,14 @@
-"""The trainer: the replicas of one model, trained in lockstep.
+"""The trainer: replicas of one model, trained in lockstep.
 
-They differ in their seeds, and may differ in learning rate, weight decay and initial weights. The
-trainer keeps the clock, the batches, probes, divergence and what was measured; the `Replicas` have
-the numbers. Replicas share no arithmetic, so what happens to one changes no bit of another.
+Replicas differ in their seeds, and may differ in learning rate, weight decay and initial weights.
+The trainer handles steps, batches, probes, divergence and measurements; `Replicas` holds the
+weights. Replicas share no arithmetic, so nothing that happens to one changes a bit of another.
 
-Nothing here asks the device for a value while it trains: batches arrive ahead (`Feed`), what is
-measured leaves in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
+Training never waits for the device: inputs are copied ahead (`Feed`), measurements are fetched in
+blocks (`Measured`), and on a GPU a step is a single launch (`Graphs`).
 
-Over several devices every rank runs the same trainer on its rows of the batch, and has the same
-clock, losses, norms and weights.
+Over several devices, every rank runs the same trainer on its rows of the batch, with the same
+steps, losses, norms and weights.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -51,22 +51,21 @@ class Trainer:
     """Trains replicas side by side, one per seed.
 
     Args:
-        setting: what they are all trained with; or one setting per replica, alike in all that
-            `Setting.common` says.
-        seeds: one per replica; initialisation, data order and dropout follow from it.
-        dataset: the tokens.
-        folder: where import paths of the user's own parts start.
-        device: where to train.
-        probes: what else to measure.
-        strict: whether a probe that fails is an error, or a value that is absent.
-        graphs: whether a GPU's steps are recorded, and replayed as one launch each.
-        ranks: the processes that train one replica together; None is this process alone.
-        devices: over how many devices batches are shared. Without `ranks` this process trains all
-            rows, and no more of them at once than one of the devices would.
-        checkpointing: whether activations of a block are computed again in the backward pass.
+        setting: The setting of all replicas, or one per replica with equal `Setting.common`.
+        seeds: One per replica; initialization, data order and dropout follow from it.
+        dataset: The tokens.
+        folder: Folder in which import paths of custom parts start.
+        device: The device to train on.
+        probes: Further measurements.
+        strict: Raise if a probe fails, instead of recording a missing value.
+        graphs: Record and replay the steps of a GPU.
+        ranks: Processes that train one replica together; None for this process alone.
+        devices: Number of devices that share a batch. Without `ranks`, this process trains all
+            rows, as many at a time as one device would.
+        checkpointing: Recompute the activations of blocks in the backward pass.
 
-    Raises ParibusError for a part that is unknown or does not fit, ValueError for settings that
-    cannot share a stack or leave their precision open.
+    Raises ParibusError for a part that is unknown or does not fit, and ValueError for settings that
+    cannot share a stack or whose precision is "auto".
     """
 
     def __init__(
@@ -88,11 +87,15 @@ class Trainer:
         self.settings = _one_per_seed(setting, self.seeds)
         self.setting = self.settings[0]
         self.device = torch.device(device)
-        self.t = 0
-        R = len(self.seeds)
         self.ranks, self.devices = ranks, devices
+        self.t = 0
+        R, training = len(self.seeds), self.setting.training
         self.replicas = Replicas(
-            *(self.settings, self.seeds, dataset.vocab_size, folder, self.device),
+            self.settings,
+            self.seeds,
+            dataset.vocab_size,
+            folder,
+            self.device,
             ranks=ranks,
             devices=devices,
             checkpointing=checkpointing,
@@ -101,12 +104,9 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        training = self.setting.training
-        self._scaling = (
-            LossScaling(training.loss_scale, R, self.device)
-            if training.precision == "float16"
-            else None
-        )
+        self._scaling = None
+        if training.precision == "float16":
+            self._scaling = LossScaling(training.loss_scale, R, self.device)
         self.columns = step_columns(
             self.replicas.loss.is_plain and not self.replicas.auxiliaries,
             scales_loss=self._scaling is not None,
@@ -116,9 +116,12 @@ class Trainer:
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
-        dropouts = self.replicas.dropouts
         self._feed = Feed(
-            *(self.settings, self.seeds, dataset.train, dropouts, self.device),
+            self.settings,
+            self.seeds,
+            dataset.train,
+            self.replicas.dropouts,
+            self.device,
             windows=dataset.windows,
             folder=folder,
         )
@@ -127,9 +130,8 @@ class Trainer:
 
     def step(self) -> None:
         """Make one optimizer step of every replica that is still finite."""
-        kind = self._probing.kind(self.t)
         inputs = self._feed.at(self.t)
-        done = self._graphs(self._advance, inputs, kind)
+        done = self._graphs(self._advance, inputs, self._probing.kind(self.t))
         self.replicas.afterwards(self.t)
         probed = self._probing.measure(self.t, done)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
@@ -137,71 +139,74 @@ class Trainer:
         self.t += 1
 
     def _advance(self, inputs: Inputs, kind: Kind) -> Done:
-        """Make one optimizer step without host synchronisation.
+        """Make one optimizer step without host synchronization.
 
-        Control flow never reads tensor values, and is the same for every step of a kind: a GPU
-        records it once.
+        Control flow does not depend on tensor values and is the same for every step of a kind, so
+        that a GPU can record it.
         """
-        replicas = self.replicas
-        scaling = self._scaling
+        replicas, scaling = self.replicas, self._scaling
         scales_R = scaling.scales.clone() if scaling else None
-        found = replicas.forward_backward(inputs, kind.tapped, scales_R)
+        passed = replicas.forward_backward(inputs, kind.tapped, scales_R)
         before = replicas.weights.clone() if kind.seen else replicas.weights
-        norms_R = replicas.norms(found.gradients)
-        # Adam's own count, as torch.optim's: a step that is skipped is none.
+        norms_R = replicas.norms(passed.gradients)
+        # A skipped step does not count for Adam's bias correction, as in torch.optim.
         t = inputs.t - scaling.skipped if scaling else inputs.t
-        was_alive, moves_R = self._judged(found, norms_R, inputs.t)
+        was_alive_R, moves_R = self._judge(passed, norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
-        replicas.update(found.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
+        replicas.update(passed.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
         columns = {
-            "train_loss": found.losses,
+            "train_loss": passed.losses,
             "grad_norm": norms_R,
             "learning_rate": inputs.rates,
-            "train_objective": found.objectives,
+            "train_objective": passed.objectives,
         }
         columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
         if BATCH_SIZE in self.columns:
             columns[BATCH_SIZE] = torch.full_like(inputs.rates, inputs.windows.shape[1])
         for number, name in enumerate(replicas.auxiliaries):
-            columns[f"{AUXILIARY}{name}"] = found.auxiliaries[number]
+            columns[f"{AUXILIARY}{name}"] = passed.auxiliaries[number]
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
-        measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
-        windows = replicas.own(inputs.windows)
-        return Done(measured_RC, was_alive, windows, found.outputs, before, found.gradients)
+        return Done(
+            measured=torch.stack([columns[name] for name in self.columns], dim=1),
+            was_alive=was_alive_R,
+            windows=replicas.own(inputs.windows),
+            outputs=passed.outputs,
+            before=before,
+            gradients=passed.gradients,
+        )
 
-    def _judged(self, found: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ([R] who was alive before step t, [R] whose weights move in it)."""
+    def _judge(self, passed: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ([R] alive before step t, [R] whose weights move in it)."""
         divergence, finite_R = self._divergence, norms_R.isfinite()
         if self._scaling is None:
-            was_alive = divergence.judge(found.losses.isfinite() & finite_R, t)
-            return was_alive, divergence.alive
-        goes_on_R = found.losses.isfinite() & (finite_R | self._scaling.can_halve)
-        was_alive = divergence.judge(goes_on_R, t)
+            was_alive_R = divergence.judge(passed.losses.isfinite() & finite_R, t)
+            return was_alive_R, divergence.alive
+        continues_R = passed.losses.isfinite() & (finite_R | self._scaling.can_halve)
+        was_alive_R = divergence.judge(continues_R, t)
         moves_R = divergence.alive & finite_R
         self._scaling.settle(moves_R, divergence.alive & ~finite_R)
-        return was_alive, moves_R
+        return was_alive_R, moves_R
 
     @property
     def last_losses(self) -> list[float]:
-        """The training loss of every replica, in nats per token: at the last step, or on a GPU at
-        the last one whose numbers have arrived."""
+        """Each replica's training loss at the last step that has arrived, in nats per token."""
         return self._measured.newest()[:, 0].tolist() if self.t else []
 
     @property
     def batch_digests(self) -> list[str]:
-        """The running digest of every replica's batches so far."""
+        """Each replica's running digest of its batches so far."""
         return self._feed.digests(self.t)
 
     def logits(
         self, tokens_RBT: Tensor, tapped: Sequence[str] = (), *, mixed: bool = True
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute what the coming step would of these tokens: nothing is learned from them.
+        """Compute the logits of these tokens as the coming step would, without learning.
 
         Args:
             tokens_RBT: [R, B, T] int64, on the trainer's device.
-            tapped: paths of the modules whose outputs are wanted.
-            mixed: False computes in float32 whatever the setting's precision.
+            tapped: Paths of modules whose outputs are returned.
+            mixed: False computes in float32 whatever the precision of the setting.
 
         Returns (logits [R, B, T, V], {path: [R, ...]}).
         """
@@ -209,24 +214,26 @@ class Trainer:
         return self.replicas.logits(keys, tokens_RBT, tapped, mixed=mixed)
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Give every replica these weights, by parameter name."""
+        """Set the weights of every replica, by parameter name."""
+        arrays = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
         for replica in range(len(self.seeds)):
-            named = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
-            self.replicas.load(replica, named)
+            self.replicas.load(replica, arrays)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the weights of one replica by parameter name, as they are evaluated now."""
+        """Return the weights of a replica as they are evaluated now, by parameter name."""
         weights = self.replicas.evaluated(self.t)
-        return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
+        return {name: rows[replica].to("cpu", copy=True).numpy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
-        """Copy everything that replica number `replica` goes on from."""
-        told = self.history(replica)
+        """Copy everything needed to resume a replica."""
+        history = self.history(replica)
         scaling = self._scaling.arrays(replica) if self._scaling else {}
-        return replace(told, arrays={**self.replicas.arrays(replica), **scaling, **told.arrays})
+        return replace(
+            history, arrays={**self.replicas.arrays(replica), **scaling, **history.arrays}
+        )
 
     def history(self, replica: int) -> ReplicaState:
-        """Copy the same without its weights and what its optimizer keeps."""
+        """Copy the state of a replica without its weights and optimizer slots."""
         return ReplicaState(
             t=self.t,
             arrays={MEASURED: self._measured.all()[:, replica].copy()},
@@ -235,49 +242,54 @@ class Trainer:
         )
 
     def restore(self, states: Sequence[ReplicaState]) -> None:
-        """Go on from states of one step, one per seed and in the order of the seeds.
+        """Resume from states of one step, one per seed in the order of the seeds.
 
-        Raises ParibusError, and changes nothing, where a state has other arrays than this stack.
+        Raises ParibusError, and changes nothing, if a state has other arrays than this stack.
         """
         steps = {state.t for state in states}
         if len(states) != len(self.seeds) or len(steps) != 1:
             raise ValueError(f"{len(self.seeds)} states of one step are needed, not {steps}")
-        n_columns = len(self.columns) + len(self.probe_columns)
-        expected = self.replicas.shapes
-        for state in states:
-            more = {
-                **(self._scaling.shapes if self._scaling else {}),
-                MEASURED: (state.t, n_columns),
-            }
-            require_shapes(state.arrays, {**expected, **more})
-        self.t = steps.pop()
+        self.t = self._require_fitting(states)
         for r, state in enumerate(states):
-            self.replicas.load(r, {name: state.arrays[name] for name in expected})
+            self.replicas.load(r, {name: state.arrays[name] for name in self.replicas.shapes})
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
+    def _require_fitting(self, states: Sequence[ReplicaState]) -> int:
+        """Return the step of the states. Raises ParibusError if their arrays do not fit."""
+        t = states[0].t
+        shapes = {
+            **self.replicas.shapes,
+            **(self._scaling.shapes if self._scaling else {}),
+            MEASURED: (t, len(self.columns) + len(self.probe_columns)),
+        }
+        for state in states:
+            require_shapes(state.arrays, shapes)
+        return t
+
     def go_to(self, t: int, ahead: int = AHEAD) -> None:
-        """Go on from step t with the weights as they are, for whoever measures steps; `ahead`: how
-        many follow in their order."""
+        """Continue at step t with the present weights, to time or measure its steps.
+
+        ahead: number of steps that follow in order.
+        """
         self._feed.restart(t, self.batch_digests, ahead)
         self.t = t
 
     def go_to_largest_batch(self) -> None:
-        """Go to the first step of the largest batch, where a step takes most."""
-        setting = self.setting
-        if isinstance(setting.training.batch_size, Ramp):
-            self.go_to(setting.iterations - setting.n_largest)
+        """Continue at the first step of the largest batch, which takes longest."""
+        if isinstance(self.setting.training.batch_size, Ramp):
+            self.go_to(self.setting.iterations - self.setting.n_largest)
 
 
 def _one_per_seed(
     setting: Setting | Sequence[Setting], seeds: Sequence[int]
 ) -> tuple[Setting, ...]:
-    """Return settings that can share a stack. Raises ValueError where they cannot."""
+    """Return one setting per seed. Raises ValueError if they cannot share a stack."""
     settings = (setting,) * len(seeds) if isinstance(setting, Setting) else tuple(setting)
-    if len(settings) != len(seeds) or any(one.common != settings[0].common for one in settings):
+    if len(settings) != len(seeds) or any(each.common != settings[0].common for each in settings):
         raise ValueError("a stack needs one setting per seed, alike in what they have in common")
     if settings[0].training.precision == "auto":
         raise ValueError("precision 'auto' is settled before training: study.with_precision")

@@ -1,9 +1,9 @@
-"""Averages of weights along the run, one file each behind one decorator.
+"""Averages of weights along the run: one file each, declared with `@average`.
 
-What is evaluated, kept and exported is then the average; training does not see it. An average is a
-function that takes the weights after a step into what it keeps, and one that gives the average. A
-new file in this folder is known by its name; a user's own is named in the study
-(`training.average.kind = "ideas.py:my_average"`).
+The average is evaluated, kept and exported instead of the trained weights; training does not see
+it. An average has a function that adds the weights after a step to its memory, and one that returns
+the average. A new file in this folder is found by its name; a study names a custom average as
+`training.average.kind = "ideas.py:my_average"`.
 
 Axes: R replicas, N parameters of one replica.
 """
@@ -27,18 +27,18 @@ __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "
 
 NONE = "none"
 PACKAGE = "paribus.engine.training.averages"
-WHERE = "training.average"
-TAKEN = "it is called with a Taken: weights [R, N], kept, done, steps and options"
+KEY = "training.average"
 
 
 class Taken(NamedTuple):
-    """What an average is made of, after `done` of `steps` steps.
+    """Arguments of an average after `done` of `steps` steps.
 
     Attributes:
-        weights: [R, N] as trained.
-        kept: [R, N] each, of as many as it declares; zero before the first step.
-        done, steps: of the run, on the host.
-        options: as declared.
+        weights: [R, N] trained weights.
+        kept: One [R, N] per declared copy; zero before the first step.
+        done: Steps done, on the host.
+        steps: Steps of the run.
+        options: Options of the average.
     """
 
     weights: Tensor
@@ -54,15 +54,15 @@ Give = Callable[[Taken], Tensor | None]
 
 @dataclass(frozen=True)
 class Average:
-    """An average of weights.
+    """A declared average of weights.
 
     Attributes:
-        take: after every step; writes to `kept` in place.
-        name: how studies call it.
-        give: the average, or None while there is none yet: then the weights are evaluated.
-        copies: options -> how many sets of weights it keeps.
-        options: the class of its options.
-        source: where it is from.
+        take: Called after every step; writes to `kept` in place.
+        name: Its name in studies.
+        give: Returns the average; None before there is one, to evaluate the trained weights.
+        copies: options -> number of copies of the weights that it keeps.
+        options: Class of its options.
+        source: Reference of its definition.
     """
 
     take: Take
@@ -81,7 +81,7 @@ def average(
     options: type[Options] = Options,
     source: str = "",
 ) -> Callable[[Take], Average]:
-    """Make a function that takes weights into what is kept an average; see `Average`."""
+    """Declare a function that adds weights to its memory as an average; see `Average`."""
     require_declaration("average", name, options)
 
     def declare(take: Take) -> Average:
@@ -91,27 +91,28 @@ def average(
 
 
 def find_average(spec: setting.Average, folder: Path | None) -> tuple[Average, Options] | None:
-    """Return what `spec` means, with its options; None where nothing is averaged."""
+    """Return the average that a study names, with its options; None for no average."""
     if spec.kind == NONE:
-        read_options(Options, spec.options, f"{WHERE}.options", NONE)
+        read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None
-    found = find_declared(spec.kind, Average, f"{WHERE}.kind", PACKAGE, folder or Path.cwd())
-    return found, read_options(found.options, spec.options, f"{WHERE}.options", found.name)
+    declared = find_declared(spec.kind, Average, f"{KEY}.kind", PACKAGE, folder or Path.cwd())
+    return declared, read_options(declared.options, spec.options, f"{KEY}.options", declared.name)
 
 
 def copies_of(spec: setting.Average, folder: Path | None) -> int:
-    """Return how many sets of weights an average keeps. Raises ParibusError for no whole number."""
-    found = find_average(spec, folder)
-    return 0 if found is None else _copies(*found)
+    """Return the number of copies of the weights that an average keeps. Raises ParibusError."""
+    choice = find_average(spec, folder)
+    return 0 if choice is None else _copies(*choice)
 
 
-def _copies(one: Average, options: Options) -> int:
-    with blamed(f"{WHERE}: copies of average '{one.name}' failed"):
-        n = one.copies(options)
+def _copies(average: Average, options: Options) -> int:
+    with blamed(f"{KEY}: copies of average '{average.name}' failed"):
+        n = average.copies(options)
     if not isinstance(n, int) or n < 0:
         raise ParibusError(
-            f"{WHERE}: average '{one.name}' keeps {n!r} copies of the weights; it must be a whole "
-            "number from 0"
+            f"{KEY}: average '{average.name}' declares {n!r} copies; it must be an integer of at "
+            "least 0",
+            code="own_code",
         )
     return n
 
@@ -123,33 +124,39 @@ class Averaging:
         kept: {name in checkpoints: rows like the weights}.
     """
 
-    def __init__(self, found: tuple[Average, Options], steps: int, weights: Rows) -> None:
-        self._average, self._options = found
+    def __init__(self, choice: tuple[Average, Options], steps: int, weights: Rows) -> None:
+        self._average, self._options = choice
         self._steps = steps
-        n = _copies(*found)
-        # With a hyphen, which no slot of an optimizer has.
-        self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
+        # The hyphen keeps these apart from the slots of optimizers, which are identifiers.
+        self.kept = {
+            f"average-{i}": weights.like(torch.zeros_like(weights.flat))
+            for i in range(_copies(*choice))
+        }
 
     def take(self, done: int, weights: Rows) -> None:
-        """Take the weights after so many steps. Raises ParibusError."""
-        self._called(self._average.take, done, weights)
+        """Add the weights after this many steps. Raises ParibusError."""
+        self._call(self._average.take, done, weights)
 
-    def given(self, done: int, weights: Rows) -> Rows:
-        """Return what is evaluated after so many steps. Raises ParibusError."""
-        given = self._called(self._average.give, done, weights) if done else None
-        if given is None:
+    def evaluated(self, done: int, weights: Rows) -> Rows:
+        """Return the weights to evaluate after this many steps. Raises ParibusError."""
+        mean = self._call(self._average.give, done, weights) if done else None
+        if mean is None:
             return weights
-        if not isinstance(given, Tensor) or given.shape != weights.flat.shape:
-            found = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        if not isinstance(mean, Tensor) or mean.shape != weights.flat.shape:
+            shape = list(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
             raise ParibusError(
-                f"{WHERE}: average '{self._average.name}' gives {found}, and must give a tensor "
-                f"like its weights, {list(weights.flat.shape)}, or None"
+                f"{KEY}: average '{self._average.name}' returned {shape}; it must return a tensor "
+                f"like the weights, {list(weights.flat.shape)}, or None",
+                code="own_code",
             )
-        return weights.like(given)
+        return weights.like(mean)
 
     @torch.no_grad()
-    def _called(self, function: Callable[[Taken], Any], done: int, weights: Rows) -> Any:
+    def _call(self, function: Callable[[Taken], Any], done: int, weights: Rows) -> Any:
         kept = [rows.flat for rows in self.kept.values()]
-        at = Taken(weights.flat, kept, done, self._steps, self._options)
-        with blamed(f"{WHERE}: average '{self._average.name}' failed after step {done}", TAKEN):
-            return function(at)
+        taken = Taken(weights.flat, kept, done, self._steps, self._options)
+        with blamed(
+            f"{KEY}: average '{self._average.name}' failed after step {done}",
+            "it is called with a Taken: weights [R, N], kept, done, steps and options",
+        ):
+            return function(taken)

@@ -1,5 +1,7 @@
-"""Exponential moving average of the weights (Polyak & Juditsky 1992; Tarvainen & Valpola 2017), as
-torch.optim.swa_utils computes it: it begins with the weights after the first step."""
+"""Exponential moving average of weights (Polyak & Juditsky 1992; Tarvainen & Valpola 2017).
+
+As torch.optim.swa_utils computes it: it starts with the weights after the first step.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from paribus.engine.training.averages import Options, Taken, average
 
 
 class EMAOptions(Options):
-    """The share of the average that is kept at a step."""
+    """Share of the average that remains after a step."""
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
-def kept(at: Taken) -> Tensor:
-    """Return what is kept."""
+def mean(at: Taken) -> Tensor:
+    """Return the average."""
     return at.kept[0]
 
 
-@average("ema", give=kept, options=EMAOptions, source="Tarvainen & Valpola 2017")
+@average("ema", give=mean, options=EMAOptions, source="Tarvainen & Valpola 2017")
 def ema(at: Taken) -> None:
     """Write a = decay a + (1 - decay) w."""
     if at.done == 1:

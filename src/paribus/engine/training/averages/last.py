@@ -1,5 +1,4 @@
-"""Mean of the weights of the last steps (Izmailov et al. 2018, stochastic weight averaging), with
-each step a sample; before these steps the weights themselves are evaluated."""
+"""Mean of the weights of the last steps (stochastic weight averaging, Izmailov et al. 2018)."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from paribus.engine.training.averages import Options, Taken, average
 
 
 class LastOptions(Options):
-    """The share of the run, at its end, whose steps are averaged."""
+    """Share of the run, at its end, whose steps are averaged."""
 
     share: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
 def _number(at: Taken) -> int:
-    """Return how many steps have been averaged with this one; 0 before."""
+    """Return the number of averaged steps, including this one; at most 0 before the first."""
     return at.done - at.steps + max(round(at.options.share * at.steps), 1)
 
 
 def mean(at: Taken) -> Tensor | None:
-    """Return what is kept, once there is something."""
+    """Return the mean, or None before the first averaged step."""
     return at.kept[0] if _number(at) > 0 else None
 
 

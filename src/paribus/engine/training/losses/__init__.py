@@ -1,10 +1,10 @@
-"""Training losses, one file each behind one decorator: which they are, and how one is found.
+"""Training losses: one file each, declared with `@loss`.
 
-A loss is a function from logits to one number for every target, in nats; their mean is learned
-from. One that has an argument `shared` is given a `Seen` by that name: hidden states, and what
-parts of the model gave besides logits. A new file in this folder is known by its name; a user's own
-is named in the study (`training.loss.name = "ideas.py:my_loss"`). The plain cross-entropy is
-recorded beside it, and is what divergence, events and every evaluation are judged on.
+A loss maps logits to one number per target, in nats; training minimizes their mean. A loss with an
+argument `shared` also receives a `Seen`: hidden states, and outputs that parts of the model left.
+The default is in `cross_entropy.py`. A new file in this folder is found by its name; a study names
+a custom loss as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always
+recorded beside the loss, and decides divergence, events and every evaluation.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from paribus.study.choices import Options, find_declared, read_options, require_
 __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
 PACKAGE = "paribus.engine.training.losses"
-WHERE = "training.loss.name"
+KEY = "training.loss"
 
 # (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats
 Measure = Callable[..., Tensor]
@@ -34,103 +33,99 @@ Measure = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """A training loss.
+    """A declared training loss.
 
     Attributes:
-        measure: from logits and targets to a number for each target; rows of R do not meet.
-        name: how studies call it.
-        options: the class of its options.
-        is_plain: of its options, whether it then is the cross-entropy.
-        source: where it is from.
+        measure: Maps logits and targets to one number per target; replicas must not mix.
+        name: Its name in studies.
+        options: Class of its options.
+        source: Reference of its definition.
     """
 
     measure: Measure
     name: str
     options: type[Options]
-    is_plain: Callable[[Any], bool]
     source: str
 
 
 def loss(
-    name: str,
-    *,
-    options: type[Options] = Options,
-    is_plain: Callable[[Any], bool] = lambda options: False,
-    source: str = "",
+    name: str, *, options: type[Options] = Options, source: str = ""
 ) -> Callable[[Measure], Loss]:
-    """Make a function from logits and targets to losses a training loss."""
+    """Declare a function of logits and targets as a training loss."""
     require_declaration("loss", name, options)
 
     def declare(measure: Measure) -> Loss:
-        return Loss(measure, name, options, is_plain, source)
+        return Loss(measure, name, options, source)
 
     return declare
 
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """A loss with its options: what a study is trained with."""
+    """The loss of a study, with its options."""
 
     declared: Loss
     options: Options
 
     @property
     def is_plain(self) -> bool:
-        """True of the cross-entropy, which need not be measured beside it."""
-        return self.declared.is_plain(self.options)
+        """True for the plain cross-entropy, which evaluations use."""
+        return self.declared.name == "cross_entropy" and self.options == self.declared.options()
 
     @property
     def takes_shared(self) -> bool:
-        """Whether it sees more than logits."""
+        """True if it has an argument `shared`."""
         return takes_shared(self.declared.measure)
 
     def __call__(
         self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
     ) -> Tensor:
-        """Return [R, B, T]. Raises ParibusError if the loss fails or gives anything else; what a
-        GPU's recording refuses goes on."""
-        more = {"shared": shared} if self.takes_shared else {}
+        """Return the loss of every target, [R, B, T].
+
+        Raises ParibusError if a custom loss fails or returns something else.
+        """
+        name = self.declared.name
+        extra = {"shared": shared} if self.takes_shared else {}
         advice = "it is called with logits [R, B, T, V], targets [R, B, T] and its options"
-        if shared is not None and more:
-            outputs, auxiliary = (
-                ", ".join(map(repr, those)) or "none"
-                for those in (shared.outputs, shared.auxiliary)
-            )
+        if shared is not None and extra:
             advice += (
-                f", and shared, with hidden [R, B, T, D], these outputs: {outputs}; and these "
-                f"auxiliary losses: {auxiliary}"
+                f", and shared with the outputs {sorted(shared.outputs)} and the auxiliary losses "
+                f"{sorted(shared.auxiliary)}"
             )
-        but = (RuntimeError,) if logits_RBTV.is_cuda else ()
-        with blamed(f"loss '{self.declared.name}' failed", advice, but=but):
-            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **more)
+        # On a GPU, `cuda_recorder` explains what a recording refuses.
+        unexplained = (RuntimeError,) if logits_RBTV.is_cuda else ()
+        with blamed(f"loss '{name}' failed", advice, but=unexplained):
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **extra)
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
-            found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(
-                f"loss '{self.declared.name}' gave {found}, and must give a tensor of shape "
-                f"{tuple(targets_RBT.shape)}: a number for every target, [R, B, T]"
+                f"loss '{name}' returned {shape}; it must return one number per target, a tensor "
+                f"of shape {tuple(targets_RBT.shape)}",
+                code="own_code",
             )
         if not values.is_floating_point() or logits_RBTV.requires_grad > values.requires_grad:
             raise ParibusError(
-                f"loss '{self.declared.name}' gave numbers ({values.dtype}) that no gradient leads "
-                "from to the logits; compute them from the logits, without detach() or rounding"
+                f"loss '{name}' returned values ({values.dtype}) without a gradient; compute them "
+                "from the logits without detach() or rounding",
+                code="own_code",
             )
         return values
 
 
-def find_loss(wanted: setting.Loss, folder: Path | None) -> TrainingLoss:
-    """Return the loss of a study. Raises ParibusError for an unknown one, or options it lacks."""
-    found = find_declared(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
-    shared = wanted.model_dump(exclude={"name", "options", "auxiliary"})
-    unread = [
-        key
-        for key, value in shared.items()
-        if key not in found.options.model_fields and value != setting.Loss.model_fields[key].default
-    ]
-    if unread:
-        raise ParibusError(
-            f"training.loss.{unread[0]} is not read by the loss '{wanted.name}'; leave it out"
-        )
-    given = {k: v for k, v in shared.items() if k in found.options.model_fields} | wanted.options
+def find_loss(spec: setting.Loss, folder: Path | None) -> TrainingLoss:
+    """Return the loss that a study names, with its options.
+
+    Raises ParibusError for an unknown loss and for options that it does not have.
+    """
+    declared = find_declared(spec.name, Loss, f"{KEY}.name", PACKAGE, folder or Path.cwd())
+    options = dict(spec.options)
+    for key, value in spec.model_dump(exclude={"name", "options", "auxiliary"}).items():
+        if key in declared.options.model_fields:
+            options.setdefault(key, value)
+        elif value != setting.Loss.model_fields[key].default:
+            raise ParibusError(
+                f"{KEY}.{key} has no effect on the loss '{spec.name}'; remove it", code="conflict"
+            )
     return TrainingLoss(
-        found, read_options(found.options, given, "training.loss.options", wanted.name)
+        declared, read_options(declared.options, options, f"{KEY}.options", spec.name)
     )

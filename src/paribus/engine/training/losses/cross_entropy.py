@@ -1,4 +1,4 @@
-"""Cross-entropy, with label smoothing and z-loss where a study asks for them.
+"""The default training loss: cross-entropy, with optional label smoothing and z-loss.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.training.losses import loss
+from paribus.engine.training.losses import TrainingLoss, loss
 from paribus.study.choices import Options
 
 
@@ -21,18 +21,8 @@ class CrossEntropyOptions(Options):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     z_loss: Annotated[float, Field(ge=0)] = 0.0
 
-    @property
-    def is_plain(self) -> bool:
-        """True of the cross-entropy that evaluations use."""
-        return not self.label_smoothing and not self.z_loss
 
-
-@loss(
-    "cross_entropy",
-    options=CrossEntropyOptions,
-    is_plain=lambda options: options.is_plain,
-    source="definition",
-)
+@loss("cross_entropy", options=CrossEntropyOptions, source="definition")
 def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: CrossEntropyOptions) -> Tensor:
     """Return [R, B, T], -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
     losses = F.cross_entropy(
@@ -44,3 +34,6 @@ def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: CrossEntrop
     if options.z_loss:
         losses = losses + options.z_loss * logits_RBTV.logsumexp(dim=-1).square()
     return losses
+
+
+PLAIN = TrainingLoss(cross_entropy, CrossEntropyOptions())

@@ -1,9 +1,9 @@
-"""Optimizers, one file each behind one decorator.
+"""Optimizers: one file each, declared with `@optimizer`.
 
 An optimizer is a function that makes one step in place, from an `Update`, for the parameters of all
-replicas at once. A new file in this folder is known by its name; a user's own is named in the study
-(`training.optimizer.name = "ideas.py:my_optimizer"`). Weight decay, clipping, schedules, parameter
-groups, checkpoints and replicas that have diverged are not its business.
+replicas at once. A new file in this folder is found by its name; a study names a custom optimizer
+as `training.optimizer.name = "ideas.py:my_optimizer"`. The trainer handles weight decay, clipping,
+schedules, parameter groups, checkpoints and diverged replicas.
 
 Axes: R replicas, N numbers, K parameters of one shape.
 """
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from paribus.engine.model import ParameterUse
-from paribus.engine.training.state import TAKEN
+from paribus.engine.training.state import RESERVED
 from paribus.study.choices import Options, find_declared, require_declaration
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
@@ -32,23 +32,24 @@ Decay = Literal["decoupled", "coupled", "own"]
 class Update:
     """One step for some parameters of all replicas; `weights` and `slots` are written in place.
 
-    No value may be read on the host (`.item()`, `if tensor`): on a GPU steps are recorded.
+    Do not read values on the host (`.item()`, `if tensor`): on a GPU, steps are recorded.
 
     Attributes:
-        weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters or of matrices;
-            decayed already, unless decay is its own.
-        gradients: the same shape, clipped; zero in a replica that does not move: it has diverged,
-            or skips a step that overflowed in float16.
-        slots: {name: the same shape}, zero before the first step; [R, K, *its shape] or all in a
-            row where it declares one of its own, and none where it declares that there is none.
-        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero in a replica that does not move.
-        t: int64, the step, from 0: []; in float16, where steps may be skipped, how many each
-            replica has made, of the shape of `rates`.
-        options: as declared.
-        momentum: that of the options, or of the shape of `rates` where it is scheduled; 0 of an
-            optimizer that declares none.
-        decay: weight decay of the shape of `rates`, where it is the optimizer's own business; else
-            0, as of parameters that are not decayed.
+        weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters or of matrices.
+            Already decayed, unless `decay` is "own".
+        gradients: Same shape, clipped; zero for a replica that does not move because it diverged,
+            or because its step overflowed in float16.
+        slots: {name: same shape}, zero before the first step. A slot with a shape of its own is
+            [R, K, *its shape], or [R, N] without `whole_parameters`; it is absent for parameters
+            that have none.
+        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that does not move.
+        t: The step from 0, int64 []. In float16, where steps may be skipped, the number of steps
+            that each replica has made, in the shape of `rates`.
+        options: Options of the optimizer.
+        momentum: The option named by `momentum`, or a tensor in the shape of `rates` if it is
+            scheduled; 0 without such an option.
+        decay: Weight decay in the shape of `rates` if `decay` is "own"; else 0, as for parameters
+            that do not decay.
     """
 
     weights: Tensor
@@ -62,13 +63,14 @@ class Update:
 
 
 Shape = tuple[int, ...]
-# (shape of a parameter, options) -> shape of what is kept for it, or None where nothing is
+# (shape of a parameter, options) -> shape of its slot, or None for no slot
 SlotShape = Callable[[Shape, Any], Shape | None]
 Slots = Mapping[str, Tensor]
 Step = Callable[[Update], None]
 Takes = Callable[[Shape, ParameterUse], bool]
 Evaluated = Callable[[Tensor, Slots, Any], Tensor]
 Afterwards = Callable[[Slots, Any, int], None]
+Corrections = Callable[[Any, int], Mapping[str, float]]
 
 
 def takes_all(shape: Shape, use: ParameterUse) -> bool:
@@ -82,46 +84,45 @@ def is_matrix(shape: Shape, use: ParameterUse) -> bool:
 
 
 def like_parameter(shape: Shape, options: Any) -> Shape:
-    """Keep a number for each of a parameter."""
+    """Keep one number per element of a parameter."""
     return shape
 
 
 def once(shape: Shape, options: Any) -> Shape:
-    """Keep one number for a parameter."""
+    """Keep one number per parameter."""
     return (1,)
 
 
 def no_corrections(options: Any, t: int) -> Mapping[str, float]:
-    """Divide no slot by anything."""
+    """Correct no slot."""
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Optimizer:
-    """An optimizer.
+    """A declared optimizer.
 
     Attributes:
-        step: makes one, in place.
-        name: how studies call it.
-        slots: what it keeps: names under which checkpoints hold it.
-        slot_shapes: {slot: (shape, options) -> its shape} of those that are not a number for each
-            of a parameter.
-        options: the class of its options.
-        decay: `decoupled` shrinks weights by rate x decay before the step (Loshchilov & Hutter
-            2019); `coupled` adds decay x weights to the gradient, as L2 regularisation does; `own`
-            leaves it to the step, as `Update.decay`.
-        whole: whether it is given parameters whole, [R, K, *shape] those of one shape, instead of
-            rows of numbers.
-        matrices: the same, and only matrices [R, K, n, m].
-        takes: (shape, use) -> whether a parameter is for it.
-        rest: the optimizer of parameters that are not.
-        momentum: the option that `training.schedules.momentum` multiplies; empty for none.
-        corrections: (options, t) -> {slot: what step t divides it by}, for those who look at it.
-        evaluated: (weights, slots, options) -> the weights that are evaluated, kept and exported,
-            where they are not those that are trained.
-        afterwards: (slots, options, t) is called after step t, to write to slots in place; on the
-            host, where t is a number and values may be read.
-        source: where it is from.
+        step: Makes a step in place.
+        name: Its name in studies.
+        slots: Names of its state tensors, also in checkpoints.
+        slot_shapes: {slot: (shape, options) -> its shape}, for slots unlike their parameter.
+        options: Class of its options.
+        study_keys: Options that a study sets as keys of `training.optimizer` itself.
+        decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
+            Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
+            passes `Update.decay` to the step.
+        whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
+        matrices: Receive only matrices, [R, K, n, m].
+        takes: (shape, use) -> whether it trains a parameter.
+        rest: The optimizer of the parameters that it does not take.
+        momentum: The option that `training.schedules.momentum` multiplies; "" for none.
+        corrections: (options, t) -> {slot: its divisor at step t}, for probes.
+        evaluated: (weights, slots, options) -> the weights to evaluate, keep and export, if they
+            are not the trained ones.
+        afterwards: (slots, options, t) is called on the host after step t. It may read values and
+            write to slots.
+        source: Reference of its definition.
     """
 
     step: Step
@@ -129,19 +130,20 @@ class Optimizer:
     slots: tuple[str, ...]
     slot_shapes: Mapping[str, SlotShape]
     options: type[Options]
+    study_keys: tuple[str, ...]
     decay: Decay
-    whole: bool
+    whole_parameters: bool
     matrices: bool
     takes: Takes
     rest: str
     momentum: str
-    corrections: Callable[[Any, int], Mapping[str, float]]
+    corrections: Corrections
     evaluated: Evaluated | None
     afterwards: Afterwards | None
     source: str
 
     def slot_shape(self, slot: str, shape: Shape, options: Any) -> Shape | None:
-        """Return the shape of what is kept for a parameter; None where nothing is."""
+        """Return the shape of a parameter's slot; None if it has none."""
         return self.slot_shapes.get(slot, like_parameter)(shape, options)
 
 
@@ -150,53 +152,65 @@ def optimizer(
     *,
     slots: tuple[str, ...] | Mapping[str, SlotShape] = (),
     options: type[Options] = Options,
+    study_keys: tuple[str, ...] = (),
     decay: Decay = "decoupled",
-    whole: bool = False,
+    whole_parameters: bool = False,
     matrices: bool = False,
     takes: Takes = takes_all,
     rest: str = "adamw",
     momentum: str = "",
-    corrections: Callable[[Any, int], Mapping[str, float]] = no_corrections,
+    corrections: Corrections = no_corrections,
     evaluated: Evaluated | None = None,
     afterwards: Afterwards | None = None,
     source: str = "",
 ) -> Callable[[Step], Optimizer]:
-    """Make a function that writes one step in place an optimizer; see `Optimizer` for the rest.
+    """Declare a function that makes one step in place as an optimizer; see `Optimizer`.
 
-    slots: names, of a number for each of a parameter; or {name: (shape, options) -> its shape}.
-    Raises ValueError for a declaration that cannot be one.
+    slots: names of slots shaped like the parameter, or {name: (shape, options) -> its shape}.
+    Raises ValueError for a declaration that contradicts itself.
     """
     require_declaration("optimizer", name, options)
-    if not isinstance(slots, tuple | Mapping) or not all(_is_slot(slot) for slot in slots):
+    if not isinstance(slots, tuple | Mapping) or not all(map(_is_slot, slots)):
         raise ValueError(
-            f"optimizer '{name}': slots = {slots!r} must be a tuple of names, such as "
-            f"('momentum_buffer',), or their shapes by name; {' and '.join(TAKEN)} are other things"
+            f"optimizer '{name}': slots = {slots!r} must be a tuple of names such as "
+            f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
         )
     if matrices and takes is takes_all:
         raise ValueError(
-            f"optimizer '{name}' is given matrices, so it has to say which parameters it takes, "
-            "such as takes=lambda shape, use: len(shape) == 2"
+            f"optimizer '{name}' works on matrices; declare which parameters it takes, such as "
+            "takes=lambda shape, use: len(shape) == 2"
         )
-
     if momentum and momentum not in options.model_fields:
-        raise ValueError(f"optimizer '{name}': momentum = '{momentum}' is none of its options")
-
-    own = slots if isinstance(slots, Mapping) else {}
-    shapes = {slot: of for slot, of in own.items() if of is not like_parameter}
+        raise ValueError(f"optimizer '{name}': momentum = '{momentum}' is not one of its options")
+    shapes = slots if isinstance(slots, Mapping) else {}
 
     def declare(step: Step) -> Optimizer:
         return Optimizer(
-            *(step, name, tuple(slots), shapes, options, decay, whole or matrices, matrices),
-            *(takes, rest, momentum, corrections, evaluated, afterwards, source),
+            step=step,
+            name=name,
+            slots=tuple(slots),
+            slot_shapes=shapes,
+            options=options,
+            study_keys=study_keys,
+            decay=decay,
+            whole_parameters=whole_parameters or matrices,
+            matrices=matrices,
+            takes=takes,
+            rest=rest,
+            momentum=momentum,
+            corrections=corrections,
+            evaluated=evaluated,
+            afterwards=afterwards,
+            source=source,
         )
 
     return declare
 
 
 def _is_slot(slot: object) -> bool:
-    return isinstance(slot, str) and slot.isidentifier() and slot not in TAKEN
+    return isinstance(slot, str) and slot.isidentifier() and slot not in RESERVED
 
 
-def find_optimizer(name: str, where: str, folder: Path | None) -> Optimizer:
-    """Return the optimizer that `name` means under the key `where`. Raises ParibusError."""
-    return find_declared(name, Optimizer, where, PACKAGE, folder or Path.cwd())
+def find_optimizer(name: str, key: str, folder: Path | None) -> Optimizer:
+    """Return the optimizer that a study names under `key`. Raises ParibusError."""
+    return find_declared(name, Optimizer, key, PACKAGE, folder or Path.cwd())

@@ -15,7 +15,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class AdamWOptions(Options):
-    """Decay rates of the moments, and what is added to the root of the second."""
+    """Decay rates of the two moments, and the term added to the root of the second."""
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -31,6 +31,7 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     "adamw",
     slots=("exp_avg", "exp_avg_sq"),
     options=AdamWOptions,
+    study_keys=("betas", "eps"),
     corrections=corrections,
     source="Loshchilov & Hutter 2019",
 )

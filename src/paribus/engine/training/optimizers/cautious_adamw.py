@@ -1,8 +1,7 @@
-"""AdamW with cautious masking (Liang et al. 2024, Cautious optimizers): a number moves only where
-the step and the gradient agree in sign.
+"""Cautious AdamW (Liang et al. 2024, Cautious optimizers).
 
-What moves goes further, by the share of a parameter that moves, so that a step is as long. `betas`
-and `eps` are those of `training.optimizer`.
+An element moves only if its step and its gradient agree in sign. The step is divided by the share
+of a parameter that moves, so that its length stays the same.
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ from paribus.engine.ops.functional import adam_moments
 from paribus.engine.training.optimizers import Update, optimizer
 from paribus.engine.training.optimizers.adamw import AdamWOptions, corrections
 
-LEAST_SHARE = 1e-3  # of a parameter that moves, which a step is divided by
+LEAST_SHARE = 1e-3  # smallest divisor of a step
 
 
 @optimizer(
     "cautious_adamw",
     slots=("exp_avg", "exp_avg_sq"),
     options=AdamWOptions,
-    whole=True,
+    study_keys=("betas", "eps"),
+    whole_parameters=True,
     corrections=corrections,
     source="Liang et al. 2024",
 )

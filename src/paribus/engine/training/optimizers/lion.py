@@ -1,7 +1,7 @@
 """Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms): the sign of a momentum.
 
-Every step has the size of the learning rate in every number; the authors advise a learning rate of
-a third to a tenth of AdamW's, and a weight decay as many times larger.
+Every element moves by the learning rate. The authors recommend a learning rate 3 to 10 times
+smaller than AdamW's, and a weight decay larger by the same factor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paribus.study.choices import Options
 
 
 class LionOptions(Options):
-    """Of the step, and of the momentum that is kept."""
+    """Interpolation factors of the step and of the momentum."""
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.99)
 

@@ -1,9 +1,9 @@
-"""Muon (Jordan et al. 2024): momentum, orthogonalised; as torch.optim.Muon computes it.
+"""Muon (Jordan et al. 2024): orthogonalized momentum, as torch.optim.Muon computes it.
 
-Only matrices between the embedding and the head are for it; embeddings, the head, biases and gains
-are AdamW's, whose `betas` and `eps` are those of `training.optimizer`. With `match_rms_adamw` (Liu
-et al. 2025, Muon is scalable for LLM training) a step is as large as one of AdamW, so that one
-learning rate serves both; with `original` it is not, and a group gives the rest a rate of its own.
+It trains matrices between the embedding and the head; AdamW trains embeddings, the head, biases and
+gains. With `match_rms_adamw` (Liu et al. 2025, Muon is scalable for LLM training) a step is as
+large as AdamW's, so that both can share a learning rate; with `original` it is not, and a group can
+set another rate for the rest.
 
 Axes: R replicas, K matrices of one shape [n, m].
 """
@@ -22,14 +22,14 @@ from paribus.engine.training.optimizers import Update, optimizer
 from paribus.engine.training.optimizers.adamw import Beta
 from paribus.study.choices import Options
 
-# The quintic whose slope at zero is largest: singular values end between 0.7 and 1.2.
+# The quintic with the largest slope at zero: singular values end between 0.7 and 1.2.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
 RMS_OF_ADAMW = 0.2
 
 
 class MuonOptions(Options):
-    """`ns_steps` iterations of Newton-Schulz, in bfloat16 as published, or in float32."""
+    """Momentum, and the Newton-Schulz iteration: in bfloat16, as published, or in float32."""
 
     momentum: Beta = 0.95
     nesterov: bool = True
@@ -39,7 +39,7 @@ class MuonOptions(Options):
 
 
 def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
-    """Tell whether a parameter is a matrix that maps hidden states to hidden states."""
+    """Return True for a matrix that maps hidden states to hidden states."""
     return len(shape) == 2 and not (use.table or use.head)
 
 
@@ -69,7 +69,7 @@ def muon(update: Update) -> None:
 
 
 def orthogonalised(matrices: Tensor, steps: int) -> Tensor:
-    """Bring all singular values of [..., n, m] near one, by the Newton-Schulz iteration."""
+    """Move all singular values of [..., n, m] close to one by the Newton-Schulz iteration."""
     *lead, n, m = matrices.shape
     x = matrices.mT if n > m else matrices
     x = x.flatten(0, -3)

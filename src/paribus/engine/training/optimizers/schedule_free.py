@@ -1,9 +1,8 @@
-"""Schedule-free AdamW (Defazio et al. 2024, The road less scheduled), as the authors' package
-computes it: no schedule but a warmup, and no end of the run to be known.
+"""Schedule-free AdamW (Defazio et al. 2024, The road less scheduled), as the authors' package.
 
-Gradients are taken at y = (1 - beta1) z + beta1 x; AdamW steps z, and x is the mean of all z, the
-later ones of a warmup more. Trained weights are y; those that are evaluated, kept and exported are
-x. `training.schedule` gives the warmup, and is else best left constant.
+Gradients are computed at y = (1 - beta1) z + beta1 x. AdamW steps z, and x is a weighted mean of
+all z. The trained weights are y; x is evaluated, kept and exported. Use a constant
+`training.schedule`, with a warmup if wanted.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ OpenBeta = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ScheduleFreeOptions(Options):
-    """How near to the mean gradients are taken, and how the second moment decays; step t weighs
-    t^r times the largest rate so far, to the power of `rate_power`, in the mean."""
+    """Interpolation and decay rates; the weight of step t in the mean is t^r times the largest
+    learning rate up to t, to the power `rate_power`."""
 
     betas: Annotated[tuple[OpenBeta, Beta], Field(strict=False)] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -33,7 +32,7 @@ class ScheduleFreeOptions(Options):
 
 
 def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
-    """Return x, of y and z - y."""
+    """Return x, computed from y and z - y."""
     return weights + (1 - 1 / options.betas[0]) * slots["lead"]
 
 

@@ -1,7 +1,4 @@
-"""Gradient descent with momentum (Sutskever et al. 2013), as torch.optim.SGD computes it.
-
-Weight decay is coupled: L2 regularisation.
-"""
+"""SGD with momentum (Sutskever et al. 2013), as torch.optim.SGD; weight decay is L2 (coupled)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from paribus.study.choices import Options
 
 
 class SGDOptions(Options):
-    """0 is SGD without momentum."""
+    """Momentum, plain or Nesterov; 0 is SGD without momentum."""
 
     momentum: Beta = 0.9
     nesterov: bool = False

@@ -1,10 +1,8 @@
-"""SOAP (Vyas et al. 2024, Improving and stabilizing Shampoo using Adam): AdamW in the eigenbasis of
-Shampoo's preconditioner.
+"""SOAP (Vyas et al. 2024, Improving and stabilizing Shampoo using Adam).
 
-Matrices are for it; gains and biases are AdamW's, whose `betas` and `eps` are those of
-`training.optimizer`. The first gradient begins the basis, and its step moves nothing but by weight
-decay. A basis of 1,000 channels costs gigaflops every `every` steps, and two matrices of its size
-in memory.
+AdamW in the eigenbasis of Shampoo's preconditioner. It trains matrices; AdamW trains gains and
+biases. The first gradient initializes the basis, and its step applies weight decay only. A basis of
+1,000 channels costs gigaflops every `every` steps, and two matrices of its size in memory.
 
 Axes: R replicas, K matrices of one shape [n, m].
 """
@@ -31,9 +29,9 @@ from paribus.study.choices import Options
 
 
 class SOAPOptions(Options):
-    """Of the moments, and of the preconditioner (None: the second of `betas`); from how many steps
-    to the next its basis is computed; a side of a matrix that is larger than `largest_side` is left
-    as it is: 10,000 as published, less here, as vocabularies are sides too."""
+    """Decay rates of the moments and of the preconditioner (None: the second of `betas`); steps
+    between two updates of the basis. A side of a matrix above `largest_side` has no basis: 10,000
+    as published, less here, because vocabularies are sides too."""
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.95, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -51,30 +49,29 @@ def _right(shape: Shape, options: Any) -> Shape | None:
 
 
 def keep_basis(slots: Slots, options: Any, t: int) -> None:
-    """Take the eigenbases of the first gradient; later on follow them, by one power iteration and
-    QR every so many steps."""
+    """Compute the eigenbases of the first gradient, then follow them by power iteration and QR."""
     is_due = t % options.every == 0
     if t > options.every and not is_due:
         return
     square = slots["exp_avg_sq"]
-    # Nothing was moved yet: the first steps in float16 may be skipped, of each replica by itself.
+    # True for a replica that has not moved yet: in float16 its first steps may be skipped.
     begins = ~square.any(dim=-1).any(dim=-1)
     for side in ("left", "right"):
         if f"{side}_gram" not in slots:
             continue
-        gram, basis = (slots[f"{side}_{what}"] for what in ("gram", "basis"))
-        finite = gram.nan_to_num()  # LAPACK refuses others, which a neighbour may have
+        gram, basis = (slots[f"{side}_{kind}"] for kind in ("gram", "basis"))
+        finite = gram.nan_to_num()  # LAPACK rejects the NaN that a diverged replica may have
         if begins.any():
             first = torch.linalg.eigh(finite)[1].flip(-1)
             basis.copy_(torch.where(begins[..., None, None], first, basis))
         if not is_due or begins.all():
             continue
-        turned = finite @ basis.nan_to_num()
-        order = (basis * turned).sum(dim=-2).argsort(dim=-1, descending=True)
+        rotated = finite @ basis.nan_to_num()
+        order = (basis * rotated).sum(dim=-2).argsort(dim=-1, descending=True)
         columns = order[..., None, :]
         moved = order[..., :, None] if side == "left" else columns
         square.copy_(square.gather(-2 if side == "left" else -1, moved.expand_as(square)))
-        followed = torch.linalg.qr(turned.gather(-1, columns.expand_as(turned)))[0]
+        followed = torch.linalg.qr(rotated.gather(-1, columns.expand_as(rotated)))[0]
         basis.copy_(torch.where(begins[..., None, None], basis, followed))
 
 
@@ -102,20 +99,20 @@ def soap(update: Update) -> None:
     begun = (t > 0).to(torch.float32)  # the first step has no basis
     mean, square = slots["exp_avg"], slots["exp_avg_sq"]
     mean.lerp_(gradients, (1 - beta1) * begun)
-    square.lerp_(_turned(gradients, slots).square_(), (1 - beta2) * begun)
+    square.lerp_(_rotated(gradients, slots).square_(), (1 - beta2) * begun)
     count = (t - 1).clamp(min=0)
     rates = update.rates * (correction(beta2, count).sqrt() / correction(beta1, count))
-    step = _turned(mean, slots) / (square.sqrt() + options.eps)
-    update.weights.sub_(_turned(step, slots, back=True) * rates)
-    kept = beta2 if options.shampoo_beta is None else options.shampoo_beta
+    step = _rotated(mean, slots) / (square.sqrt() + options.eps)
+    update.weights.sub_(_rotated(step, slots, back=True) * rates)
+    beta = beta2 if options.shampoo_beta is None else options.shampoo_beta
     if "left_gram" in slots:
-        slots["left_gram"].lerp_(gradients @ gradients.mT, 1 - kept)
+        slots["left_gram"].lerp_(gradients @ gradients.mT, 1 - beta)
     if "right_gram" in slots:
-        slots["right_gram"].lerp_(gradients.mT @ gradients, 1 - kept)
+        slots["right_gram"].lerp_(gradients.mT @ gradients, 1 - beta)
 
 
-def _turned(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
-    """Return Q' x P, or Q x P' back."""
+def _rotated(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
+    """Return Q' x P, or with `back` Q x P'."""
     if "left_basis" in slots:
         left = slots["left_basis"]
         x = (left if back else left.mT) @ x

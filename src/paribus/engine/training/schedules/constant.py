@@ -1,4 +1,4 @@
-"""The peak to the end."""
+"""A constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half a cosine (Loshchilov & Hutter 2017) from the peak to `final_fraction` of it."""
+"""Half a cosine from the peak to `final_fraction` (Loshchilov & Hutter 2017)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A straight line from the peak to `final_fraction` of it."""
+"""A straight line from the peak to `final_fraction`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from paribus.engine.training.schedules import Moment, Options, schedule
 
 
 class Falling(Options):
-    """What the run ends at, as a fraction of the peak; `training.schedule.final_fraction`."""
+    """Value at the end of the run, as a fraction of the peak."""
 
     final_fraction: float = 0.1
 

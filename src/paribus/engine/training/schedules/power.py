@@ -1,4 +1,4 @@
-"""Polynomial decay: a power of what is left of the run."""
+"""Polynomial decay: a power of the remaining share of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paribus.engine.training.schedules.linear import Falling
 
 
 class PowerOptions(Falling):
-    """1 is linear; larger ones fall early."""
+    """Exponent of the decay: 1 is linear, larger values fall earlier."""
 
     exponent: Annotated[float, Field(gt=0)] = 2.0
 

@@ -1,7 +1,7 @@
-"""Warmup-stable-decay (Hu et al. 2024, MiniCPM): the peak, and a decay over the last steps.
+"""Warmup-stable-decay (Hu et al. 2024, MiniCPM): the peak, then a decay over the last steps.
 
-`sqrt` is 1 - sqrt of Haegele et al. 2024 (Scaling laws and compute-optimal training beyond fixed
-training durations).
+The shape `sqrt` is 1 - sqrt of Haegele et al. 2024 (Scaling laws and compute-optimal training
+beyond fixed training durations).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paribus.engine.training.schedules.linear import Falling
 
 
 class WSDOptions(Falling):
-    """The share of all steps that decay, and how."""
+    """Share of all steps that decay, and the shape of the decay."""
 
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
     shape: Literal["linear", "sqrt", "cosine"] = "linear"
@@ -24,16 +24,16 @@ class WSDOptions(Falling):
 
 @schedule("wsd", options=WSDOptions, source="Hu et al. 2024")
 def wsd(at: Moment, options: WSDOptions) -> float:
-    """Return 1 up to the decay; in it f + (1 - f) g(q), q the share of it that is made.
+    """Return 1 before the decay; in it f + (1 - f) g(q), q its progress.
 
     g(q) is 1 - q, 1 - sqrt(q) or (1 + cos(pi q)) / 2. The decay has round(decay x steps) steps, at
     least one and at most those after the warmup.
     """
     steps = min(max(round(options.decay * at.steps), 1), at.steps - at.warmup)
-    made = max((at.step + 1 - (at.steps - steps)) / steps, 0.0)
-    left = {
-        "linear": 1 - made,
-        "sqrt": 1 - math.sqrt(made),
-        "cosine": (1 + math.cos(math.pi * made)) / 2,
+    progress = max((at.step + 1 - (at.steps - steps)) / steps, 0.0)
+    shape = {
+        "linear": 1 - progress,
+        "sqrt": 1 - math.sqrt(progress),
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
     }[options.shape]
-    return options.final_fraction + (1 - options.final_fraction) * left
+    return options.final_fraction + (1 - options.final_fraction) * shape
