@@ -234,7 +234,6 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiled kernels are forgotten, before and after."""
     from paribus.engine.ops.kernels import calling, compiling
 
-    monkeypatch.setenv(compiling.PLACE, "")
     monkeypatch.setenv(compiling.SWITCH, "auto")
     kept = (compiling.library, calling.loaded)
     for function in kept:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -160,31 +159,18 @@ def test_another_processor(afresh: None, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(compiling.library() is None, reason="no compiler here")
-@pytest.mark.parametrize("forbidden", ["cache", ""])
-def test_where_nothing_is_loaded_from_the_cache_or_from_anywhere(
-    forbidden: str, afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cache_that_nothing_is_loaded_from(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """noexec, of the cache alone: its library lies elsewhere, and no process compiles again."""
     made = compiling.library()
     monkeypatch.setenv("CXX", str(compiler(tmp_path, f'cp {made} "$out"')))
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    real = compiling.ctypes.CDLL
 
     def load(path: str) -> object:
-        if str(tmp_path / forbidden) in path or not forbidden:
-            raise OSError("failed to map segment from shared object")
-        return real(path)
+        raise OSError("failed to map segment from shared object")
 
     monkeypatch.setattr(compiling.ctypes, "CDLL", load)
-    monkeypatch.setattr(compiling, "_is_noexec", lambda folder: not forbidden)
     compiling.library.cache_clear()
-    found = compiling.library()
-    if not forbidden:
-        assert found is None and compiling.identity() == "torch"
-        assert "can be loaded" in (compiling.shortcoming() or "")
-    else:
-        assert found is not None and not found.is_relative_to(tmp_path / "cache")
-        compiling.library.cache_clear()  # as in a process that this one starts
-        assert compiling.library() == found and compiling.is_settled()
-        shutil.rmtree(found.parent)
+    assert compiling.library() is None and compiling.identity() == "torch"
+    assert "loads" in (compiling.shortcoming() or "")
     assert len(compilations(tmp_path)) == 1

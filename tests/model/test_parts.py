@@ -23,7 +23,7 @@ from paribus.engine.model import (
     load_parameters,
     parts,
 )
-from paribus.engine.model.parts import WORDS
+from paribus.engine.model.parts import KINDS
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Data, Model, Setting, Training
 from paribus.engine.training import Trainer
@@ -103,7 +103,7 @@ def test_bfloat16_is_close(
     assert 0 < abs(losses[0] - losses[1]) < 0.02
 
 
-@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_declared_can_be_told(kind: str) -> None:
     for name, part in parts(kind).items():
         assert isinstance(part, Part)
@@ -222,7 +222,7 @@ def test_what_an_untied_head_adds(small_study: Maker) -> None:
             r"no norm 'rms': did you mean 'rms_free' or 'rmsnorm'\?.* paribus/engine/model/norms/",
         ),
         ({"model.attention.qk_norm": "rmsnrm"}, "did you mean 'rmsnorm'"),
-        ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),
+        ({"model.norm.kind": "fixed_scale"}, "model.embedding.norm"),
     ],
 )
 def test_unknown_parts(small_study: Maker, overrides: dict[str, Any], message: str) -> None:

@@ -174,8 +174,8 @@ def test_layer_dropout_skips_whole_sequences_by_key(trainer_of: Callable[..., Tr
     ("overrides", "words"),
     [
         ({"model.modules.mlp": "own.py:Undeclared"}, "no part declares it"),
-        ({"model.modules.mlp": "own.py:TooMuch"}, "takes a number"),
-        ({"model.modules.mlp": "own.py:Missing"}, "not left by any earlier part"),
+        ({"model.modules.mlp": "own.py:TooMuch"}, "scalar"),
+        ({"model.modules.mlp": "own.py:Missing"}, "shared.'values'"),
         ({"training.loss.auxiliary.balance": 0.1}, "no part of the model adds it"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The model: the whole GPT on one page, its parts, and initial weights by name."""
+"""The model: the whole GPT in one file, its parts, and initial weights by name."""
 
 from paribus.engine.model.attentions import KeyValueCache, visible
 from paribus.engine.model.attentions.causal import Attention

@@ -1,4 +1,4 @@
-"""Layers that several parts of a model have: linear maps, dropout, and a soft cap."""
+"""Layers that several parts of a model use: linear maps, dropout and a soft cap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from paribus.engine.ops import functional as ops
 
-# Constants of the SplitMix64 finaliser (Steele et al. 2014), as signed 64-bit integers.
+# Constants of the SplitMix64 finalizer (Steele et al. 2014), as signed 64-bit integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
@@ -16,24 +16,37 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 class Linear(nn.Linear):
     """x W^T + b."""
 
+    def reset_parameters(self) -> None:
+        """Initialize as `nn.Linear`; drawing on "meta" would import PyTorch's compiler."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """[..., inputs] -> [..., outputs]."""
         return ops.linear(input, self.weight, self.bias)
 
 
+class Table(nn.Embedding):
+    """Rows of vectors, looked up by number."""
+
+    def reset_parameters(self) -> None:
+        """Initialize as `nn.Embedding`; drawing on "meta" would import PyTorch's compiler."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 def capped(x: Tensor, cap: float) -> Tensor:
-    """Return cap tanh(x / cap) (Gemma Team 2024): near x where it is small, never over the cap."""
+    """Return cap tanh(x / cap) (Gemma Team 2024): close to x if x is small, never above the cap."""
     return cap * torch.tanh(x / cap)
 
 
 class Dropout(nn.Module):
     """Zeroes a share p of x and scales the rest by 1 / (1 - p) (Srivastava et al. 2014).
 
-    The mask is a pure function of a key, the same in every arm and on every device.
-
-    Training sets `key` before every step, from (seed, step, place in the model), and `first` where
-    x is a part of the batch: how many of its sequences came before. Which elements fall is then
-    integer arithmetic on key and position in the whole batch, so no generator is involved.
+    The mask is a pure function of a key, equal in every arm and on every device. Training sets
+    `key` before every step from (seed, step, place in the model), and `first` to the number of
+    sequences that come before x in its batch. Integer arithmetic on the key and the position in the
+    whole batch decides which elements are dropped; no generator is involved.
     """
 
     key: Tensor
@@ -45,7 +58,7 @@ class Dropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of x [B, ...]; in evaluation, and where p is 0, return x itself."""
+        """Drop elements of x [B, ...]; in evaluation, and for p = 0, return x."""
         if not self.training or self.p == 0:
             return x
         start = self.first * (x.numel() // len(x))
@@ -56,7 +69,7 @@ class Dropout(nn.Module):
 
 
 def _mix(z: Tensor) -> Tensor:
-    """Apply SplitMix64's finaliser; shifts are logical, as the copied sign is masked off."""
+    """Apply SplitMix64's finalizer; the masks make its shifts logical."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2
     return z ^ ((z >> 31) & (2**33 - 1))

@@ -1,10 +1,9 @@
-"""What the parts of a model hand on in one forward pass, and what a loss may see of it.
+"""Tensors that the parts of a model share in one forward pass, and that a loss may read.
 
-A module whose `forward` has an argument `shared` is given one `Shared` for the whole pass: at
-`embedding`, `block_norm`, `attention`, `mlp`, `final_norm` and `head` alike. It may leave tensors
-there for later parts, under names; add to an auxiliary loss that its class declares
-(`auxiliaries = ("balance",)`); and give outputs that a training loss reads, such as the logits of a
-second head. All of it is traced by autograd, and of one replica alone.
+A part whose `forward` has an argument `shared` receives the `Shared` of the pass. It may leave
+named tensors for later parts, add to an auxiliary loss that its class declares
+(`auxiliaries = ("balance",)`), and give outputs to a training loss, such as the logits of a second
+head. Autograd traces all of it, and a `Shared` belongs to a single replica.
 
 Axes: R replicas, B batch, T time, D d_model.
 """
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -24,13 +24,13 @@ AUXILIARIES = "auxiliaries"
 
 
 class Seen(NamedTuple):
-    """What a training loss sees besides logits: the argument `shared` of a loss that has it.
+    """The argument `shared` of a training loss.
 
     Attributes:
-        hidden: [R, B, T, D], what the head reads.
-        outputs: {name: [R, B, T, ...]}, what parts gave by `Shared.output`.
-        auxiliary: {name: [R]}, the sums of auxiliary losses. They are added to the objective times
-            `training.loss.auxiliary`, whatever the loss does.
+        hidden: [R, B, T, D] input of the head.
+        outputs: {name: [R, B, T, ...]} from `Shared.output`.
+        auxiliary: {name: [R]} sums of auxiliary losses. The trainer adds them to the objective,
+            times `training.loss.auxiliary`.
     """
 
     hidden: Tensor
@@ -39,16 +39,15 @@ class Seen(NamedTuple):
 
 
 class Shared:
-    """One forward pass: `shared["name"] = tensor` leaves it for later parts, `shared["name"]` is
-    what an earlier one left, `"name" in shared` tells whether one did.
+    """Tensors of one forward pass: `shared["name"] = tensor` leaves one for later parts.
 
-    While a text is read piece by piece, tensors are those of the new tokens; what later tokens need
-    an attention appends to its cache. A head that is asked for single positions finds nothing here.
+    While a text is read with a cache, tensors are those of the new tokens. A head that is called on
+    single positions finds nothing.
 
     Attributes:
-        tokens: [B, T] int64 inputs, None in such a head.
-        hidden: [B, T, D] what the head reads, once it is there.
-        outputs: {name: tensor} that a training loss reads.
+        tokens: [B, T] int64 inputs; None for a head called by itself.
+        hidden: [B, T, D] input of the head, once it is computed.
+        outputs: {name: tensor} for a training loss.
     """
 
     def __init__(self, auxiliaries: Iterable[str] = ()) -> None:
@@ -65,8 +64,8 @@ class Shared:
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
             raise ParibusError(
-                f"shared['{name}'] was not left by any earlier part; there are "
-                f"{', '.join(map(repr, self._values)) or 'none'}"
+                f"shared['{name}'] was not set by an earlier part; set are {sorted(self._values)}",
+                code="own_code",
             )
         return self._values[name]
 
@@ -74,64 +73,71 @@ class Shared:
         return name in self._values
 
     def auxiliary(self, name: str, value: Tensor) -> None:
-        """Add a number [] to an auxiliary loss; those of all blocks are summed.
+        """Add a scalar to an auxiliary loss; values of all blocks are summed.
 
-        Raises ParibusError for a name that no class declares, and for more than a number.
+        Raises ParibusError for a name that no class declares, and for anything but a scalar.
         """
         if name not in self._declared:
             raise ParibusError(
-                f"shared.auxiliary('{name}', ...): no part declares it; say {AUXILIARIES} = "
-                f"('{name}',) in its class"
+                f"shared.auxiliary('{name}', ...): no part declares it; set {AUXILIARIES} = "
+                f"('{name}',) in its class",
+                code="own_code",
             )
         if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-            given = type(value).__name__
-            if isinstance(value, Tensor):
-                given = f"{list(value.shape)} of {value.dtype}"
             raise ParibusError(
-                f"shared.auxiliary('{name}', ...) is given {given}, and takes a number: a tensor "
-                "of floats without axes, such as a mean over the batch"
+                f"shared.auxiliary('{name}', ...) needs a floating-point scalar, such as a mean "
+                "over the batch",
+                code="own_code",
             )
-        before = self._auxiliary.get(name)
-        self._auxiliary[name] = value.float() if before is None else before + value.float()
+        self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def output(self, name: str, value: Tensor) -> None:
-        """Give a training loss a tensor [B, T, ...] under a name. Raises ParibusError for else."""
-        shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        of = None if self.tokens is None else list(self.tokens.shape)
-        if not isinstance(value, Tensor) or of not in (None, shape[:2]):
+        """Give a tensor [B, T, ...] to a training loss. Raises ParibusError for another shape."""
+        if not isinstance(value, Tensor) or (
+            self.tokens is not None and value.shape[:2] != self.tokens.shape
+        ):
             raise ParibusError(
-                f"shared.output('{name}', ...) is given {shape}, and takes a tensor [B, T, ...], a "
-                "row for every token"
+                f"shared.output('{name}', ...) needs a tensor [B, T, ...], one row per token",
+                code="own_code",
             )
         self.outputs[name] = value
 
     def seen(self) -> Seen:
-        """Return what a loss sees; an auxiliary loss that nothing was added to is 0."""
+        """Return the tensors for a loss; an auxiliary loss that nothing was added to is 0."""
         assert self.hidden is not None
         zero = self.hidden.new_zeros((), dtype=torch.float32)
         auxiliary = {name: self._auxiliary.get(name, zero) for name in sorted(self._declared)}
         return Seen(self.hidden, self.outputs, auxiliary)
 
 
+@cache
 def takes_shared(function: Any) -> bool:
-    """Tell whether a function has an argument `shared`."""
+    """Return True if a function has an argument `shared`."""
     try:
         return "shared" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not of Python
+    except (TypeError, ValueError):  # a builtin
         return False
 
 
+def call(part: nn.Module, *args: Any, shared: Shared | None) -> Any:
+    """Call a part of the model, with `shared` if its forward has that argument."""
+    if takes_shared(type(part).forward):
+        return part(*args, shared=shared)
+    return part(*args)
+
+
 def auxiliary_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the auxiliary losses that parts of `model` declare, sorted. Raises ParibusError."""
+    """Return the auxiliary losses that parts declare, sorted. Raises ParibusError."""
     names: set[str] = set()
     for module in model.modules():
-        found = getattr(module, AUXILIARIES, ())
-        if not isinstance(found, tuple) or not all(
-            isinstance(name, str) and name.isidentifier() for name in found
+        declared = getattr(module, AUXILIARIES, ())
+        if not isinstance(declared, tuple) or not all(
+            isinstance(name, str) and name.isidentifier() for name in declared
         ):
             raise ParibusError(
-                f"{type(module).__name__}.{AUXILIARIES} = {found!r} must be a tuple of names, such "
-                "as ('balance',)"
+                f"{type(module).__name__}.{AUXILIARIES} = {declared!r} must be a tuple of names, "
+                "such as ('balance',)",
+                code="own_code",
             )
-        names |= set(found)
+        names |= set(declared)
     return tuple(sorted(names))

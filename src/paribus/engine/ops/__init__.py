@@ -1,14 +1,13 @@
-"""The one door to arithmetic: here is decided whether a compiled kernel or PyTorch answers.
+"""Arithmetic of models: decides whether a compiled kernel or PyTorch computes an operation.
 
-`functional` has the operations that a model calls, and `fused_block` a whole block as one of them.
-Which kernels a process takes is chosen here, without importing torch.
+`functional` has the operations that a model calls; `fused_block` computes a whole block. Choosing
+the kernels of a process does not import torch.
 """
 
 from paribus.engine.ops.kernels.compiling import (
     SWITCH,
     choose,
     identity,
-    is_settled,
     library,
     resolve,
     shortcoming,
@@ -19,7 +18,6 @@ __all__ = [
     "SWITCH",
     "choose",
     "identity",
-    "is_settled",
     "library",
     "resolve",
     "shortcoming",

@@ -1,4 +1,4 @@
-"""Causal self-attention with many heads, and what studies vary of it.
+"""Causal multi-head self-attention with its common variants.
 
 Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
 keys and values, K channels of a head.
@@ -28,8 +28,8 @@ from paribus.engine.ops import functional as ops
 class Attention(nn.Module):
     """Multi-head self-attention: x_BTD -> [B, T, D].
 
-    With G < H heads of keys and values, each serves H / G of queries (Ainslie et al. 2023). `turn`
-    are positions that stand in the attention. With a cache x continues the text read before.
+    With G < H heads of keys and values, each serves H / G heads of queries (Ainslie et al. 2023).
+    `turn` are the study's positions if their place is the attention.
     """
 
     fuses = True
@@ -50,7 +50,7 @@ class Attention(nn.Module):
             norm(model, model.head_width, model.norm.eps, model.bias) for _ in range(2)
         )
         self.turn = turn
-        # Where a probe sees queries and keys as they meet: [B, H + G, T, K].
+        # Probes read queries and keys here, as they are multiplied: [B, H + G, T, K].
         self.query_key = nn.Identity()
         self.dropout = Dropout(model.dropout)
 
@@ -61,14 +61,14 @@ class Attention(nn.Module):
         start = 0 if cache is None else cache.length
         qkv_BTPK = self.qkv(x_BTD).view(B, T, H + 2 * G, D // H)
         q_BHTK, k_BGTK, v_BGTK = qkv_BTPK.transpose(1, 2).split((H, G, G), dim=1)
-        if self.is_normed:  # in float32, whatever products come in
+        if self.is_normed:  # in float32, whatever the dtype of products
             q_BHTK = self.q_norm(q_BHTK.float()).to(v_BGTK.dtype)
             k_BGTK = self.k_norm(k_BGTK.float()).to(v_BGTK.dtype)
         if self.turn is not None:
             places_T = torch.arange(start, start + T, device=x_BTD.device)
-            turned = self.turn(q_BHTK, k_BGTK, places_T)
-            q_BHTK, k_BGTK = (x.to(v_BGTK.dtype) for x in turned)
-        if self.query_key._forward_hooks:  # a copy for those who look, and else none
+            q_BHTK, k_BGTK = self.turn(q_BHTK, k_BGTK, places_T)
+            q_BHTK, k_BGTK = q_BHTK.to(v_BGTK.dtype), k_BGTK.to(v_BGTK.dtype)
+        if self.query_key._forward_hooks:  # copied only if a probe looks
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
         if cache is None and self.is_plain(T):
             return self.out(ops.self_attention(qkv_BTPK))
@@ -79,23 +79,22 @@ class Attention(nn.Module):
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
     def is_plain(self, T: int) -> bool:
-        """Tell whether over T positions nothing but attention is between the two projections."""
-        as_many = self.n_kv_head == self.n_head
-        untouched = self.turn is None and not self.is_normed
-        return as_many and untouched and not self._is_written_out(T)
+        """Return True if plain attention over T positions is all between the two projections."""
+        is_plain = self.n_kv_head == self.n_head and self.turn is None and not self.is_normed
+        return is_plain and not self._is_written_out(T)
 
     def _is_written_out(self, S: int) -> bool:
-        """Tell whether something is asked, over S positions, that no fused kernel does.
+        """Return True if attention over S positions needs something that no fused kernel does.
 
-        They have no cap, replicas of a stack share no mask in them, and their dropout is drawn from
+        They have no cap, replicas of a stack cannot have a mask each, and their dropout draws from
         the global generator.
         """
-        narrow = self.window is not None and self.window < S
+        is_windowed = self.window is not None and self.window < S
         drops = self.training and self.dropout.p > 0
-        return narrow or drops or self.softcap is not None
+        return is_windowed or drops or self.softcap is not None
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
-        """Return values [B, H, T, K], weighted by how well queries and keys agree."""
+        """Return values weighted by the softmax of scores, [B, H, T, K]."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
         if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)
@@ -108,10 +107,10 @@ class Attention(nn.Module):
         if start and T > 1:
             seen_TS = visible(start, T, S, None, q_BHTK.device)
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, seen_TS)
-        # A single new position may look at all.
+        # A single new position sees all others.
         return ops.attention(q_BHTK, k_BHSK, v_BHSK, is_causal=start == 0)
 
 
 def _for_each_query(x_BGSK: Tensor, times: int) -> Tensor:
-    """Return [B, G times, S, K]: every head of keys or values as often as queries share it."""
+    """Repeat every head of keys or values, [B, G times, S, K]."""
     return x_BGSK if times == 1 else x_BGSK.repeat_interleave(times, dim=1)

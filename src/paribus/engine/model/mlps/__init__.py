@@ -1,4 +1,4 @@
-"""The inner layers of blocks: x [..., D] -> [..., D], built as `MLP(model)`.
+"""MLPs of blocks: x [..., D] -> [..., D], built as `MLP(model)`.
 
-A new one is a file here, or a module of the user's own at `mlp`.
+A new one is a file here, or a custom module at `model.modules.mlp`.
 """

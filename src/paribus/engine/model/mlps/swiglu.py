@@ -12,8 +12,8 @@ from paribus.engine.ops import functional as ops
 def inner_width(model: ModelConfig) -> int:
     """Return the width of a gated MLP's inner layer.
 
-    With `mlp.match_parameters`, the one whose number of parameters is nearest to that of an ungated
-    MLP of the ratio: 2/3 of its width, but for biases.
+    With `mlp.match_parameters`, its number of parameters is closest to that of an ungated MLP of
+    the same ratio: 2/3 of the width, apart from biases.
     """
     d, width = model.d_model, model.mlp.ratio * model.d_model
     if not model.mlp.match_parameters:

@@ -1,4 +1,4 @@
-"""MLPs with one matrix in and one out, and an activation between."""
+"""MLPs of two matrices with an activation between them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from paribus.engine.ops import functional as ops
 
 
 class Ungated(nn.Module):
-    """activation(x W_up) W_down, of `mlp.ratio` times the width.
+    """activation(x W_up) W_down, with `mlp.ratio` times the width inside.
 
-    `kind` is one of `ops.functional.ACTIVATIONS`; another activation overrides `activation`.
+    `kind` is a key of `ops.functional.ACTIVATIONS`; override `activation` for another function.
     """
 
     residual_projections = ("down",)
@@ -25,7 +25,7 @@ class Ungated(nn.Module):
         self.down = Linear(width, model.d_model, bias=model.bias)
 
     def activation(self, x: Tensor) -> Tensor:
-        """Apply the unit to every inner channel, of whatever shape."""
+        """Apply the activation elementwise."""
         return ops.activation(self.kind, x)
 
     def forward(self, x_BTD: Tensor) -> Tensor:

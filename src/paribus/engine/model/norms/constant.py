@@ -1,4 +1,4 @@
-"""No norm, and a constant in the place of one."""
+"""No norm, and a constant factor instead of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoNorm(nn.Identity):
     describe="the constant that gives embeddings the norm of LayerNorm at initialization",
 )
 class FixedScale(nn.Module):
-    """x * c, with c a constant that gives embeddings at initialisation the norm sqrt(D)."""
+    """x * c, with the constant c that gives initial embeddings the norm sqrt(D)."""
 
     scale: Tensor
 
@@ -33,17 +33,19 @@ class FixedScale(nn.Module):
         super().__init__()
         if model.embedding.norm != "fixed_scale" or model.layer is not None:
             raise ParibusError(
-                "the norm 'fixed_scale' is of embeddings, whose std it undoes; name it in "
-                "model.embedding.norm, and another norm elsewhere"
+                "the norm 'fixed_scale' undoes the initial std of embeddings; use it as "
+                "model.embedding.norm, and another norm elsewhere",
+                code="conflict",
             )
         summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
         variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
         if variance == 0:
             raise ParibusError(
-                "model.embedding.norm = 'fixed_scale' needs embeddings that are not all zero; "
-                "give model.init.token_std a positive value"
+                "model.embedding.norm = 'fixed_scale' needs embeddings that are not all zero; set "
+                "model.init.token_std above 0",
+                code="conflict",
             )
-        # A buffer, as replicas of a stack may differ in their init.
+        # A buffer, because replicas of a stack may differ in their init.
         self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""LayerNorm, and its centring alone."""
+"""LayerNorm, and centring alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LayerNorm(nn.LayerNorm):
         self.width = width
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Normalise [..., D] over D."""
+        """Normalize [..., D] over D."""
         parameters, cast = (self.weight, self.bias), self.cast_output
         return ops.norm(input, self.width, *parameters, self.eps, centred=True, cast_output=cast)
 

@@ -17,7 +17,7 @@ EPS = 1e-6
     source="Zhang & Sennrich 2019",
 )
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + eps) * gain, never with a bias."""
+    """x / sqrt(mean(x^2) + eps) * gain, without a bias."""
 
     fuses = True
     centred = False
@@ -28,7 +28,7 @@ class RMSNorm(nn.RMSNorm):
         self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [..., D] over D."""
+        """Normalize x [..., D] over D."""
         assert self.eps is not None
         cast = self.cast_output
         return ops.norm(x, self.width, self.weight, None, self.eps, centred=False, cast_output=cast)
@@ -41,7 +41,7 @@ class RMSNorm(nn.RMSNorm):
     source="Zhang & Sennrich 2019",
 )
 class ParameterFreeRMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps): the scale without a gain to learn."""
+    """x / sqrt(mean(x^2) + eps)."""
 
     cast_output = False
 
@@ -50,6 +50,6 @@ class ParameterFreeRMSNorm(nn.Module):
         self.width, self.eps = width, eps or EPS
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [..., D] over D."""
+        """Normalize x [..., D] over D."""
         cast = self.cast_output
         return ops.norm(x, self.width, None, None, self.eps, centred=False, cast_output=cast)

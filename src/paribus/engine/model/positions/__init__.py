@@ -1,10 +1,10 @@
-"""Positions: how a model knows the order of tokens.
+"""Position encodings, built as `Positions(model)`.
 
-Each is built as `Positions(model)` and says by `stands` where it stands:
+The class attribute `stands` is their place in the model:
 
     "embedding"    forward(positions_T) -> [T, D], added to the token embeddings
-    "attention"    forward(q_BHTK, k_BGTK, positions_T) -> the same two, in every attention
-    "nowhere"      it is never called
+    "attention"    forward(q_BHTK, k_BGTK, positions_T) -> rotated q and k, in every attention
+    "nowhere"      never called
 
-`positions_T` are the places in the window, from 0, also where a cache has read the text before.
+`positions_T` count from the start of the window, also if a cache holds earlier tokens.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from paribus.engine.model.layers import Table
 from paribus.engine.model.parts import ModelConfig, part
 
 
@@ -13,8 +14,8 @@ from paribus.engine.model.parts import ModelConfig, part
     describe="a learned vector for each position, added to the token embeddings",
     source="Radford et al. 2019",
 )
-class LearnedPositions(nn.Embedding):
-    """positions_T -> a row of the table each, [T, D]."""
+class LearnedPositions(Table):
+    """positions_T -> rows of the table, [T, D]."""
 
     stands = "embedding"
 
@@ -29,7 +30,7 @@ class LearnedPositions(nn.Embedding):
     source="Haviv et al. 2022; Kazemnejad et al. 2023",
 )
 class NoPositions(nn.Module):
-    """Stands nowhere, and is never called."""
+    """No positions; never called."""
 
     stands = "nowhere"
 

@@ -18,10 +18,10 @@ from paribus.engine.model.parts import ModelConfig, part
     source="Su et al. 2021",
 )
 class RotaryPositions(nn.Module):
-    """Channels i and i + K/2 of a query or key at position p are turned by p theta^(-2i/K).
+    """Rotates channels i and i + K/2 of a query or key at position p by p theta^(-2i/K).
 
-    The pairs are those of Llama in Hugging Face's weights. A score then depends on the distance of
-    two tokens, not on their places.
+    The pairs are those of Llama's weights in Hugging Face's format. A score then depends on the
+    distance of two tokens, not on their positions.
     """
 
     stands = "attention"
@@ -29,20 +29,20 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        # On the CPU: the same bits on every device, and arithmetic on "meta" imports a compiler.
+        # Computed on the CPU, for the same bits on every device.
         pairs = torch.arange(0, model.head_width, 2, dtype=torch.float32, device="cpu")
         frequencies = model.positions.theta ** -(pairs / model.head_width)
-        home = torch.get_default_device()
-        self.register_buffer("frequencies", frequencies.to(home), persistent=False)
+        device = torch.get_default_device()
+        self.register_buffer("frequencies", frequencies.to(device), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn q [B, H, T, K] and k [B, G, T, K] by the positions [T] of their tokens."""
+        """Rotate q [B, H, T, K] and k [B, G, T, K] by the positions [T] of their tokens."""
         angles_TK = (positions_T[:, None].float() * self.frequencies).repeat(1, 2)
         cos_TK, sin_TK = angles_TK.cos(), angles_TK.sin()
-        return _turned(q, cos_TK, sin_TK), _turned(k, cos_TK, sin_TK)
+        return _rotate(q, cos_TK, sin_TK), _rotate(k, cos_TK, sin_TK)
 
 
-def _turned(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Turn x in float32, whatever it comes in."""
+def _rotate(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    """Rotate x in float32, whatever its dtype."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos_TK + torch.cat([-second, first], dim=-1) * sin_TK).to(x.dtype)

@@ -1,4 +1,4 @@
-"""Calling kernels: the loaded library, and which tensors it can read."""
+"""Calling kernels: the loaded library, and the tensors that it can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from paribus.engine.ops.kernels import compiling
-from paribus.engine.ops.kernels.self_check import wrong_numbers
 from paribus.errors import ParibusError
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -18,54 +17,43 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def loaded() -> CDLL | None:
-    """Return the compiled library, checked against float64; None where there is none.
-
-    Raises ParibusError where it computes something else than it should: a compiler can be wrong.
-    """
+    """Return the library of this process; None without one."""
     path = compiling.library()
-    if path is None:
-        return None
-    found = compiling.open_library(path)
-    if wrong := wrong_numbers(found):
-        raise ParibusError(
-            f"{wrong} compiled on this machine gives wrong numbers ({path}); "
-            f"set {compiling.SWITCH}=off, which takes PyTorch's"
-        )
-    return found
+    return None if path is None else compiling.open_library(path)
 
 
 def has_kernels() -> bool:
-    """Tell whether kernels are there and wanted."""
+    """Return True if kernels are compiled and turned on."""
     return not compiling.is_turned_off() and loaded() is not None
 
 
 def kernels() -> CDLL:
-    """Return the library, where `has_kernels`."""
-    found = loaded()
-    assert found is not None
-    return found
+    """Return the library; requires `has_kernels`."""
+    library = loaded()
+    assert library is not None
+    return library
 
 
 def are_plain(*tensors: Tensor | None) -> bool:
-    """Tell whether a kernel can read all of them at their address.
+    """Return True if a kernel can read all tensors at their address.
 
-    They are on a CPU, of float32 or bfloat16, and neither mapped nor differentiated by
-    `torch.func`; and autocast is to no type that kernels lack.
+    They are on a CPU, float32 or bfloat16, and not transformed by `torch.func`; and autocast is to
+    a dtype of the kernels.
     """
     return (
         not torch._C._are_functorch_transforms_active()
         and all(x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors)
-        and not rounds_otherwise()
+        and not has_foreign_autocast()
     )
 
 
-def rounds_otherwise() -> bool:
-    """Tell whether autocast for the CPU is to a type that kernels lack, such as float16."""
+def has_foreign_autocast() -> bool:
+    """Return True if autocast for the CPU is to a dtype that kernels lack, such as float16."""
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES
 
 
 def lower_dtype() -> torch.dtype | None:
-    """Return bfloat16 inside autocast for the CPU to it, and else None."""
+    """Return bfloat16 inside autocast to it, else None."""
     if not torch.is_autocast_enabled("cpu"):
         return None
     dtype = torch.get_autocast_dtype("cpu")
@@ -73,13 +61,14 @@ def lower_dtype() -> torch.dtype | None:
 
 
 def address(x: Tensor | None) -> int | None:
-    """Return the address of a contiguous tensor's numbers; None, C's null, of None."""
+    """Return the address of a contiguous tensor; None, a null pointer, for None."""
     return None if x is None else x.data_ptr()
 
 
-def refuse_second_derivative(what: str) -> NoReturn:
-    """Raise ParibusError: gradients of kernels cannot be differentiated."""
+def refuse_second_derivative() -> NoReturn:
+    """Raise ParibusError, because gradients of kernels cannot be differentiated."""
     raise ParibusError(
-        f"compiled {what} can be differentiated once, not twice; set {compiling.SWITCH}=off, which "
-        "takes PyTorch's"
+        f"compiled kernels can be differentiated once, not twice; set {compiling.SWITCH}=off to "
+        "use PyTorch's",
+        code="unsupported",
     )

@@ -1,10 +1,10 @@
-"""Linear maps and residual sums on a CPU, with what is done to each row beside a product.
+"""Linear maps and residual sums on a CPU, with the row operations before or after a product.
 
-MKL chooses an AVX2 kernel for float32 on processors of other makers, and repacks; oneDNN's bfloat16
-needs casts and a dispatch, with a matrix unit (AMX) too. Products are PyTorch's where ours are not
-known to be faster (`multiplies`; figures: benchmarks/README.md).
+MKL picks an AVX2 kernel for float32 on some processors and repacks; oneDNN's bfloat16 needs casts
+and a dispatch. Products are PyTorch's where ours are not known to be faster (`multiplies`; see
+benchmarks/README.md).
 
-Axes: N rows, K inputs, M outputs.
+Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
 """
 
 from __future__ import annotations
@@ -27,53 +27,45 @@ from paribus.engine.ops.kernels.compiling import ProductSizes
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
-    """Tell whether `linear` computes it."""
-    parameters = [one for one in (weight_MK, bias_M) if one is not None]
+    """Return True for tensors that `Linear` computes."""
+    parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
-        torch.is_grad_enabled()  # or else autocast rounds each weight once for many calls
+        torch.is_grad_enabled()  # else autocast rounds each weight once for many calls
         and are_plain(x, *parameters)
-        and all(one.dtype == torch.float32 for one in parameters)
+        and all(parameter.dtype == torch.float32 for parameter in parameters)
         and (lower_dtype() or torch.float32) in (x.dtype, torch.bfloat16)
         and x.numel() > 0
         and has_kernels()
     )
 
 
-def linear(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> Tensor:
-    """Return x [..., K] times the weight, plus the bias: [..., M].
-
-    Inside autocast operands are rounded to bfloat16 once, and kept for the backward pass so. The
-    gradient of the bias is summed in float32.
-    """
-    return _Linear.apply(x, weight_MK, bias_M, lower_dtype() or torch.float32)  # type: ignore[no-any-return]
-
-
-def supports_residual(x: Tensor, more: Tensor) -> bool:
-    """Tell whether `residual` computes it: a float32 stream, and bfloat16 that is added."""
+def supports_residual(x: Tensor, y: Tensor) -> bool:
+    """Return True for tensors that `Residual` computes: float32, and bfloat16 of the same shape."""
     return (
-        more.dtype == torch.bfloat16
+        y.dtype == torch.bfloat16
         and x.dtype == torch.float32
-        and x.shape == more.shape
-        and are_plain(x, more)
+        and x.shape == y.shape
+        and are_plain(x, y)
         and has_kernels()
     )
 
 
-def residual(x: Tensor, more: Tensor) -> Tensor:
-    """Return x + more, float32."""
-    return _Residual.apply(x, more)  # type: ignore[no-any-return]
-
-
 class _Linear(torch.autograd.Function):
+    """(x [..., K], weight, bias, dtype of the product) -> [..., M].
+
+    In bfloat16, operands are rounded once and kept rounded for the backward pass. The gradient of
+    the bias is summed in float32.
+    """
+
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
     ) -> Tensor:
         x_NK = rows(x, dtype)
         ctx.is_ours = multiplies(dtype, *weight.shape)
-        if ctx.is_ours:  # which rounds the weight itself
+        if ctx.is_ours:  # the kernel rounds the weight itself
             weight_MK = weight.contiguous()
-            y_NM = times(x_NK, weight_MK, bias, turned=True)
+            y_NM = times(x_NK, weight_MK, bias, transposed=True)
         else:
             weight_MK = weight.to(dtype)
             columns = weight_MK.t()
@@ -85,58 +77,58 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
-            refuse_second_derivative("linear maps")
-        x_NK, weight_MK = ctx.saved_tensors  # once: what is computed again is there once
+            refuse_second_derivative()
+        x_NK, weight_MK = ctx.saved_tensors  # read once: checkpointing recomputes them
         dy_NM = gradient_rows(x_NK, grad_outputs[0])
         dx = dweight = dbias = None
         if ctx.needs_input_grad[0]:
             dx_NK = times(dy_NM, weight_MK) if ctx.is_ours else dy_NM @ weight_MK
             dx = dx_NK.view(ctx.shape).to(ctx.dtype)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            dweight, dbias = of_weight_and_bias(ctx, x_NK, dy_NM)
+            dweight, dbias = parameter_gradients(ctx, x_NK, dy_NM)
         return dx, dweight, dbias, None
 
 
-def rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return x [..., K] as rows that are multiplied, [N, K]."""
-    return x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
-
-
-def gradient_rows(x_NK: Tensor, dy: Tensor) -> Tensor:
-    """Return the gradient of what `_Linear.forward` made of x, of any shape, as [N, M]."""
-    return dy.reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
-
-
-def of_weight_and_bias(ctx: Any, x_NK: Tensor, dy_NM: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return their gradients, [M, K] and [M] float32, from what `_Linear.forward` kept."""
-    if ctx.is_ours:
-        return of_columns(dy_NM, x_NK, has_bias=ctx.has_bias)
-    return (dy_NM.t() @ x_NK).float(), _column_sums(dy_NM) if ctx.has_bias else None
-
-
 class _Residual(torch.autograd.Function):
+    """(x float32, y bfloat16) -> x + y float32."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, more: Tensor) -> Tensor:
-        x, more = x.contiguous(), more.contiguous()
-        y = torch.empty_like(x)
-        kernels().sums_residual(*map(address, (x, more, y)), x.numel())
-        return y
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        x, y = x.contiguous(), y.contiguous()
+        total = torch.empty_like(x)
+        kernels().sums_residual(*map(address, (x, y, total)), x.numel())
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
         return grad_outputs[0], grad_outputs[0].bfloat16()
 
 
-def _column_sums(x_NM: Tensor) -> Tensor:
-    """Return [M] float32."""
-    N, M = x_NM.shape
-    sums_M = torch.empty(M)
-    kernels().sums_columns(address(x_NM), x_NM.dtype == torch.bfloat16, N, M, address(sums_M))
-    return sums_M
+def rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return x [..., K] as rows of a product, [N, K]."""
+    return x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
 
 
-class OfNorm(NamedTuple):
-    """Needed for the gradient of a norm: its input [N, M], gain [M] and numbers of rows [N, 2]."""
+def gradient_rows(x_NK: Tensor, dy: Tensor) -> Tensor:
+    """Return the gradient of a product with the rows x_NK as rows, [N, M]."""
+    return dy.reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
+
+
+def parameter_gradients(ctx: Any, x_NK: Tensor, dy_NM: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of weight [M, K] and bias [M], float32, for a context of `Linear`."""
+    if ctx.is_ours:
+        return column_products(dy_NM, x_NK, has_bias=ctx.has_bias)
+    dweight_MK = (dy_NM.t() @ x_NK).float()
+    if not ctx.has_bias:
+        return dweight_MK, None
+    (N, M), dbias_M = dy_NM.shape, torch.empty(dy_NM.shape[1])
+    is_lower = dy_NM.dtype == torch.bfloat16
+    kernels().sums_columns(address(dy_NM), is_lower, N, M, address(dbias_M))
+    return dweight_MK, dbias_M
+
+
+class NormGradient(NamedTuple):
+    """Inputs for the gradient of a norm: x [N, M], gain [M] and row statistics [N, 2]."""
 
     x: Tensor
     gain: Tensor | None
@@ -146,89 +138,83 @@ class OfNorm(NamedTuple):
 
 
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:
-    """Tell whether rows of that type and these widths are multiplied here, and not by PyTorch.
+    """Return True if our kernels are used for products of this dtype and these widths.
 
-    Two bfloat16 are multiplied at once: widths are even.
+    Widths must be even in bfloat16, because two numbers are multiplied at once.
     """
-    lower = dtype == torch.bfloat16
-    if not has_kernels() or not kernels().products_pay(lower):
+    is_lower = dtype == torch.bfloat16
+    if not has_kernels() or not kernels().products_pay(is_lower):
         return False
-    return not lower or all(width % 2 == 0 for width in widths)
+    return not is_lower or all(width % 2 == 0 for width in widths)
 
 
 def times(
-    x_NK: Tensor, weight: Tensor, bias_M: Tensor | None = None, *, turned: bool = False
+    x_NK: Tensor, weight: Tensor, bias_M: Tensor | None = None, *, transposed: bool = False
 ) -> Tensor:
-    """Return x_NK times the weight [K, M], or [M, K] where it is `turned`, plus the bias: [N, M].
-
-    All that is given is contiguous, here and below; weights and biases are float32.
-    """
-    size = _sizes(x_NK, weight.shape[0 if turned else 1])
-    y_NM = x_NK.new_empty(size.N, size.M)
-    places = (address(x_NK), address(weight), turned, address(bias_M), address(y_NM))
-    _ask("rows", x_NK, size, *places)
+    """Return x_NK times the weight [K, M], or [M, K] if `transposed`, plus the bias: [N, M]."""
+    M = weight.shape[0 if transposed else 1]
+    y_NM = x_NK.new_empty(len(x_NK), M)
+    _call("rows", x_NK, M, address(weight), transposed, address(bias_M), address(y_NM))
     return y_NM
 
 
-def plus(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, given_NM: Tensor) -> Tensor:
-    """Return `given_NM`, float32, plus the map of x_NK."""
-    size = _sizes(x_NK, len(weight_MK))
-    out_NM = torch.empty_like(given_NM)
-    _ask("residual", x_NK, size, *map(address, (x_NK, weight_MK, bias_M, given_NM, out_NM)))
+def add_product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, sum_NM: Tensor) -> Tensor:
+    """Return `sum_NM`, float32, plus the linear map of x_NK."""
+    out_NM = torch.empty_like(sum_NM)
+    _call("residual", x_NK, len(weight_MK), *map(address, (weight_MK, bias_M, sum_NM, out_NM)))
     return out_NM
 
 
-def activated(
+def activated_product(
     kind: int, x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return ([N, M] the slopes of an activation of the map of x_NK, [N, M] its values)."""
-    size = _sizes(x_NK, len(weight_MK))
-    slope_NM, y_NM = (x_NK.new_empty(size.N, size.M) for _ in range(2))
-    places = (*map(address, (x_NK, weight_MK, bias_M)), kind, address(slope_NM), address(y_NM))
-    _ask("activation", x_NK, size, *places)
+    """Return ([N, M] slopes of an activation of the linear map of x_NK, [N, M] its values)."""
+    M = len(weight_MK)
+    slope_NM, y_NM = (x_NK.new_empty(len(x_NK), M) for _ in range(2))
+    pointers = (*map(address, (weight_MK, bias_M)), kind, address(slope_NM), address(y_NM))
+    _call("activation", x_NK, M, *pointers)
     return slope_NM, y_NM
 
 
-def activated_back(dy_NK: Tensor, weight_KM: Tensor, slope_NM: Tensor) -> Tensor:
-    """Return the gradient [N, M] of an activation's input, from that of the map after it."""
+def activation_gradient(dy_NK: Tensor, weight_KM: Tensor, slope_NM: Tensor) -> Tensor:
+    """Return the gradient [N, M] of an activation's input from that of the map after it."""
     dx_NM = torch.empty_like(slope_NM)
-    places = map(address, (dy_NK, weight_KM, slope_NM, dx_NM))
-    _ask("activation_back", dy_NK, _sizes(dy_NK, weight_KM.shape[1]), *places)
+    M = weight_KM.shape[1]
+    _call("activation_back", dy_NK, M, *map(address, (weight_KM, slope_NM, dx_NM)))
     return dx_NM
 
 
-def normed_back(
-    dy_NK: Tensor, weight_KM: Tensor, norm: OfNorm, given_NM: Tensor, *, replaces: bool
+def norm_gradient(
+    dy_NK: Tensor, weight_KM: Tensor, norm: NormGradient, sum_NM: Tensor, *, in_place: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return (`given_NM` plus the gradient of a norm's input, the same in the type of dy_NK, the
-    gradients [M] of its gain and bias), from that of the map after it.
+    """Add the gradient of a norm's input to `sum_NM`, from the gradient of the map after it.
 
-    replaces: whether `given_NM` is nobody else's, and is overwritten.
+    in_place: overwrite `sum_NM`.
+
+    Returns (the sum, the sum in the dtype of dy_NK, gradients [M] of gain and bias).
     """
     M = weight_KM.shape[1]
-    dx_NM = given_NM if replaces else torch.empty_like(given_NM)
+    dx_NM = sum_NM if in_place else torch.empty_like(sum_NM)
     lower_NM = torch.empty_like(dx_NM, dtype=dy_NK.dtype) if dy_NK.dtype != dx_NM.dtype else None
-    dgain = None if norm.gain is None else given_NM.new_empty(M)
-    dbias = given_NM.new_empty(M) if norm.has_bias else None
-    before = map(address, (dy_NK, weight_KM, norm.x, norm.gain, norm.stats))
-    after = map(address, (given_NM, dx_NM, dgain, dbias, lower_NM))
-    _ask("norm_back", dy_NK, _sizes(dy_NK, M), *before, norm.centred, *after)
+    dgain = None if norm.gain is None else sum_NM.new_empty(M)
+    dbias = sum_NM.new_empty(M) if norm.has_bias else None
+    before = map(address, (weight_KM, norm.x, norm.gain, norm.stats))
+    after = map(address, (sum_NM, dx_NM, dgain, dbias, lower_NM))
+    _call("norm_back", dy_NK, M, *before, norm.centred, *after)
     return dx_NM, dx_NM if lower_NM is None else lower_NM, dgain, dbias
 
 
-def of_columns(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of a weight and bias, [M, K] and [M] float32."""
-    size = _sizes(x_NK, dy_NM.shape[1])
-    dweight_MK = x_NK.new_empty(size.M, size.K, dtype=torch.float32)
-    dbias_M = dweight_MK.new_empty(size.M) if has_bias else None
-    _ask("columns", x_NK, size, *map(address, (dy_NM, x_NK, dweight_MK, dbias_M)))
+def column_products(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """Return dy_NM^T x_NK [M, K] and the column sums of dy_NM [M], float32."""
+    (M, K), is_lower = (dy_NM.shape[1], x_NK.shape[1]), x_NK.dtype == torch.bfloat16
+    dweight_MK = x_NK.new_empty(M, K, dtype=torch.float32)
+    dbias_M = dweight_MK.new_empty(M) if has_bias else None
+    sizes = ctypes.byref(ProductSizes(len(x_NK), K, M))
+    kernels().products_columns(is_lower, sizes, *map(address, (dy_NM, x_NK, dweight_MK, dbias_M)))
     return dweight_MK, dbias_M
 
 
-def _sizes(x_NK: Tensor, M: int) -> ProductSizes:
-    return ProductSizes(*x_NK.shape, M)
-
-
-def _ask(name: str, x: Tensor, sizes: ProductSizes, *given: object) -> None:
-    lower = x.dtype == torch.bfloat16
-    getattr(kernels(), f"products_{name}")(lower, ctypes.byref(sizes), *given)
+def _call(name: str, x_NK: Tensor, M: int, *arguments: object) -> None:
+    """Call a product of the rows x_NK with M outputs."""
+    function, sizes = getattr(kernels(), f"products_{name}"), ProductSizes(*x_NK.shape, M)
+    function(x_NK.dtype == torch.bfloat16, ctypes.byref(sizes), address(x_NK), *arguments)
