@@ -140,9 +140,9 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
     ("keys", "message"),
     [
         ({"mixture": {"corpus": 0.5, "upper": 0.4}}, "adds up to 0.9; shares must add up to 1"),
-        ({"mixture": {"corpus": 0.5, "uper": 0.5}}, "names the source 'uper'.*did you mean"),
-        ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "in whole parts of 10,000"),
-        ({"sources": {"corpus": {"path": "t1"}}, "mixture": {}}, "the name that a mixture gives"),
+        ({"mixture": {"corpus": 0.5, "uper": 0.5}}, "unknown source 'uper'.*did you mean"),
+        ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "use multiples of 0.0001"),
+        ({"sources": {"corpus": {"path": "t1"}}, "mixture": {}}, "sources.corpus"),
         ({"mixture": {"corpus": 1.5, "upper": -0.5}}, "less than or equal to 1"),
     ],
 )

@@ -243,10 +243,10 @@ def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
     [
         ({"data.validation_fraction": 0.2}, "hold out other text: data.validation_fraction is 0.2"),
         ({"data.validation_path": "held.txt"}, "hold out other text: data.validation_path"),
-        ({"data.path": "upper.txt"}, "differ in data.path, .* state data.validation_path"),
+        ({"data.path": "upper.txt"}, "differ in data.path, .* set data.validation_path"),
         ({"data.deduplicate": "exact"}, "differ in data.deduplicate"),
         ({"data.mixture": {"corpus": 0.7, "upper": 0.2}}, "arm 'x': .*adds up to 0.9"),
-        ({"data.mixture": {"corpus": 0.7, "lower": 0.3}}, "names the source 'lower'"),
+        ({"data.mixture": {"corpus": 0.7, "lower": 0.3}}, "unknown source 'lower'"),
         ({"training.budget": "tokens"}, "set training.budget for all arms alike"),
     ],
 )

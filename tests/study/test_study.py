@@ -250,7 +250,7 @@ def test_a_token_budget_is_exact() -> None:
     study = load_study("quickstart", {"training.tokens": 40 * 1024})
     assert study.setting(study.baseline).iterations == 40
     assert study.training.iterations is None
-    with pytest.raises(ParibusError, match="9216 is"):
+    with pytest.raises(ParibusError, match="9216"):
         load_study("quickstart", {"training.tokens": 10_000})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
-from paribus.engine.setting.curve import curve_steps, why_no_curve
+from paribus.engine.setting.curve import curve_problem, curve_steps
 from paribus.engine.setting.presets import PRESET, preset_values
 from paribus.engine.setting.setting import Average, Schedule
 from paribus.engine.setting.treatment import require_shared_text
@@ -145,7 +145,7 @@ class StackedFormat(StudyFormat):
                     "set float32, bfloat16 or float16"
                 )
             setting: Setting = study.setting(arm)
-            if problem := why_no_curve(study.evaluation, arm, setting.budget_iterations):
+            if problem := curve_problem(study.evaluation, arm, setting.budget_iterations):
                 raise ParibusError(problem)
             reference = study.reference(arm)
             if reference is not None:

@@ -1,4 +1,4 @@
-"""What the built-in trainer is told: data, model, training, and what is measured on the way."""
+"""Settings of the built-in trainer: data, model, training and measurements."""
 
 from paribus.engine.setting.architecture import Embedding, Init, Model
 from paribus.engine.setting.batches import Ramp

@@ -1,7 +1,6 @@
-"""The model's part of a setting: which parts it has at each site, how large, and how they start.
+"""The model of a setting: its parts, sizes and initialization.
 
-Names of parts are looked up where they are declared (`engine.model`); what can be refused from the
-numbers alone is refused here.
+Names of parts are looked up when the model is built (`engine.model`).
 """
 
 from __future__ import annotations
@@ -17,57 +16,56 @@ from paribus.study.bounds import Seed
 
 
 class Embedding(Spec):
-    """The stage before the first block: token plus position embeddings, perhaps normalised."""
+    """Token and position embeddings before the first block, optionally normalized."""
 
     norm: str = "none"
     """A file of `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
     norm_at: Literal["sum", "tokens"] = "sum"
-    """Normalise the sum of tokens and positions, or the tokens before positions are added."""
+    """Normalize the sum of tokens and positions, or the tokens before positions are added."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """None is the norm's own: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """None is the norm's default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
 
 
 class Init(Spec):
     """Standard deviations of the initial weights (GPT-2's: Radford et al. 2019)."""
 
     std: Annotated[float, Field(ge=0)] = 0.02
-    """Of every matrix but those of the next two keys."""
+    """Of all matrices except those of the next two keys."""
     token_std: Annotated[float, Field(ge=0)] = 0.02
     """Of token embeddings."""
     position_std: Annotated[float, Field(ge=0)] = 0.02
     """Of learned positions."""
     salt: Seed = 0
-    """Another salt draws other values from the same distributions: an arm that differs in nothing
-    else differs in luck alone."""
+    """Another salt draws other values from the same distributions."""
     scale_residual: bool = True
     """Divide the std of projections into the residual stream by sqrt(2 n_layer)."""
 
 
 class Positions(Spec):
-    """How the model knows the order of tokens."""
+    """Position encoding."""
 
     kind: str = "learned"
     """A file of `paribus/engine/model/positions/`: learned, rotary, none."""
     theta: Annotated[float, Field(gt=0)] = 10_000.0
-    """The base of rotary angles (Su et al. 2021): channel pair i turns by theta^(-2i/K) a token."""
+    """Base of rotary angles (Su et al. 2021): channel pair i rotates by theta^(-2i/K) per token."""
 
 
 class Norm(Spec):
-    """The norm of blocks and before the head."""
+    """Norms in blocks and before the head."""
 
     kind: str = "layernorm"
     """A file of `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """None is the norm's own: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """None is the norm's default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
     placement: Literal["pre", "post"] = "pre"
-    """`pre` is x + f(norm(x)) and a norm before the head; `post` is norm(x + f(x)) and none."""
+    """`pre` is x + f(norm(x)), with a norm before the head; `post` is norm(x + f(x)), without."""
 
 
-CAUSAL = "causal"  # the attention that the other keys are about
+CAUSAL = "causal"  # the attention that has the other keys
 
 
 class Attention(Spec):
-    """Self-attention, which never looks ahead."""
+    """Causal self-attention."""
 
     kind: str = CAUSAL
     """A file of `paribus/engine/model/attentions/`."""
@@ -78,63 +76,62 @@ class Attention(Spec):
     softcap: Annotated[float, Field(gt=0)] | None = None
     """Scores become softcap tanh(score / softcap) (Gemma 2); None leaves them."""
     window: SeqLen | None = None
-    """Each token sees so many, itself included (Beltagy et al. 2020); None is all before it."""
+    """Tokens that each token sees, itself included (Beltagy et al. 2020); None is all before it."""
 
 
 class MLP(Spec):
-    """The inner layer of blocks."""
+    """MLPs of blocks."""
 
     kind: str = "gelu"
     """A file of `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
     ratio: Annotated[int, Field(gt=0, le=MOST_MLP_RATIO)] = 4
     """The inner width as a multiple of d_model."""
     match_parameters: bool = True
-    """A gated MLP has three matrices: make it narrower, so that it has the parameters of an
-    ungated one of this ratio, as nearly as whole channels allow; or else keep the width."""
+    """Make a gated MLP, which has three matrices, narrower, so that it has as many parameters as an
+    ungated one of this ratio."""
 
 
 class Head(Spec):
-    """From the last hidden state to logits."""
+    """Map from the last hidden state to logits."""
 
     tied: bool = True
-    """Whether the token matrix is the head as well (Press & Wolf 2017)."""
+    """Use the token matrix as the head (Press & Wolf 2017)."""
     softcap: Annotated[float, Field(gt=0)] | None = None
     """Logits become softcap tanh(logit / softcap) (Gemma 2); None leaves them."""
 
 
 class Modules(Spec):
-    """The user's own modules, by site: an import path `package.module:Class` or `file.py:Class`.
+    """Custom modules, by site: an import path `package.module:Class` or `file.py:Class`.
 
-    They take the place of what the site's other settings name, and are built as `Class(model)`,
-    with a `paribus.extend.ModelConfig`. `forward` is called as below, with B windows of T tokens
-    and D channels; one that has an argument `shared: paribus.extend.Shared` is given it by name, at
-    every site but positions. Text is decoded piece by piece if all of them say `cached = True`."""
+    They replace the shipped part of the site and are built as `Class(model)`, with a
+    `paribus.extend.ModelConfig`. Below, B is windows, T tokens and D channels. A `forward` with an
+    argument `shared` receives a `paribus.extend.Shared`, except for positions. Text is decoded with
+    a cache if all of them declare `cached = True`."""
 
     embedding: str | None = None
-    """Token and position embeddings together, with `tokens`, an nn.Embedding that a tied head
-    shares: `forward(tokens)`, [B, T] int64, gives [B, T, D]; with `cached = True` the position of
-    the first token, an int, is a second argument."""
+    """Token and position embeddings, with `tokens`, an nn.Embedding that a tied head shares:
+    `forward(tokens)` maps [B, T] int64 to [B, T, D]; with `cached = True`, the second argument is
+    the position of the first token."""
     positions: str | None = None
-    """Positions, whose class says where it `stands`: "embedding", `forward(positions)`, [T] int64,
-    gives [T, D]; "attention", `forward(q, k, positions)`, [B, H, T, K] each, gives both; or
+    """Positions with a class attribute `stands`: "embedding", `forward(positions)` maps [T] int64
+    to [T, D]; "attention", `forward(q, k, positions)` maps two [B, H, T, K] to the same; or
     "nowhere"."""
     block_norm: str | None = None
     """The norms within blocks: `forward(x)`, [B, T, D] to the same."""
     attention: str | None = None
-    """Attention: `forward(x)`, [B, T, D] to the same; with `cached = True` also `forward(x, cache)`
-    with a `paribus.extend.KeyValueCache`."""
+    """Attention: `forward(x)`, [B, T, D] to the same; with `cached = True`, also
+    `forward(x, cache)` with a `paribus.extend.KeyValueCache`."""
     mlp: str | None = None
     """The MLP: `forward(x)`, [B, T, D] to the same."""
     final_norm: str | None = None
     """The norm before the head: `forward(x)`, [B, T, D] to the same."""
     head: str | None = None
-    """From the last hidden state to logits: `forward(x, tokens)`, hidden states [..., D] and the
-    token matrix [V, D], gives logits [..., V]. With a third, `forward(x, tokens, shared)`, it reads
-    what parts left, and gives a loss further outputs, such as the logits of a second head."""
+    """The head: `forward(x, tokens)` maps hidden states [..., D] and the token matrix [V, D] to
+    logits [..., V]."""
 
     @property
     def named(self) -> dict[str, str]:
-        """The import path of every site that has one."""
+        """Import paths of the custom modules, by site."""
         return {site: path for site, path in self.model_dump().items() if path is not None}
 
 
@@ -142,7 +139,7 @@ class Model(Spec):
     """A decoder-only Transformer: by default GPT-3-style, Pre-LayerNorm with tied embeddings."""
 
     preset: str = "gpt2"
-    """Where the defaults of the other keys are from: `engine.setting.presets` lists them."""
+    """Defaults of the other keys: gpt2 or llama (`engine.setting.presets`)."""
     n_layer: Layers = 8
     """Blocks."""
     n_head: Width = 8
@@ -150,7 +147,7 @@ class Model(Spec):
     d_model: Width = 128
     """Channels of the residual stream."""
     bias: bool = True
-    """Whether linear layers, and norms that can, have a bias."""
+    """Give linear layers and LayerNorm a bias."""
     embedding: Embedding = Embedding()
     positions: Positions = Positions()
     norm: Norm = Norm()
@@ -162,8 +159,8 @@ class Model(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_preset(cls, given: Any) -> Any:
-        return with_preset(given) if isinstance(given, dict) else given
+    def _from_preset(cls, table: Any) -> Any:
+        return with_preset(table) if isinstance(table, dict) else table
 
     @property
     def head_width(self) -> int:
@@ -180,27 +177,27 @@ class Model(Spec):
         if self.d_model % self.n_head:
             raise ValueError(
                 f"d_model = {self.d_model} is not divisible by n_head = {self.n_head}; "
-                "every head needs the same whole number of channels"
+                "all heads have the same number of channels"
             )
         if self.n_head % self.n_kv_head:
             raise ValueError(
                 f"n_head = {self.n_head} is not divisible by attention.n_kv_head = "
-                f"{self.n_kv_head}; every head of keys and values serves the same number of queries"
+                f"{self.n_kv_head}; all heads of keys and values serve as many query heads"
             )
         if self.norm.placement == "post" and self.modules.final_norm is not None:
             raise ValueError(
-                "modules.final_norm has no place where norm.placement = 'post': there is no norm "
-                "before the head; leave it out"
+                "modules.final_norm has no effect with norm.placement = 'post', which has no norm "
+                "before the head; remove it"
             )
         if self.modules.positions is None and self.positions.kind == "rotary":
             if self.head_width % 2:
                 raise ValueError(
-                    f"rotary positions turn pairs of channels, and a head has {self.head_width} "
-                    f"(d_model = {self.d_model} over n_head = {self.n_head}); take an even number"
+                    f"rotary positions rotate pairs of channels, and a head has {self.head_width} "
+                    f"(d_model = {self.d_model} over n_head = {self.n_head}); use an even number"
                 )
         elif self.modules.positions is None and self.positions.theta != Positions().theta:
             raise ValueError(
                 f"positions.theta = {self.positions.theta:g} has no effect on positions.kind = "
-                f"'{self.positions.kind}'; it is of rotary positions"
+                f"'{self.positions.kind}'; use rotary, or remove it"
             )
         return self

@@ -1,7 +1,7 @@
-"""How many windows each step of a run learns from: as many in all, or more and more of them.
+"""Windows of every step: a constant batch, or one that grows with the tokens trained on.
 
-A ramp cuts the windows of a run of constant batches into others: each is trained on once, in the
-same order, so that an arm with a ramp and one without see the same sequences.
+A ramp divides the windows of a run with a constant batch into other steps. Each is trained on once,
+in the same order, so that an arm with a ramp and one without see the same sequences.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
 class Ramp(Spec):
-    """A batch that grows with what was trained on."""
+    """A batch that grows with the tokens trained on."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
     first: Batch = Field(alias="from")
     """Windows of the first steps."""
     to: Batch
-    """Windows of the last steps. Budget, warmup and `evaluation.every` count batches of so many."""
+    """Windows of the last steps. Budget, warmup and `evaluation.every` count batches of this size.
+    """
     until: Share
-    """The share of the tokens by which it has grown."""
+    """Share of the tokens after which the batch has grown."""
     shape: Literal["linear", "doubling"] | Annotated[tuple[Point, ...], Field(strict=False)] = (
         "linear"
     )
-    """`linear` in tokens; `doubling`, after equal shares of them; or sizes in between and the share
-    of the tokens that each begins at: `[[0.05, 8], [0.1, 12]]`."""
+    """`linear` in tokens; `doubling` after equal shares of them; or intermediate sizes with the
+    share of the tokens at which each begins: `[[0.05, 8], [0.1, 12]]`."""
 
     def __hash__(self) -> int:
         return hash((self.first, self.to, self.until, self.shape))
@@ -55,68 +56,68 @@ class Ramp(Spec):
     def _grows(self) -> Self:
         if self.first >= self.to:
             raise ValueError(
-                f"a ramp from {self.first} to {self.to} does not grow; state a smaller `from`, or "
+                f"a ramp from {self.first} to {self.to} does not grow; set a smaller `from`, or "
                 "batch_size as one number"
             )
         if not isinstance(self.shape, str):
-            places, sizes = zip((0.0, self.first), *self.shape, (self.until, self.to), strict=True)
-            if any(a >= b for of in (places, sizes) for a, b in pairwise(of)):
+            points = [(0.0, self.first), *self.shape, (self.until, self.to)]
+            if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(points)):
                 raise ValueError(
                     f"shape = {[list(point) for point in self.shape]} does not grow, from a share "
-                    f"of 0 with {self.first} windows to {self.until:g} with {self.to}: give both "
+                    f"of 0 with {self.first} windows to {self.until:g} with {self.to}: list both "
                     "in rising order"
                 )
-        doublings = (self.to // self.first).bit_length() - 1
-        if self.shape == "doubling" and self.first << doublings != self.to:
+        if self.shape == "doubling" and self.first << self._doublings != self.to:
             raise ValueError(
-                f"no number of doublings leads from {self.first} to {self.to}; state a `to` such "
-                f"as {self.first << doublings}, or shape = 'linear'"
+                f"no number of doublings leads from {self.first} to {self.to}; set `to` to "
+                f"{self.first << self._doublings}, or shape = 'linear'"
             )
         return self
 
+    @property
+    def _doublings(self) -> int:
+        return (self.to // self.first).bit_length() - 1
+
     def size(self, share: float, unit: int) -> int:
-        """Return the windows of a step that begins when `share` of the way to `until` is made, in
-        whole numbers of `unit`."""
+        """Return the windows of a step that begins at this share of the way to `until`.
+
+        A linear ramp grows by multiples of `unit`.
+        """
         if self.shape == "doubling":
-            doublings = (self.to // self.first).bit_length() - 1
-            return self.first << int(share * doublings)
-        if not isinstance(self.shape, str):
-            begun = share * self.until + 1e-9  # of the tokens, whatever the division rounds
-            return max((size for place, size in self.shape if place <= begun), default=self.first)
-        return int(self.first + (self.to - self.first) * share) // unit * unit
+            return self.first << int(share * self._doublings)
+        if self.shape == "linear":
+            return int(self.first + (self.to - self.first) * share) // unit * unit
+        tokens = share * self.until + 1e-9  # tolerates the rounding of the division
+        return max((size for start, size in self.shape if start <= tokens), default=self.first)
 
 
-def _number_or_ramp(given: Any) -> int | Ramp:
-    """Return a batch size as a study states it: what is wrong is told of the one that was meant."""
-    if not isinstance(given, dict):
-        return given if isinstance(given, Ramp) else NUMBER.validate_python(given)
+def _number_or_ramp(value: Any) -> int | Ramp:
+    """Validate a batch size, with the errors of the kind that was meant."""
+    if isinstance(value, Ramp):
+        return value
+    if not isinstance(value, dict):
+        return NUMBER.validate_python(value)
     try:
-        return Ramp.model_validate(given)
+        return Ramp.model_validate(value)
     except ValidationError as error:
         raise ValueError(explain(error, Ramp)) from None
 
 
-def _plain(size: int | Ramp) -> int | dict[str, Any]:
-    return size.model_dump(mode="json") if isinstance(size, Ramp) else size
-
-
-_SCHEMA = {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "object"}]}
 BatchSize = Annotated[
     int | Ramp,
     PlainValidator(_number_or_ramp),
-    PlainSerializer(_plain),
-    WithJsonSchema(_SCHEMA),
+    PlainSerializer(lambda size: size if isinstance(size, int) else size.model_dump(mode="json")),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "object"}]}),
 ]
 
 
 def total_steps(size: int | Ramp, windows: int, unit: int) -> int:
-    """Return how many steps a run over so many windows has."""
+    """Return the number of steps of a run over `windows` windows."""
     return len(_ends(size, windows, unit)) if isinstance(size, Ramp) else windows // size
 
 
 def windows_after(size: int | Ramp, windows: int, unit: int, t: int) -> int:
-    """Return how many of `windows` a run was trained on after its first t steps; after the last,
-    one such as this would have taken as many more."""
+    """Return the windows trained on after t steps; steps beyond the run have the last size."""
     if not isinstance(size, Ramp):
         return t * size
     ends = _ends(size, windows, unit)
@@ -125,19 +126,18 @@ def windows_after(size: int | Ramp, windows: int, unit: int, t: int) -> int:
     return int(ends[t - 1]) if t else 0
 
 
-def step_with(size: int | Ramp, windows: int, unit: int, wanted: int) -> int:
-    """Return after how many steps a run was first trained on `wanted` windows."""
+def step_with(size: int | Ramp, windows: int, unit: int, target: int) -> int:
+    """Return the number of steps after which at least `target` windows were trained on."""
     if not isinstance(size, Ramp):
-        return -(-wanted // size)
-    return int(np.searchsorted(_ends(size, windows, unit), wanted)) + 1 if wanted else 0
+        return -(-target // size)
+    return int(np.searchsorted(_ends(size, windows, unit), target)) + 1 if target else 0
 
 
 @lru_cache(maxsize=64)
 def _ends(ramp: Ramp, windows: int, unit: int) -> np.ndarray:
-    """Return [steps] how many windows a run was trained on after each of its steps.
+    """Return the windows trained on after each step, [steps].
 
-    Steps go by size. What is left over is one step of its own, in its place by size: so the whole
-    is `windows` exactly.
+    Steps are sorted by size. The remainder is a step of its own, so that the total is `windows`.
     """
     limit, done = round(ramp.until * windows), 0
     sizes: list[int] = []
@@ -147,6 +147,6 @@ def _ends(ramp: Ramp, windows: int, unit: int) -> np.ndarray:
             break
         sizes.append(size)
         done += size
-    whole, rest = divmod(windows - done, ramp.to)
-    sizes += [ramp.to] * whole + ([rest] if rest else [])
+    full, remainder = divmod(windows - done, ramp.to)
+    sizes += [ramp.to] * full + ([remainder] if remainder else [])
     return np.cumsum(np.sort(np.array(sizes, np.int64)))

@@ -1,4 +1,4 @@
-"""`training.precision = "auto"`: a study leaves its precision open until it is registered."""
+"""`training.precision = "auto"`: the precision is open until the study is registered."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from paribus.study.study import Study
 
 
 def is_open(study: Study) -> bool:
-    """Return whether the precision is still to be settled; such a study is not trained."""
+    """Return True if the precision is not settled yet; such a study is not trained."""
     return study.training.precision == "auto"
 
 
 def with_precision(study: Study, precision: str) -> Study:
-    """`study` as it is, or with `precision` where it says "auto".
+    """Return `study` with `precision` instead of "auto".
 
-    Raises ParibusError where nothing is left then that sets an arm apart.
+    Raises ParibusError if no difference between arms remains.
     """
     if not is_open(study):
         return study

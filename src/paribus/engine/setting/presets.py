@@ -1,7 +1,7 @@
-"""Named defaults of a whole model: `model.preset` in a study, or in an arm's overrides.
+"""Presets: named defaults of a whole model, `model.preset` in a study or in an arm's overrides.
 
-A preset gives the keys that are not stated themselves. As an arm's override it sets all of them,
-so that what differs is printed key by key; other overrides of that arm go over it.
+A preset sets the keys that are not set themselves. As an arm's override it sets all of them, so
+that each difference is printed; the arm's other overrides take precedence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from paribus.errors import ParibusError, nearest
 
 PRESET = "model.preset"
 
-# Dotted keys of `model`. Every preset states the same ones, so that one can take another's place.
+# Dotted keys of `model`. Every preset sets the same keys, so that one can replace another.
 PRESETS: dict[str, dict[str, Any]] = {
     # Radford et al. 2019, Brown et al. 2020: the defaults.
     "gpt2": {
@@ -23,8 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "mlp.kind": "gelu",
         "head.tied": True,
     },
-    # Touvron et al. 2023, and grouped queries as in Llama 2 70B and
-    # all of Llama 3: two heads of keys and values.
+    # Touvron et al. 2023, with the grouped queries of Llama 2 70B and Llama 3.
     "llama": {
         "bias": False,
         "positions.kind": "rotary",
@@ -37,16 +36,16 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: object) -> dict[str, Any]:
-    """Return the dotted keys of `model` that the preset sets. Raises ParibusError for an unknown
-    one."""
+    """Return the dotted keys that a preset sets. Raises ParibusError for an unknown preset."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise ParibusError(f"{PRESET} = {name!r} is unknown: {nearest(str(name), PRESETS)}")
+        hint = nearest(str(name), PRESETS)
+        raise ParibusError(f"{PRESET} = {name!r} is unknown: {hint}", code="unknown")
     return PRESETS[name]
 
 
-def with_preset(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of a model with what its preset says of keys that it does not state."""
-    table = dict(given)
+def with_preset(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a model completed by the values of its preset."""
+    table = dict(table)
     for key, value in preset_values(table.get("preset", "gpt2")).items():
         group, _, leaf = key.rpartition(".")
         if not group:

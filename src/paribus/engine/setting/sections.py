@@ -1,4 +1,4 @@
-"""What is measured in every arm alike: probes, held-out text, tasks."""
+"""Measurements that are the same in every arm: probes, held-out text, tasks."""
 
 from __future__ import annotations
 
@@ -10,81 +10,76 @@ from paribus.engine.setting.bounds import MOST_SHOTS, MOST_TOKENS
 from paribus.study.base import Spec
 from paribus.study.bounds import MOST_ENTRIES, MOST_STEPS, Seed, Steps
 
+Paths = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
+Every = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Shots = Annotated[int, Field(ge=0, le=MOST_SHOTS)]
+
 
 class Probes(Spec):
-    """Measurements while training, the same in every arm."""
+    """Measurements while training."""
 
-    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
-    """The user's own probes, by import path: `package.module:name` or `file.py:name`."""
-    every: Annotated[
-        dict[str, Annotated[int, Field(ge=0, le=MOST_STEPS)]], Field(max_length=MOST_ENTRIES)
-    ] = Field(default_factory=dict)
-    """Steps from one measurement of a probe to the next, by its name; 0 turns it off. A probe that
-    is not named keeps the cadence that it declares."""
+    own: Paths = ()
+    """Custom probes, by import path: `package.module:name` or `file.py:name`."""
+    every: Annotated[dict[str, Every], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
+    """Steps between two measurements, by name of the probe; 0 turns it off. Other probes keep their
+    declared interval."""
 
 
 class Evaluation(Spec):
-    """Measurements on held-out text, the same in every arm: when a trial is trained, and of the
-    loss along the way."""
+    """Measurements on held-out text, after training and of the loss along the way."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the matrix products in a model that reads held-out text at the end of a trial; what is
-    made of its logits is float32. bfloat16 takes about half the time where the processor has it,
-    and changes losses by rounding."""
-    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
-    """The user's own measures, by import path: `package.module:name` or `file.py:name`."""
+    """Precision of matrix products in evaluation; everything computed from logits is float32.
+    bfloat16 takes about half the time on processors that have it, and changes losses by rounding.
+    """
+    own: Paths = ()
+    """Custom measures, by import path: `package.module:name` or `file.py:name`."""
     overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The share of a window that `bits_per_byte` is measured with once more, as context alone:
-    what windows without overlap cost."""
+    """Share of a window that serves as context only when `bits_per_byte` is measured again, to show
+    the cost of windows without overlap."""
     every: Steps | None = None
-    """Steps from one point of the held-out loss curve to the next; it begins before the first step
-    and ends with the last. None measures no curve."""
+    """Steps between two points of the held-out loss curve, which has a point before the first step
+    and after the last. None measures no curve."""
     curve_tokens: Annotated[int, Field(gt=0, le=MOST_TOKENS)] = 2**13
-    """Of the validation text, from its beginning, what each point is measured on at most."""
+    """Tokens of the validation text, from its start, that each point is measured on."""
     target: Annotated[float, Field(gt=0)] | None = None
-    """A loss, in nats per token of the curve: tokens, FLOPs and seconds to reach it are measured in
-    every trial. None compares arms at the loss that both of a pair reach."""
+    """A loss in nats per token. Tokens, FLOPs and seconds to reach it are measured in every trial.
+    None compares arms at the loss that both of a pair reach."""
 
 
 class Tasks(Spec):
-    """Zero- and few-shot tasks, run through lm_eval in every trial: made from the validation text,
-    and the harness's own by name. All of them are what macro accuracy is over.
+    """Zero- and few-shot tasks, run through lm_eval in every trial; macro accuracy is their mean.
 
-    `paribus evaluate` runs more of them on finished trials."""
+    `paribus evaluate` runs more tasks on finished trials."""
 
-    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
-    """The user's own tasks, by import path: `package.module:name` or `file.py:name`."""
+    own: Paths = ()
+    """Custom tasks, by import path: `package.module:name` or `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
-    """Left out: every task that the text and the window allow. An empty list: none."""
-    standard: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
-    """The harness's own tasks, such as "lambada_openai" or "hellaswag"; "standard" is all seven,
-    "piqa:t0" one in T0's words. They are registered by version and by the digest of their data."""
+    """Tasks made from the validation text. None: all that the text and the window allow."""
+    standard: Paths = ()
+    """Tasks of lm_eval, such as "lambada_openai" or "hellaswag"; "standard" is all seven, "piqa:t0"
+    uses a template of T0. They are registered with version and digest of their data."""
     standard_items: Annotated[int, Field(ge=1)] | None = None
-    """The first so many questions of each of these; None is all. Unknown characters are shown with
-    a stand-in."""
+    """Number of questions of each of these; None is all. Unknown characters are replaced."""
     standard_data: str | None = None
-    """A folder with copies of the hub's data set repositories, by their names there; None fetches
-    them, or takes them from the hub's cache."""
+    """A folder with copies of the hub's data set repositories, by their names; None downloads them,
+    or uses the hub's cache."""
     shots: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=MOST_SHOTS)], ...],
-        Field(strict=False, min_length=1, max_length=MOST_ENTRIES),
-    ] = (
-        0,
-        3,
-    )
-    """Solved examples before each question; tasks whose questions then do not fit are left out."""
+        tuple[Shots, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
+    ] = (0, 3)
+    """Solved examples before each question; tasks whose questions then do not fit are skipped."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
     """Questions of each task made from the text."""
     seed: Seed = 0
-    """Of the questions."""
+    """Seed of the questions."""
     unknown: Literal["skip", "replace"] = "skip"
-    """Questions with characters outside the vocabulary are left out, or shown with a stand-in."""
+    """Skip questions with characters outside the vocabulary, or replace these characters."""
 
     @model_validator(mode="after")
-    def _own_tasks_are_asked(self) -> Self:
+    def _custom_tasks_are_asked(self) -> Self:
         if self.own and self.names == ():
             raise ValueError(
                 f"names = [] asks no task, and own = {list(self.own)} would not be asked either; "
-                "name those of own in names, or leave one of the two keys out"
+                "name those of own in names, or remove one of the two keys"
             )
         return self

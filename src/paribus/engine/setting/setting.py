@@ -1,7 +1,7 @@
-"""The frozen specification of what one trial is trained with: data, model, training.
+"""The frozen specification of a trial: data, model, training.
 
-Unknown keys, wrong types and sizes that cannot work are refused here, before anything runs.
-Nothing mutates or clamps a spec.
+Unknown keys, wrong types and sizes that cannot work are refused when it is loaded. Nothing mutates
+or clamps a specification.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
-from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, why_too_large
+from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, require_trainable_size
 from paribus.engine.setting.data import Data
 from paribus.errors import ParibusError
 from paribus.study.base import Grown, Part, TrialSetting
 from paribus.study.bounds import MOST_STEPS, Steps
 
 Option = bool | int | float | str | list[int | float | str]
-Options = dict[str, Option]
-"""Of an optimizer or a loss: which there are, and what they may be, is declared in its own file."""
+Options = dict[str, Option]  # the file of an optimizer or a loss declares its options
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+OF_FLOAT16 = ("loss_scale", "skipped_steps")  # columns that only float16 has
+# The largest is still finite in float32 when it multiplies an objective.
+SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
 
 
 class Schedule(Grown):
@@ -32,47 +36,47 @@ class Schedule(Grown):
     later = ("initial_fraction", "options")
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
-    """After the warmup: a file of `paribus/engine/training/schedules/` (constant, cosine, linear,
-    wsd, power, inverse_sqrt), or the user's own: `package.module:name` or `file.py:name`."""
+    """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd, power,
+    inverse_sqrt), or a custom one: `package.module:name` or `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
     initial_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """What the warmup starts from, as a fraction of the peak; the first step is one step above."""
+    """Start of the warmup, as a fraction of the peak; the first step is one step above."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """What the run ends at, as a fraction of the peak; a constant has none."""
+    """End of the run, as a fraction of the peak; a constant has none."""
     options: Options = Field(default_factory=dict)
-    """Those that the schedule declares, such as `decay` of wsd."""
+    """Options of the schedule, such as `decay` of wsd."""
 
 
 class Group(Grown):
-    """Parameters that are trained otherwise than the rest; the first group that matches counts."""
+    """Parameters with their own optimizer settings; the first group that matches counts."""
 
     later = ("schedule",)
 
     match: Annotated[str, Field(min_length=1)]
-    """A pattern of parameter names: `blocks.*.mlp.*`, where `*` is anything and `?` a character."""
+    """Pattern of parameter names: `blocks.*.mlp.*`; `*` matches anything, `?` one character."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Their own peak."""
+    """Peak learning rate."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
-    """Or how many times that of the rest; 0 keeps them as they start."""
+    """Peak relative to the study's learning rate; 0 keeps the initial values."""
     schedule: Schedule | None = None
-    """Of their learning rate; without, that of `training.schedule`."""
+    """Schedule of the learning rate; None is `training.schedule`."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Of those among them that `decay` names."""
+    """Weight decay of the parameters that `decay` selects."""
     optimizer: str | None = None
-    """A name as in `optimizer.name`, and its `options`."""
+    """A name as in `optimizer.name`."""
     options: Options = Field(default_factory=dict)
-    """Those of that optimizer."""
+    """Options of that optimizer."""
 
     def peak(self, optimizer: Optimizer) -> float:
-        """Return their peak learning rate."""
+        """Return the peak learning rate."""
         if self.learning_rate is not None:
             return self.learning_rate
         factor = 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
         return optimizer.learning_rate * factor
 
     @model_validator(mode="after")
-    def _one_rate(self) -> Self:
+    def _has_one_rate(self) -> Self:
         if self.learning_rate is not None and self.learning_rate_factor is not None:
             raise ValueError(
                 f"the group '{self.match}' has both learning_rate and learning_rate_factor; set one"
@@ -81,161 +85,145 @@ class Group(Grown):
 
 
 class Optimizer(Part):
-    """What turns gradients into steps."""
+    """The optimizer."""
 
     name: str = "adamw"
     """A file of `paribus/engine/training/optimizers/` (adamw, cautious_adamw, muon, soap,
-    adafactor, schedule_free, lion, sgd), or the user's own: `package.module:name` or
+    adafactor, schedule_free, lion, sgd), or a custom one: `package.module:name` or
     `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
-    """The peak, which the schedule multiplies."""
-    betas: Annotated[
-        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
-        Field(strict=False),
-    ] = (0.9, 0.95)
-    """AdamW's, also for what another optimizer leaves to it."""
+    """Peak learning rate, which the schedule multiplies."""
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
+    """Decay rates of AdamW's moments, also for parameters that another optimizer leaves to it."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    """AdamW's as well."""
+    """AdamW's eps."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    """Decoupled (Loshchilov & Hutter 2019): a step takes off this share of a weight, times the
+    """Decoupled (Loshchilov & Hutter 2019): a step subtracts this share of a weight, times the
     learning rate."""
     decay: Literal["matrices", "linear"] = "matrices"
-    """`matrices` decays every matrix, embeddings included; `linear` leaves embeddings out.
-    Biases, norm gains and whatever an embedding norm learns are never decayed."""
+    """`matrices` decays every matrix, embeddings included; `linear` excludes embeddings. Biases,
+    norm gains and parameters of an embedding norm never decay."""
     options: Options = Field(default_factory=dict)
-    """Those that the optimizer declares, such as Muon's `momentum` and `ns_steps`."""
+    """Options of the optimizer, such as Muon's `momentum` and `ns_steps`."""
     groups: Annotated[tuple[Group, ...], Field(strict=False, max_length=100)] = ()
-    """Parameters with a learning rate, weight decay or optimizer of their own."""
+    """Parameters with another learning rate, weight decay or optimizer."""
 
 
 class Loss(Grown):
-    """What is learned from. Every evaluation is plain cross-entropy, whatever it is."""
+    """The training loss; every evaluation is plain cross-entropy."""
 
     later = ("auxiliary",)
 
     name: str = "cross_entropy"
-    """A file of `paribus/engine/training/losses/`, or the user's own: `package.module:name` or
+    """A file of `paribus/engine/training/losses/`, or a custom one: `package.module:name` or
     `file.py:name`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of cross_entropy: the share of the target that is spread over the vocabulary (Szegedy et al.
-    2016)."""
+    """Share of cross_entropy's target that is spread over the vocabulary (Szegedy et al. 2016)."""
     z_loss: Annotated[float, Field(ge=0)] = 0.0
-    """Of cross_entropy: the weight of log^2 Z, which keeps logits from drifting (Chowdhery et al.
-    2022)."""
+    """Weight of log^2 Z in cross_entropy, which keeps logits from drifting (Chowdhery et al. 2022).
+    """
     options: Options = Field(default_factory=dict)
-    """Those that an own loss declares."""
+    """Options of a custom loss."""
     auxiliary: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    """What auxiliary losses of own modules are multiplied by before they are added, by name; 1 of
-    one that is not named."""
-
-
-"""Budgets that follow from what a step costs."""
-
-OF_FLOAT16 = ("loss_scale", "skipped_steps")
-"""What is measured in trials of float16 alone."""
-
-SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
-"""Of the loss: a float32 holds more, and the objective is multiplied by it."""
+    """Weights of the auxiliary losses of custom modules, by name; by default 1."""
 
 
 class LossScale(Part):
-    """Of float16, whose gradients would vanish or overflow without: dynamic loss scaling
-    (Micikevicius et al. 2018), with the defaults of torch.amp.GradScaler. A step whose gradient
-    overflows is skipped, and halves the scale."""
+    """Dynamic loss scaling of float16 (Micikevicius et al. 2018), as torch.amp.GradScaler: a step
+    whose gradient overflows is skipped and halves the scale."""
 
     initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE)] = 2.0**16
-    """The scale of the first step."""
+    """Scale of the first step."""
     growth_interval: Steps = 2000
-    """It is doubled after so many steps in a row without an overflow."""
+    """Consecutive steps without an overflow after which the scale is doubled."""
 
 
 class Average(Part):
-    """Weights that are evaluated, kept and exported in the place of those that are trained."""
+    """Averaged weights, which are evaluated, kept and exported instead of the trained ones."""
 
     kind: Annotated[str, Field(min_length=1)] = "none"
-    """A file of `paribus/engine/training/averages/` (ema, last, lawa), or the user's own:
-    `package.module:name` or `file.py:name`; `none` evaluates the weights of the last step."""
+    """A file of `paribus/engine/training/averages/` (ema, last, lawa), or a custom one:
+    `package.module:name` or `file.py:name`; `none` uses the weights of the last step."""
     options: Options = Field(default_factory=dict)
-    """Those that it declares, such as `decay` of ema."""
+    """Options of the average, such as `decay` of ema."""
 
 
 class Training(Grown):
-    """How long and with what the model is trained. No early stopping: budgets match exactly."""
+    """Budget and optimization. There is no early stopping: budgets match exactly."""
 
     later = ("loss_scale", "schedules", "average")
 
     iterations: Steps | None = None
-    """Optimizer steps of a trial; where batches grow, of the last size: more are made, of as many
-    tokens in all."""
+    """Optimizer steps of a trial. With a growing batch, steps of the last size; the trial makes
+    more steps, over as many tokens."""
     tokens: Tokens | None = None
-    """The budget in tokens, instead of `iterations`."""
+    """Budget in tokens, instead of `iterations`."""
     budget: Literal["tokens", "bytes", "flops"] = "tokens"
-    """The unit in which the budgets of arms match. With `bytes` or `flops`, an arm's iterations
-    follow from those of its reference, to the nearest step: by the bytes of text that its tokens
-    are, or by the FLOPs of a step."""
+    """Unit in which the budgets of arms match. With `bytes` or `flops`, an arm's iterations follow
+    from its reference's, to the nearest step: by the bytes of text in its tokens, or by the FLOPs
+    of a step."""
     batch_size: BatchSize = 16
-    """Windows that a step learns from; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose
-    `shape` is "linear", "doubling", or sizes in between: `[[0.05, 8], [0.1, 12]]`."""
+    """Windows of a step; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose `shape` is
+    "linear", "doubling", or intermediate sizes: `[[0.05, 8], [0.1, 12]]`."""
     micro_batch: Batch | None = None
-    """Windows that are in memory at once, where a whole batch does not fit: gradients of the parts
-    are added up. It must divide `batch_size`; a ramp grows by whole ones."""
+    """Windows in memory at once, if a batch does not fit: gradients of the parts are added. It must
+    divide `batch_size`; a ramp grows by multiples of it."""
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    """Of the learning rate."""
+    """Schedule of the learning rate."""
     schedules: dict[Literal["weight_decay", "momentum"], Schedule] = Field(default_factory=dict)
-    """Of weight decay, and of the momentum of muon or sgd, as fractions of what is set."""
+    """Schedules of weight decay, and of the momentum of muon or sgd, as fractions of their value.
+    """
     average: Average = Average()
-    """Of weights along the run."""
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
     precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
-    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products; evaluation is
-    float32 either way. `float16` is mixed as well, with `loss_scale`. `auto` is bfloat16 where the
-    device has it, else float32: settled when the study is registered, and kept."""
+    """`bfloat16` and `float16` are mixed precision: float32 weights and optimizer, lower matrix
+    products; `float16` uses `loss_scale`. `auto` is bfloat16 if the device has it, else float32,
+    settled when the study is registered. Evaluation has its own precision."""
     loss_scale: LossScale = LossScale()
-    """Of `precision = "float16"` alone."""
+    """For `precision = "float16"`."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The share of activations that is dropped while training."""
+    """Share of activations that is dropped in training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
-    """Steps after which the weights are kept, besides those of the last step."""
+    """Steps after which the weights are kept, besides the last."""
     keep_every: Steps | None = None
-    """The same after every so many steps."""
+    """Interval in steps at which the weights are kept."""
 
     @model_validator(mode="after")
-    def _batch_is_whole_micro_batches(self) -> Self:
+    def _micro_batch_divides(self) -> Self:
         sizes: dict[str, Any] = {"batch_size": self.batch_size}
         if isinstance(self.batch_size, Ramp):
             sizes = {"batch_size.from": self.batch_size.first, "batch_size.to": self.batch_size.to}
             if not isinstance(self.batch_size.shape, str):
-                sizes |= {
-                    f"batch_size.shape.{i}": of for i, (_, of) in enumerate(self.batch_size.shape)
-                }
+                for i, (_, size) in enumerate(self.batch_size.shape):
+                    sizes[f"batch_size.shape.{i}"] = size
         for key, size in sizes.items():
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
                     f"micro_batch = {self.micro_batch} does not divide {key} = {size}; the parts "
-                    "of a batch are equally large"
+                    "of a batch have equal sizes"
                 )
         return self
 
     @model_validator(mode="after")
-    def _ramps_are_of_tokens(self) -> Self:
+    def _ramps_count_tokens(self) -> Self:
         if isinstance(self.batch_size, Ramp) and self.budget != "tokens":
             raise ValueError(
                 f"a batch_size that grows needs a budget in tokens, and this is in {self.budget}; "
-                "leave budget out, or state batch_size as one number"
+                "remove budget, or set batch_size to one number"
             )
         return self
 
     @property
     def largest_batch(self) -> int:
-        """Windows of a step, or of the last where they grow."""
+        """Windows of a step, the last if the batch grows."""
         return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
     @property
     def all_schedules(self) -> Iterator[tuple[str, Schedule]]:
-        """Yield every schedule with its key in the study."""
+        """Every schedule with its key in the study."""
         yield "training.schedule", self.schedule
         for i, group in enumerate(self.optimizer.groups):
             if group.schedule:
@@ -245,23 +233,23 @@ class Training(Grown):
 
 
 class Setting(TrialSetting):
-    """All that one trial needs besides its seed."""
+    """Everything that a trial needs besides its seed."""
 
     data: Data = Data()
     model: Model = Model()
     training: Training
 
     @model_validator(mode="after")
-    def _budget_is_whole_steps(self) -> Self:
+    def _budget_is_complete(self) -> Self:
         training = self.training
         if (training.iterations is None) == (training.tokens is None):
             raise ValueError("training needs either iterations or tokens, and not both")
         if training.tokens is not None and training.tokens % self.tokens_per_step:
-            whole = training.tokens // self.tokens_per_step * self.tokens_per_step
+            multiple = training.tokens // self.tokens_per_step * self.tokens_per_step
             raise ValueError(
                 f"training.tokens = {training.tokens} is not a whole number of steps of "
-                f"{self.tokens_per_step} tokens (batch_size x seq_len); "
-                f"{whole or self.tokens_per_step} is"
+                f"{self.tokens_per_step} tokens (batch_size x seq_len); use "
+                f"{multiple or self.tokens_per_step}"
             )
         if isinstance(training.batch_size, Ramp):
             steps = self.windows // training.batch_size.first
@@ -279,32 +267,27 @@ class Setting(TrialSetting):
         return self
 
     @model_validator(mode="after")
-    def _kept_steps_are_made(self) -> Self:
-        late = [step for step in self.training.keep if step > self.iterations]
-        if late:
+    def _kept_steps_exist(self) -> Self:
+        keep, every = self.training.keep, self.training.keep_every
+        for step, count in Counter(keep).items():
+            if step > self.iterations:
+                raise ValueError(
+                    f"training.keep = {step} is after the last of {self.iterations} steps; name "
+                    "steps of the run"
+                )
+            if count > 1:
+                raise ValueError(f"training.keep names step {step} {count} times; name it once")
+        copies = len(keep) + (self.iterations // every if every else 0)
+        if copies > MOST_KEPT:
             raise ValueError(
-                f"training.keep = {late[0]} is after the last of {self.iterations} steps; name "
-                "steps of the run"
-            )
-        again = [step for step, n in Counter(self.training.keep).items() if n > 1]
-        if again:
-            raise ValueError(
-                f"training.keep names step {again[0]} {self.training.keep.count(again[0])} times; "
-                "weights are kept once: name it once"
-            )
-        every = self.training.keep_every
-        wanted = len(self.training.keep) + (self.iterations // every if every else 0)
-        if wanted > MOST_KEPT:
-            raise ValueError(
-                f"training.keep and keep_every would keep the weights of {wanted:,} steps; "
+                f"training.keep and keep_every would keep the weights of {copies:,} steps; "
                 f"{MOST_KEPT:,} are the most: keep fewer"
             )
         return self
 
     @model_validator(mode="after")
-    def _somebody_could_train_it(self) -> Self:
-        if why := why_too_large(self):
-            raise ValueError(why)
+    def _can_be_trained(self) -> Self:
+        require_trainable_size(self)
         if self.iterations > MOST_STEPS:
             raise ValueError(
                 f"training.tokens = {self.training.tokens} are {self.iterations:,} steps; "
@@ -314,47 +297,54 @@ class Setting(TrialSetting):
 
     @property
     def own_named(self) -> dict[str, str]:
-        """Custom modules by site; custom optimizers, loss and corpora by key of the study."""
-        optimizer, loss = self.training.optimizer, self.training.loss
-        named = {
-            "training.optimizer.name": optimizer.name,
-            "training.loss.name": loss.name,
-            "training.average.kind": self.training.average.kind,
+        """Import paths of custom code: modules by site, everything else by key of the study."""
+        training = self.training
+        names = {
+            "training.optimizer.name": training.optimizer.name,
+            "training.loss.name": training.loss.name,
+            "training.average.kind": training.average.kind,
         }
-        for i, group in enumerate(optimizer.groups):
-            named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
-        named |= {key: schedule.kind for key, schedule in self.training.all_schedules}
-        others = {key: path for key, path in (named | self.data.own).items() if ":" in path}
-        return self.model.modules.named | others
+        for i, group in enumerate(training.optimizer.groups):
+            names[f"training.optimizer.groups.{i}"] = group.optimizer or ""
+        names |= {key: schedule.kind for key, schedule in training.all_schedules}
+        paths = {key: path for key, path in (names | self.data.own).items() if ":" in path}
+        return self.model.modules.named | paths
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Steps after which the weights are kept, in their order, without the last."""
+        """Steps after which the weights are kept, in order, without the last."""
         every = self.training.keep_every
         regular = range(every, self.iterations, every) if every else ()
         return tuple(sorted({*self.training.keep, *regular} - {self.iterations}))
 
     @property
     def common(self) -> Setting:
-        """Return what replicas of one stack have in common: all but learning rate, weight decay and
-        initial weights. An own module may read how weights start; then that is in common too."""
-        plain = Optimizer()
-        same = {"learning_rate": plain.learning_rate, "weight_decay": plain.weight_decay}
-        optimizer = self.training.optimizer.model_copy(update=same)
+        """The setting without what replicas of a stack may differ in.
+
+        These are learning rate, weight decay and initial weights; with custom modules, which may
+        read how weights start, initial weights must be equal too.
+        """
+        default = Optimizer()
+        optimizer = self.training.optimizer.model_copy(
+            update={
+                "learning_rate": default.learning_rate,
+                "weight_decay": default.weight_decay,
+            }
+        )
         training = self.training.model_copy(update={"optimizer": optimizer})
-        own = self.model.modules.named
-        model = self.model if own else self.model.model_copy(update={"init": Init()})
+        model = self.model
+        if not model.modules.named:
+            model = model.model_copy(update={"init": Init()})
         return self.model_copy(update={"model": model, "training": training})
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step learns from, windows times their length; the last where they grow."""
+        """Tokens of a step, the last if the batch grows."""
         return self.training.largest_batch * self.data.seq_len
 
     @property
     def budget_iterations(self) -> int:
-        """Steps of the last size that the budget comes to: of a trial whose batches do not grow,
-        those that it makes."""
+        """Budget in steps of the last size; the steps of a trial whose batch does not grow."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None
@@ -362,78 +352,84 @@ class Setting(TrialSetting):
 
     @property
     def windows(self) -> int:
-        """Windows that a trial is trained on."""
+        """Windows of a trial."""
         return self.budget_iterations * self.training.largest_batch
 
     @property
     def iterations(self) -> int:
-        """Steps that a trial makes."""
+        """Steps of a trial."""
         if not isinstance(self.training.batch_size, Ramp):
             return self.budget_iterations
-        return total_steps(*self._cut)
+        return total_steps(*self._steps)
 
     @property
     def tokens(self) -> int:
-        """Training tokens of one trial."""
+        """Training tokens of a trial."""
         return self.windows * self.data.seq_len
 
     @property
-    def _cut(self) -> tuple[int | Ramp, int, int]:
+    def _steps(self) -> tuple[int | Ramp, int, int]:
         return self.training.batch_size, self.windows, self.training.micro_batch or 1
 
     @property
     def n_largest(self) -> int:
-        """How many steps have the largest batch that is made: the last ones."""
-        most = self.windows_in(self.iterations - 1)
+        """Number of steps with the largest batch, which are the last ones."""
+        largest = self.windows_in(self.iterations - 1)
         sizes = (self.windows_in(t) for t in reversed(range(self.iterations)))
-        return sum(1 for _ in takewhile(lambda size: size == most, sizes))
+        return sum(1 for _ in takewhile(lambda size: size == largest, sizes))
 
     def windows_in(self, t: int) -> int:
-        """Windows that step t learns from."""
+        """Return the windows of step t."""
         return self.windows_before(t + 1) - self.windows_before(t)
 
     def windows_before(self, t: int) -> int:
-        """Windows that a trial was trained on before step t."""
-        return windows_after(*self._cut, t)
+        """Return the windows trained on before step t."""
+        return windows_after(*self._steps, t)
 
     def tokens_before(self, t: int) -> int:
-        """Tokens that a trial was trained on before step t."""
+        """Return the tokens trained on before step t."""
         return self.windows_before(t) * self.data.seq_len
 
     def step_with(self, windows: int) -> int:
-        """Return after how many steps a trial was first trained on so many windows."""
-        return step_with(*self._cut, windows)
+        """Return the number of steps after which this many windows were trained on."""
+        return step_with(*self._steps, windows)
 
     def place(self, t: int) -> float:
-        """Return where step t is in schedules, which go by tokens: t itself, unless batches grow;
-        then what was trained on with it, in steps of the last size, less one."""
+        """Return the position of step t in schedules, which count tokens.
+
+        This is t, or with a growing batch the tokens trained on including step t, in steps of the
+        last size, minus one.
+        """
         if not isinstance(self.training.batch_size, Ramp):
             return t
         return self.windows_before(t + 1) / self.training.largest_batch - 1
 
 
 def rows_of(setting: Setting, size: int) -> int:
-    """Return how many sequences of a batch each of `size` ranks has.
+    """Return the sequences of a batch on each of `size` ranks.
 
-    Raises ParibusError if they cannot have equally many, in whole micro-batches.
+    Raises ParibusError if the batch cannot be split evenly, in whole micro-batches.
     """
     batch, micro = setting.training.batch_size, setting.training.micro_batch
     if size == 1:
         return setting.training.largest_batch
     if not isinstance(batch, int):
         raise ParibusError(
-            "a training.batch_size that grows is of trials on one device; leave "
-            "resources.devices_per_trial out, or state one number"
+            "a training.batch_size that grows needs one device; remove "
+            "resources.devices_per_trial, or set one number",
+            code="unsupported",
         )
     if batch % size:
         raise ParibusError(
-            f"training.batch_size = {batch} cannot be shared alike by resources.devices_per_trial "
-            f"= {size}; make one a multiple of the other"
+            f"training.batch_size = {batch} is not divisible by resources.devices_per_trial = "
+            f"{size}; make it a multiple",
+            code="conflict",
         )
-    each = batch // size
-    if micro and each % min(micro, each):
+    rows = batch // size
+    if micro and rows % min(micro, rows):
         raise ParibusError(
-            f"training.micro_batch = {micro} does not divide the {each} sequences that each of "
-            f"{size} devices has of a batch; state a smaller one that does"
+            f"training.micro_batch = {micro} does not divide the {rows} sequences of a batch on "
+            f"each of {size} devices; use a smaller one that does",
+            code="conflict",
         )
-    return each
+    return rows
