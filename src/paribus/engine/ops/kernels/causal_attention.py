@@ -6,7 +6,6 @@ Axes: B sequences, H heads, T positions, P = 3 H heads of a projection, K channe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ MOST_CHANNELS = 128
 
 
 def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
-    """Return True for tensors that `CausalAttention` computes: of one shape and dtype on a CPU."""
+    """Return True for queries, keys and values of one shape and dtype on a CPU."""
     return (
         all(x.is_cpu and x.ndim == 4 for x in (q_BHTK, k_BHSK, v_BHSK))
         and q_BHTK.shape == k_BHSK.shape == v_BHSK.shape
@@ -39,7 +38,7 @@ def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
 
 
 def supports_projection(qkv_BTPK: Tensor) -> bool:
-    """Return True for a projection that `SelfAttention` computes."""
+    """Return True for a projection to queries, keys and values that `_SelfAttention` computes."""
     return (
         are_plain(qkv_BTPK)
         and qkv_BTPK.shape[-1] <= MOST_CHANNELS
@@ -48,47 +47,59 @@ def supports_projection(qkv_BTPK: Tensor) -> bool:
     )
 
 
+def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (softmax(q k^T / sqrt(K)) v with a causal mask, logsumexp [B, H, T]).
+
+    Inputs are [B, H, T, K] with contiguous channels; the result has the memory layout of
+    [B, T, H, K]. Computed in float32, and returned in the dtype of the inputs.
+    """
+    B, H, T, K = q.shape
+    y, logsumexp_BHT = q.new_empty(B, T, H, K).transpose(1, 2), torch.empty(B, H, T)
+    _call("forward", logsumexp_BHT, q, k, v, y)
+    return y, logsumexp_BHT
+
+
+def backward(logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
+    """Write the gradients of q, k and v, given dy, q, k, v, y and the three to write."""
+    _call("backward", logsumexp_BHT, *tensors)
+
+
+def split(qkv_BTPK: Tensor) -> tuple[Tensor, ...]:
+    """Return views of queries, keys and values, [B, H, T, K] each."""
+    return qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
+
+
 class _SelfAttention(torch.autograd.Function):
     """qkv [B, T, P, K] of one projection -> [B, T, H K], without copies."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor) -> Tensor:
-        B, T, P, K = qkv.shape
-        H = P // 3
-        y, logsumexp_BHT = qkv.new_empty(B, T, H, K), torch.empty(B, H, T)
-        arrays = [*_split_array(qkv), _array(y)]
-        _call("forward", arrays, logsumexp_BHT, (B, H, T, K), qkv.dtype)
+        y, logsumexp_BHT = forward(*split(qkv))
         ctx.save_for_backward(qkv, y, logsumexp_BHT)
-        return y.view(B, T, H * K)
+        return y.transpose(1, 2).flatten(2)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        qkv, y, logsumexp_BHT = ctx.saved_tensors
-        B, T, H, K = y.shape
-        dy = grad_outputs[0].to(qkv.dtype).contiguous().view(y.shape)
-        dqkv = torch.empty_like(qkv)
-        arrays = [_array(dy), *_split_array(qkv), _array(y), *_split_array(dqkv)]
-        _call("backward", arrays, logsumexp_BHT, (B, H, T, K), qkv.dtype)
-        return dqkv
+        return projection_gradient(grad_outputs[0], *ctx.saved_tensors)
+
+
+def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tensor) -> Tensor:
+    """Return the gradient of a projection [B, T, P, K] from that of attention [B, T, H K]."""
+    B, H, T, K = y.shape
+    dy = dy.to(qkv.dtype).contiguous().view(B, T, H, K).transpose(1, 2)
+    dqkv = torch.empty_like(qkv)
+    backward(logsumexp_BHT, dy, *split(qkv), y, *split(dqkv))
+    return dqkv
 
 
 class _CausalAttention(torch.autograd.Function):
-    """q, k, v [B, H, T, K] -> (softmax(q k^T / sqrt(K)) v with a causal mask, logsumexp [B, H, T]).
-
-    Computed in float32 and returned in the dtype of the inputs. Can be differentiated once, and
-    mapped by `torch.func.vmap`.
-    """
+    """q, k, v -> results of `forward`; can be differentiated once, and mapped by vmap."""
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        B, H, T, _ = q.shape
-        q, k, v = map(_with_contiguous_channels, (q, k, v))
-        y, logsumexp_BHT = _empty_like(q), torch.empty(B, H, T)
-        arrays = [AttentionArray(x.data_ptr(), *x.stride()[:3]) for x in (q, k, v, y)]
-        _call("forward", arrays, logsumexp_BHT, q.shape, q.dtype)
-        return y, logsumexp_BHT
+        return forward(*map(_with_contiguous_channels, (q, k, v)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -115,10 +126,10 @@ class _Gradients(torch.autograd.Function):
     def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
         *tensors, logsumexp_BHT = inputs
         tensors = [_with_contiguous_channels(x) for x in tensors]
-        gradients = tuple(_empty_like(tensors[1]) for _ in range(3))
-        arrays = [AttentionArray(x.data_ptr(), *x.stride()[:3]) for x in (*tensors, *gradients)]
-        _call("backward", arrays, logsumexp_BHT, tensors[0].shape, tensors[0].dtype)
-        return gradients
+        B, H, T, K = tensors[0].shape
+        gradients = [tensors[0].new_empty(B, T, H, K).transpose(1, 2) for _ in range(3)]
+        backward(logsumexp_BHT, *tensors, *gradients)
+        return tuple(gradients)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -148,32 +159,9 @@ def _with_contiguous_channels(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _empty_like(q_BHTK: Tensor) -> Tensor:
-    """Return an empty [B, H, T, K] in the memory layout of [B, T, H, K]."""
-    B, H, T, K = q_BHTK.shape
-    return q_BHTK.new_empty(B, T, H, K).transpose(1, 2)
-
-
-def _array(x_BTHK: Tensor) -> AttentionArray:
-    sequence, position, head, _ = x_BTHK.stride()
-    return AttentionArray(x_BTHK.data_ptr(), sequence, head, position)
-
-
-def _split_array(qkv_BTPK: Tensor) -> list[AttentionArray]:
-    """Return queries, keys and values of one tensor."""
-    sequence, position, head, _ = qkv_BTPK.stride()
-    third = qkv_BTPK.shape[2] // 3 * head * qkv_BTPK.element_size()
-    start = qkv_BTPK.data_ptr()
-    return [AttentionArray(start + i * third, sequence, head, position) for i in range(3)]
-
-
-def _call(
-    name: str,
-    arrays: Sequence[AttentionArray],
-    logsumexp_BHT: Tensor,
-    shape: Sequence[int],
-    dtype: torch.dtype,
-) -> None:
+def _call(name: str, logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
+    arrays = (AttentionArray(x.data_ptr(), *x.stride()[:3]) for x in tensors)
+    pointers = (AttentionArray * len(tensors))(*arrays)
+    sizes = ctypes.byref(AttentionSizes(*tensors[0].shape))
     function = getattr(kernels(), f"attention_{name}")
-    pointers, sizes = (AttentionArray * len(arrays))(*arrays), AttentionSizes(*shape)
-    function(pointers, logsumexp_BHT.data_ptr(), ctypes.byref(sizes), dtype == torch.bfloat16)
+    function(pointers, logsumexp_BHT.data_ptr(), sizes, tensors[0].dtype == torch.bfloat16)

@@ -10,7 +10,7 @@ Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,16 +127,6 @@ def parameter_gradients(ctx: Any, x_NK: Tensor, dy_NM: Tensor) -> tuple[Tensor, 
     return dweight_MK, dbias_M
 
 
-class NormGradient(NamedTuple):
-    """Inputs for the gradient of a norm: x [N, M], gain [M] and row statistics [N, 2]."""
-
-    x: Tensor
-    gain: Tensor | None
-    stats: Tensor
-    centred: bool
-    has_bias: bool
-
-
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:
     """Return True if our kernels are used for products of this dtype and these widths.
 
@@ -185,22 +175,32 @@ def activation_gradient(dy_NK: Tensor, weight_KM: Tensor, slope_NM: Tensor) -> T
 
 
 def norm_gradient(
-    dy_NK: Tensor, weight_KM: Tensor, norm: NormGradient, sum_NM: Tensor, *, in_place: bool
+    dy_NK: Tensor,
+    weight_KM: Tensor,
+    norm: tuple[Tensor, Tensor | None, Tensor, bool, bool],
+    sum_NM: Tensor,
+    *,
+    in_place: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Add the gradient of a norm's input to `sum_NM`, from the gradient of the map after it.
 
-    in_place: overwrite `sum_NM`.
+    Args:
+        dy_NK: Gradient of the map's output.
+        weight_KM: Weight of the map.
+        norm: Input [N, M], gain, row statistics [N, 2], `centred` and whether it has a bias.
+        sum_NM: float32.
+        in_place: Overwrite `sum_NM`.
 
     Returns (the sum, the sum in the dtype of dy_NK, gradients [M] of gain and bias).
     """
-    M = weight_KM.shape[1]
+    M, (x_NM, gain_M, stats_N2, centred, has_bias) = weight_KM.shape[1], norm
     dx_NM = sum_NM if in_place else torch.empty_like(sum_NM)
     lower_NM = torch.empty_like(dx_NM, dtype=dy_NK.dtype) if dy_NK.dtype != dx_NM.dtype else None
-    dgain = None if norm.gain is None else sum_NM.new_empty(M)
-    dbias = sum_NM.new_empty(M) if norm.has_bias else None
-    before = map(address, (weight_KM, norm.x, norm.gain, norm.stats))
+    dgain = None if gain_M is None else sum_NM.new_empty(M)
+    dbias = sum_NM.new_empty(M) if has_bias else None
+    before = map(address, (weight_KM, x_NM, gain_M, stats_N2))
     after = map(address, (sum_NM, dx_NM, dgain, dbias, lower_NM))
-    _call("norm_back", dy_NK, M, *before, norm.centred, *after)
+    _call("norm_back", dy_NK, M, *before, centred, *after)
     return dx_NM, dx_NM if lower_NM is None else lower_NM, dgain, dbias
 
 

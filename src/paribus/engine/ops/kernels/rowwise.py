@@ -81,6 +81,26 @@ def adamw_step(
     kernels().adamw_step(pointers, strides, *times, *rows_RN[0].shape)
 
 
+def norm_forward(
+    x: Tensor,
+    gain: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    centred: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Return (the norm of x [..., D] in `dtype`, row statistics [N, 2] for its gradient)."""
+    D = x.shape[-1]
+    N = x.numel() // D
+    y, stats_N2 = torch.empty_like(x, dtype=dtype), x.new_empty(N, 2)
+    kernels().norm_forward(
+        *map(address, (x, gain, bias)),
+        *(eps, centred, N, D),
+        *(address(y), dtype == torch.bfloat16, address(stats_N2)),
+    )
+    return y, stats_N2
+
+
 class _Norm(torch.autograd.Function):
     """(x, gain, bias, eps, centred, dtype) -> LayerNorm, or RMSNorm if not centred, in `dtype`."""
 
@@ -94,14 +114,8 @@ class _Norm(torch.autograd.Function):
         centred: bool,
         dtype: torch.dtype,
     ) -> Tensor:
-        x, D = x.contiguous(), x.shape[-1]
-        N = x.numel() // D
-        y, stats_N2 = torch.empty_like(x, dtype=dtype), x.new_empty(N, 2)
-        kernels().norm_forward(
-            *map(address, (x, gain, bias)),
-            *(eps, centred, N, D),
-            *(address(y), dtype == torch.bfloat16, address(stats_N2)),
-        )
+        x = x.contiguous()
+        y, stats_N2 = norm_forward(x, gain, bias, eps, centred, dtype)
         ctx.save_for_backward(x, gain, stats_N2)
         ctx.centred, ctx.has_bias = centred, bias is not None
         return y
