@@ -125,7 +125,7 @@ def tried(study: Study) -> None:
     ("name", "words"),
     [
         ("raises", "probe 'raises' failed: KeyError: 'no such thing'"),
-        ("narrow", r"probe 'narrow' failed: .*it gave \(1,\), and must give .*\(1, 2\)"),
+        ("narrow", r"probe 'narrow' failed: .*\(1,\).*\(1, 2\)"),
         ("meddles", "probe 'meddles' writes to what it is given"),
         ("lost", "probe 'lost': the model has no module 'blocks.0.mlp.middle'"),
         ("twice", "a probe cannot be named 'logits': it is there already"),

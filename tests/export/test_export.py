@@ -100,7 +100,7 @@ def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path
         paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
     shutil.copytree(trained.folder / "text", tmp_path / "text")
     (tmp_path / "text" / "0.txt").write_text("All else equal", encoding="utf-8")
-    with pytest.raises(ParibusError, match="is not the one that trial baseline/seed-1"):
+    with pytest.raises(ParibusError, match="trial baseline/seed-1 was trained on"):
         paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
     copy = shutil.copytree(trained.results.path, tmp_path / "results")
     weights = copy / "trials" / "baseline" / "seed-1" / "weights.safetensors"

@@ -239,7 +239,7 @@ def test_unknown_parts(small_study: Maker, overrides: dict[str, Any], message: s
         ),
         (
             {"model.positions.kind": "rotary", "model.d_model": 18},
-            "rotary positions turn pairs of channels, and a head has 9",
+            "a head has 9",
         ),
         ({"model.attention.window": 0}, "model.attention.window = 0 must be greater than 0"),
         ({"model.attention.softcap": 0.0}, "softcap = 0.0 must be greater than 0"),

@@ -1,4 +1,4 @@
-"""Probes, and what they see of a training step; model and trainer do not know who looks.
+"""Probes, and their view of a training step.
 
 Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """
@@ -18,29 +18,28 @@ from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, blamed
 from paribus.metric import Better, Metric
 
-LOGITS = ""  # the path of the model itself, whose output they are
+LOGITS = ""  # path of the model itself, whose output are the logits
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
 
 
 @dataclass(frozen=True)
 class StepView:
-    """One training step of a stack. Whatever can be seen is detached.
+    """A training step of a stack; all tensors are detached.
 
     Attributes:
-        setting: what the stack is trained with.
-        t: the step, from 0.
-        tokens: [R, B, T] the inputs of the step.
-        token_classes: [V] the class of every token id (`paribus.engine.data.TOKEN_CLASSES`).
-        outputs: what the probe's modules gave in the forward pass: {module path: [R, ...]}.
+        setting: Setting of the stack.
+        t: The step, from 0.
+        tokens: [R, B, T] inputs of the step.
+        token_classes: [V] class of every token id (`paribus.engine.data.TOKEN_CLASSES`).
+        outputs: {module path: [R, ...]} outputs of the probe's modules.
         weights: {parameter name: [R, ...]} before the update.
-        gradients: the same of the mean loss, before clipping.
-        updates: weights after the update minus before; empty unless the probe asks for them.
-        slots: {slot: {parameter name: [R, ...]}}, what the optimizer keeps after the step, such as
+        gradients: Gradients of the mean loss before clipping, by parameter name.
+        updates: Weights after the update minus before; empty unless the probe declares `updates`.
+        slots: {slot: {parameter name: [R, ...]}} state of the optimizer after the step, such as
             AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
-        corrections: {slot: {parameter name: number}}, what the optimizer divides it by, if by
-            anything.
+        corrections: {slot: {parameter name: number}} divisors of bias correction.
 
-    Over several devices, tokens and outputs are of the rows of one of them.
+    Over several devices, tokens and outputs are the rows of one device.
     """
 
     setting: Setting
@@ -56,7 +55,7 @@ class StepView:
 
     @property
     def block_inputs(self) -> list[Tensor]:
-        """[R, B, T, D] what enters each block, then what leaves the last one (`RESIDUAL`)."""
+        """Inputs of each block, then the output of the last one, [R, B, T, D] each."""
         paths = ["embedding", *(f"blocks.{i}" for i in range(self.setting.model.n_layer))]
         return [self.outputs[path] for path in paths]
 
@@ -65,18 +64,18 @@ Measure = Callable[[StepView], Tensor]
 Labels = tuple[str, ...]
 
 
-def require_labels(what: str, labels: object) -> None:
-    """Raise ValueError where columns cannot be called by these labels."""
+def require_labels(owner: str, labels: object) -> None:
+    """Raise ValueError for labels that cannot name columns."""
     names = labels if isinstance(labels, tuple) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{what} = {labels!r} must be a tuple of names, such as ('mean', 'max')")
+        raise ValueError(f"{owner} = {labels!r} must be a tuple of names, such as ('mean', 'max')")
     if len(set(names)) < len(names) or any("/" in name for name in names):
-        raise ValueError(f"{what} = {labels!r}: each name once, and without a '/'")
+        raise ValueError(f"{owner} = {labels!r}: each name once, and without a '/'")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number per step and replica that a probe gives: where in the model, and what of it."""
+    """A column of a probe: one number per step and replica."""
 
     probe: str
     part: str
@@ -85,34 +84,33 @@ class Column:
 
     @property
     def name(self) -> str:
-        """`<probe>/<part>/<statistic>`, as tables call it."""
+        """Name in tables, `<probe>/<part>/<statistic>`."""
         return f"{self.probe}/{self.part}/{self.statistic}"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Something measured while training that disturbs nothing.
+    """A measurement while training that does not change training.
 
     Attributes:
-        measure: from a step to [R, P, S] on the step's device; an axis that is not declared is not
-            there, so that the simplest probe gives [R]. NaN stands for what is not there to be
-            measured, such as a token class without a token, and becomes an absent row.
-        name: how records call it.
-        unit: of its values.
-        source: where its definition is from.
-        parts: labels of P, or a function of the setting that gives them.
-        statistics: labels of S.
-        every: it is measured at step 0, at every so many steps, and at the last one.
-        modules: paths of the modules whose outputs it needs, such as "embedding" or
+        measure: Maps a step to [R, P, S] on the step's device, without the axes that are not
+            declared. NaN marks a value that does not exist, such as that of a token class without
+            tokens.
+        name: Name in records.
+        unit: Unit of its values.
+        source: Reference of its definition.
+        parts: Labels of P, or a function of the setting that returns them.
+        statistics: Labels of S.
+        every: Interval in steps; steps 0 and the last are always measured.
+        modules: Paths of the modules whose outputs it needs, such as "embedding" or
             "blocks.*.attention.qkv".
-        updates: whether it needs `StepView.updates`.
-        by_slot: whether it gives its parts once for each slot of the optimizer: P is slots x parts,
-            and a part is called such as "exp_avg embedding".
-        better: which direction is an improvement, if any.
-        label, digits: what readers are shown.
-        drawings: how it is drawn, columns without its name; None for its first
-            statistic over training.
-        is_own: whether it is the user's own.
+        updates: True if it needs `StepView.updates`.
+        by_slot: True if it has its parts once per optimizer slot, such as "exp_avg embedding".
+        better: Direction of an improvement, if any.
+        label: Name for readers.
+        digits: Decimals for readers.
+        drawings: Figures, with columns relative to its name; None draws its first statistic.
+        is_own: True for a custom probe.
     """
 
     measure: Measure
@@ -133,32 +131,37 @@ class Probe:
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:
-        """Its drawings, declared or not, with the full names of their columns."""
+        """Its figures, declared or default, with full column names."""
         drawings = (self._default_drawing(),) if self.drawings is None else self.drawings
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def _default_drawing(self) -> Drawing:
-        """Its first statistic over training, with a panel for each part; or all statistics."""
+        """Draw the first statistic over training with a panel per part; or all statistics."""
         title = self.label[0].upper() + self.label[1:]
         axis = Metric(self.name, self.label, self.unit, self.better, "probes").title
-        first, *others = self.statistics or ("value",)
+        first, *rest = self.statistics or ("value",)
         if self.parts is not None or self.by_slot:
-            about = title if not others else f"{title}, {first}"
-            return Drawing(f"{PART}/{first}", "panels", about, axis)
-        if others:
+            return Drawing(
+                f"{PART}/{first}", "panels", f"{title}, {first}" if rest else title, axis
+            )
+        if rest:
             return Drawing(f"all/{PART}", "panels", title, axis)
         return Drawing(f"all/{first}", "trend", title, axis)
 
     def metric(self, first: str) -> Metric:
-        """Return what it declares; `first` is the column that its name alone stands for."""
-        about = (self.name, self.label, self.unit, self.better)
-        return Metric(*about, "probes", digits=self.digits, column=first)
+        """Return its metric; `first` is the column that its name alone refers to."""
+        return Metric(
+            self.name,
+            self.label,
+            self.unit,
+            self.better,
+            "probes",
+            digits=self.digits,
+            column=first,
+        )
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
-        """Return every number that it gives, in the order of a flattened [P, S].
-
-        slots: names of what the optimizer keeps.
-        """
+        """Return its columns in the order of a flattened [P, S], given the optimizer's slots."""
         parts = self._parts(setting, slots)
         return [
             Column(self.name, part, statistic, self.unit)
@@ -178,7 +181,7 @@ class Probe:
         return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
 
     def _parts_of(self, setting: Setting) -> Labels:
-        """Return what its function of the setting gives. Raises ParibusError for no labels."""
+        """Call the function of the setting. Raises ParibusError for invalid labels."""
         assert callable(self.parts)
         with blamed(f"probe '{self.name}': its parts(setting) failed"):
             parts = self.parts(setting)
@@ -186,7 +189,7 @@ class Probe:
         return parts
 
     def paths(self, setting: Setting) -> Labels:
-        """Return `modules` with every block written out."""
+        """Return `modules` with the paths of all blocks."""
         blocks = [f"blocks.{i}" for i in range(setting.model.n_layer)]
         return tuple(
             path.replace(EVERY_BLOCK, block)
@@ -195,45 +198,45 @@ class Probe:
         )
 
     def is_due(self, t: int, iterations: int) -> bool:
-        """Tell whether it is measured at step t: the first, every `every`th and the last."""
+        """Return True if it is measured at step t."""
         return t % self.every == 0 or t == iterations - 1
 
     def at(self, every: int) -> Probe:
-        """Return the same probe at another cadence."""
+        """Return a copy with another interval."""
         return replace(self, every=every)
 
 
 def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
-    """Tell whether `model` has the probe's modules; one of the user's own need not have them all,
-    nor need another attention.
+    """Return True if `model` has the modules of a probe, False if a custom part replaced one.
 
-    Raises ParibusError where a module is missing that nothing else has taken the place of.
+    Raises ParibusError for any other missing module.
     """
-    own = set(setting.model.modules.named)
+    replaced = set(setting.model.modules.named)
     if setting.model.attention.kind != CAUSAL:
-        own.add("attention")
+        replaced.add("attention")
     for path in probe.paths(setting):
         try:
             model.get_submodule(path)
         except AttributeError:
-            if any(_is_at(path, site) for site in own):
+            if any(_is_at(path, site) for site in replaced):
                 return False
             raise ParibusError(
-                f"probe '{probe.name}': the model has no module '{path}'; paribus.engine.model.gpt "
-                "names those that it has"
+                f"probe '{probe.name}': the model has no module '{path}'; see "
+                "paribus.engine.model.gpt for their names",
+                code="unknown",
             ) from None
     return True
 
 
 def _is_at(path: str, site: str) -> bool:
-    """Tell whether the module at `path` is, or lies in, what stands at `site`."""
+    """Return True if the module at `path` is at `site` or inside it."""
     names = ("attention_norm", "mlp_norm") if site == "block_norm" else (site,)
     return any(name in path.split(".") for name in names)
 
 
 @contextmanager
 def capture(model: nn.Module, paths: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """Collect the detached outputs of the modules at `paths` during forward passes within."""
+    """Collect detached outputs of the modules at `paths` during forward passes."""
     outputs: dict[str, Tensor] = {}
 
     def keep(path: str) -> Callable[[nn.Module, object, Tensor], None]:

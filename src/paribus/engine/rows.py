@@ -1,4 +1,4 @@
-"""Parameters of a stack as one tensor: a row per replica, a slice of it per name.
+"""Parameters of a stack as one tensor: a row per replica, a slice per name.
 
 Axes: R replicas, N parameters of one replica.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Rows(Mapping[str, Tensor]):
-    """[R, N] seen as {parameter name: [R, *shape]}; views that are made when they are asked for."""
+    """A tensor [R, N] as a mapping {parameter name: [R, *shape]} of views."""
 
     def __init__(self, flat_RN: Tensor, shapes: Mapping[str, torch.Size]) -> None:
         self.flat = flat_RN
@@ -41,44 +41,44 @@ class Rows(Mapping[str, Tensor]):
 
     @classmethod
     def zeros(cls, shapes: Mapping[str, torch.Size], like_RN: Tensor) -> Rows:
-        """Return zeros for as many replicas as `like_RN` has, on its device."""
+        """Return zeros for the replicas of `like_RN`, on its device."""
         size = sum(shape.numel() for shape in shapes.values())
         return cls(like_RN.new_zeros(len(like_RN), size), shapes)
 
     def like(self, flat_RN: Tensor) -> Rows:
-        """Return other numbers [R, N] under the same names."""
-        other = Rows.__new__(Rows)
-        other.flat, other._shapes, other._starts = flat_RN, self._shapes, self._starts
-        return other
+        """Return a tensor [R, N] under the same names."""
+        rows = Rows.__new__(Rows)
+        rows.flat, rows._shapes, rows._starts = flat_RN, self._shapes, self._starts
+        return rows
 
     def clone(self) -> Rows:
-        """Copy the numbers under the same names."""
+        """Return a copy."""
         return self.like(self.flat.clone())
 
-    def minus(self, other: Rows) -> Rows:
-        """Return the differences, by name."""
-        return self.like(self.flat - other.flat)
+    def minus(self, rows: Rows) -> Rows:
+        """Return the differences to `rows`, by name."""
+        return self.like(self.flat - rows.flat)
 
     def none(self) -> Rows:
-        """Return nothing, of as many replicas."""
+        """Return rows without parameters, for the same replicas."""
         return Rows(self.flat[:, :0], {})
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What the numbers lie in."""
+        """The tensors that hold the numbers."""
         return [self.flat]
 
     def full(self, shape: Sequence[int], value: float) -> Tensor:
-        """Return [R, *shape] of one number, of the type and on the device of the rows."""
+        """Return [R, *shape] filled with a value, with dtype and device of the rows."""
         return self.flat.new_full((len(self.flat), *shape), value)
 
     def place(self, names: Sequence[str]) -> slice:
-        """Return the place in a row of `names`, which lie together and in this order."""
+        """Return the slice of a row that holds `names`, which are adjacent and in this order."""
         first, last = names[0], names[-1]
         return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """Return the numbers of `names`, [R, n] each, in as few views as they lie together in."""
+        """Return the numbers of `names` in as few views [R, n] as possible."""
         spans: list[tuple[int, int]] = []
         for name in names:
             start = self._starts[name]

@@ -1,4 +1,4 @@
-"""Our model as others spell it: config.json and weights of GPT-2, of Llama, or of our own code."""
+"""Our model in Hugging Face's format: config.json and weights of GPT-2, Llama or our own code."""
 
 from __future__ import annotations
 
@@ -40,13 +40,29 @@ LLAMA_NAMES = {
     "final_norm": "model.norm",
     "head.": "lm_head.",
 }
-# Hugging Face's names; their "gelu_new" is GPT-2's own.
+# Hugging Face's names; its "gelu_new" is GPT-2's approximation.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu2": "relu2"}
 LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
+MODEL_CODE = "modeling_paribus.py"
+
+
+def is_gpt2(setting: Setting) -> bool:
+    """Return True if the model is a plain GPT-2."""
+    model = setting.model
+    return (
+        _is_plain(setting, "learned", "layernorm")
+        and model.mlp.kind in ACTIVATIONS
+        and model.n_kv_head == model.n_head
+    )
+
+
+def is_llama(setting: Setting) -> bool:
+    """Return True if the model is a plain Llama, which has no dropout outside attention."""
+    model = setting.model
+    return _is_plain(setting, "rotary", "rmsnorm") and model.mlp.kind == "swiglu" and not model.bias
 
 
 def _is_plain(setting: Setting, positions: str, norm: str) -> bool:
-    """Return whether the model has these positions and this norm, and no part of its own kind."""
     model, attention = setting.model, setting.model.attention
     return (
         not model.modules.named
@@ -58,47 +74,25 @@ def _is_plain(setting: Setting, positions: str, norm: str) -> bool:
     )
 
 
-def is_gpt2(setting: Setting) -> bool:
-    """Return whether the model is a GPT-2 as it stands."""
-    model = setting.model
-    return (
-        _is_plain(setting, "learned", "layernorm")
-        and model.mlp.kind in ACTIVATIONS
-        and model.n_kv_head == model.n_head
-    )
-
-
-def is_llama(setting: Setting) -> bool:
-    """Return whether the model is a Llama as it stands, with any heads, tied or not.
-
-    Llama has no dropout of embeddings and sub-layers; that matters to those who go on training.
-    """
-    model = setting.model
-    return _is_plain(setting, "rotary", "rmsnorm") and model.mlp.kind == "swiglu" and not model.bias
-
-
-def in_their_words(
+def hugging_face_model(
     setting: Setting, vocab_size: int, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return (config, weights) of GPT-2 or Llama where the model is one, else of its own kind.
-
-    The config is without the special tokens.
-    """
+    """Return (config without special tokens, weights) of GPT-2, Llama or our own model."""
+    config: dict[str, Any] = {"dtype": "float32", "vocab_size": vocab_size}
     if is_gpt2(setting):
-        return _gpt2_config(setting, vocab_size), _gpt2_weights(weights)
+        return config | _gpt2_config(setting), _gpt2_weights(weights)
     if is_llama(setting):
-        return _llama_config(setting, vocab_size, weights), _llama_weights(setting, weights)
-    own = {n if n.startswith("head.") else f"model.{n}": value for n, value in weights.items()}
-    return _remote_config(setting, vocab_size), own
+        inner = len(weights["blocks.0.mlp.up.weight"])
+        return config | _llama_config(setting, inner), _llama_weights(setting, weights)
+    renamed = {n if n.startswith("head.") else f"model.{n}": x for n, x in weights.items()}
+    return config | _remote_config(setting, vocab_size), renamed
 
 
-def _gpt2_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
-    model, dropout = setting.model, setting.training.dropout
+def _gpt2_config(setting: Setting) -> dict[str, Any]:
+    model = setting.model
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        "dtype": "float32",
-        "vocab_size": vocab_size,
         "n_positions": setting.data.seq_len,
         "n_embd": model.d_model,
         "n_layer": model.n_layer,
@@ -107,18 +101,16 @@ def _gpt2_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
         "activation_function": ACTIVATIONS[model.mlp.kind],
         "layer_norm_epsilon": model.norm.eps or LAYERNORM_EPS,
         "initializer_range": model.init.std,
-        "resid_pdrop": dropout,
-        "embd_pdrop": dropout,
-        "attn_pdrop": dropout,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), setting.training.dropout),
         "tie_word_embeddings": model.head.tied,
     }
 
 
 def _gpt2_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Rename and lay out `weights` as GPT-2's.
+    """Return weights in GPT-2's layout.
 
-    Its linear layers are stored transposed, [in, out], and have a bias always: ours without one get
-    a bias of zeros. A tied head is `wte` and not stored twice.
+    Its linear layers are stored as [in, out] and always have a bias, here zero if ours have none. A
+    tied head is `wte` and not stored twice.
     """
     renamed = {}
     for name, value in weights.items():
@@ -128,34 +120,30 @@ def _gpt2_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         in_block = name.startswith("blocks.")
         if in_block and value.ndim == 2:
             value = np.ascontiguousarray(value.T)
-        theirs = f"transformer.{_renamed(name, GPT2_NAMES)}"
-        renamed[theirs] = value
+        new_name = f"transformer.{_rename(name, GPT2_NAMES)}"
+        renamed[new_name] = value
         stem, _, kind = name.rpartition(".")
-        wants_bias = kind == "weight" and (in_block or stem == "final_norm")
-        if wants_bias and f"{stem}.bias" not in weights:
-            bias = f"{theirs.removesuffix('weight')}bias"
+        needs_bias = kind == "weight" and (in_block or stem == "final_norm")
+        if needs_bias and f"{stem}.bias" not in weights:
+            bias = new_name.removesuffix("weight") + "bias"
             renamed[bias] = np.zeros(value.shape[-1], value.dtype)
     return renamed
 
 
-def _renamed(name: str, names: Mapping[str, str]) -> str:
+def _rename(name: str, names: Mapping[str, str]) -> str:
     for ours, theirs in names.items():
         name = name.replace(ours, theirs)
     return name
 
 
-def _llama_config(
-    setting: Setting, vocab_size: int, weights: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+def _llama_config(setting: Setting, inner: int) -> dict[str, Any]:
     model, theta = setting.model, setting.model.positions.theta
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "dtype": "float32",
-        "vocab_size": vocab_size,
         "max_position_embeddings": setting.data.seq_len,
         "hidden_size": model.d_model,
-        "intermediate_size": len(weights["blocks.0.mlp.up.weight"]),
+        "intermediate_size": inner,
         "num_hidden_layers": model.n_layer,
         "num_attention_heads": model.n_head,
         "num_key_value_heads": model.n_kv_head,
@@ -163,7 +151,7 @@ def _llama_config(
         "hidden_act": "silu",
         "rms_norm_eps": model.norm.eps or RMSNORM_EPS,
         "initializer_range": model.init.std,
-        # Two spellings: of transformers 5 and of 4.
+        # The spellings of transformers 5 and 4.
         "rope_parameters": {"rope_type": "default", "rope_theta": theta},
         "rope_theta": theta,
         "attention_bias": False,
@@ -174,30 +162,26 @@ def _llama_config(
 
 
 def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Rename `weights` as Llama's: queries, keys and values are a matrix each there."""
+    """Return weights in Llama's layout, with a matrix each for queries, keys and values."""
     model, renamed = setting.model, {}
-    kv = model.n_kv_head * model.head_width
     for name, value in weights.items():
-        theirs = _renamed(name, LLAMA_NAMES)
-        if "attention.qkv" in name:
-            cut = np.split(value, [model.d_model, model.d_model + kv])
-            for letter, rows in zip("qkv", cut, strict=True):
-                renamed[theirs.replace("attention.qkv", f"self_attn.{letter}_proj")] = rows
-        else:
-            renamed[theirs] = value
+        new_name = _rename(name, LLAMA_NAMES)
+        if "attention.qkv" not in name:
+            renamed[new_name] = value
+            continue
+        ends = [model.d_model, model.d_model + model.n_kv_head * model.head_width]
+        for letter, rows in zip("qkv", np.split(value, ends), strict=True):
+            renamed[new_name.replace("attention.qkv", f"self_attn.{letter}_proj")] = rows
     return {name: np.ascontiguousarray(value) for name, value in renamed.items()}
-
-
-MODEL_CODE = "modeling_paribus.py"
-ATTENTIONS = ("causal",)  # that `modeling_paribus.py` has; a site's own parts go beside it
 
 
 def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
     model, module = setting.model, MODEL_CODE.removesuffix(".py")
-    if model.modules.attention is None and model.attention.kind not in ATTENTIONS:
+    if model.modules.attention is None and model.attention.kind != "causal":
         raise ParibusError(
-            f"model.attention.kind = '{model.attention.kind}' is in no exported code; name its "
-            "class in model.modules.attention, which is copied beside it"
+            f"model.attention.kind = '{model.attention.kind}' cannot be exported; name its class "
+            "in model.modules.attention, whose file is copied",
+            code="unsupported",
         )
     sizes = {
         "seq_len": setting.data.seq_len,
@@ -212,15 +196,13 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
             "AutoModel": f"{module}.ParibusModel",
             "AutoModelForCausalLM": f"{module}.ParibusForCausalLM",
         },
-        "dtype": "float32",
-        "vocab_size": vocab_size,
         "max_position_embeddings": setting.data.seq_len,
         "hidden_size": model.d_model,
         "num_hidden_layers": model.n_layer,
         "num_attention_heads": model.n_head,
         "num_key_value_heads": model.n_kv_head,
         "use_cache": True,
-        # A tied head is computed from the token matrix, and is no parameter of its own.
+        # A tied head is computed from the token matrix and has no parameter of its own.
         "tie_word_embeddings": False,
         "architecture": model.model_dump(mode="json") | sizes,
     }
@@ -229,27 +211,47 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
 def remote_code(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Return the Python files of the exported folder, by name.
+    """Return the Python files of the exported folder, by name; none of them is run.
 
-    folder: where import paths of the user's own files start; trial: the record, whose digests the
-    sources must have. Nothing of them is run. Raises ParibusError.
+    Args:
+        setting: The trial's setting.
+        folder: Folder in which import paths of custom files start.
+        label: Name of the trial, for errors.
+        trial: Its record, whose digests the sources must have.
+
+    Raises ParibusError for changed sources, and for a part that uses other files.
     """
     code = resources.files("paribus.engine.export").joinpath(MODEL_CODE).read_text("utf-8")
-    own = setting.model.modules.named
-    files = _own_files(setting, folder, label, trial) if own else {}
-    lines = []
-    for site, path in own.items():
+    custom, files, lines = setting.model.modules.named, {}, []
+    digests = own_digests(setting, folder) if custom else {}
+    for site, path in custom.items():
         module, _, name = path.partition(":")
-        home = f".{_copied(module)}" if module.endswith(".py") else module
-        lines += [f"from {home} import {name} as _{site}", f'OWN["{site}"] = _{site}']
+        key = f"model.modules.{site} = '{path}'"
+        if changed_sources({site: digests[site]}, {site: trial["own_modules"].get(site, {})}):
+            raise ParibusError(
+                f"{key} is not the code that trial {label} was trained with; restore its source",
+                code="changed",
+            )
+        if module.endswith(".py"):
+            beside = [n for n in digests[site] if n != Path(module).as_posix()]
+            if used := [name for name in beside if (folder / name).is_file()]:
+                raise ParibusError(
+                    f"{key} uses {', '.join(used)}; an exported part is one file: move what it "
+                    "uses into that file",
+                    code="unsupported",
+                )
+            stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)
+            files[f"own_{stem}.py"] = (folder / module).read_bytes()
+            module = f".own_{stem}"
+        lines += [f"from {module} import {name} as _{site}", f'OWN["{site}"] = _{site}']
     marker = "OWN: dict[str, type[nn.Module]] = {}\n"
     assert marker in code
-    filled = "".join(f"{line}\n" for line in lines)
-    return files | {MODEL_CODE: code.replace(marker, marker + filled).encode()}
+    imports = "".join(f"{line}\n" for line in lines)
+    return files | {MODEL_CODE: code.replace(marker, marker + imports).encode()}
 
 
 def packages_of(setting: Setting, code: Mapping[str, bytes]) -> list[str]:
-    """Return what must be installed besides torch and transformers where `remote_code` is run."""
+    """Return the packages that `remote_code` imports besides torch and transformers."""
     modules = {path.partition(":")[0] for path in setting.model.modules.named.values()}
     names = {module for module in modules if not module.endswith(".py")}
     for node in (node for source in code.values() for node in ast.walk(ast.parse(source))):
@@ -257,36 +259,5 @@ def packages_of(setting: Setting, code: Mapping[str, bytes]) -> list[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names.add(node.module or "")
-    found = {name.partition(".")[0] for name in names}
-    return sorted(found - sys.stdlib_module_names - {"torch", "transformers"})
-
-
-def _own_files(
-    setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
-) -> dict[str, bytes]:
-    """Return copies of the files that the user's own parts are in."""
-    found, files = own_digests(setting, folder), {}
-    for site, path in setting.model.modules.named.items():
-        if changed_sources({site: found[site]}, {site: trial["own_modules"].get(site, {})}):
-            raise ParibusError(
-                f"model.modules.{site} = '{path}' is not the code that trial {label} was trained "
-                "with; restore its source"
-            )
-        module = path.partition(":")[0]
-        if not module.endswith(".py"):
-            continue
-        others = [name for name in found[site] if name != Path(module).as_posix()]
-        here = [name for name in others if (folder / name).is_file()]
-        if here:
-            raise ParibusError(
-                f"model.modules.{site} = '{path}' uses {', '.join(here)} beside it; an exported "
-                "part is one file: move what it uses into that"
-            )
-        files[f"{_copied(module)}.py"] = (folder / module).read_bytes()
-    return files
-
-
-def _copied(module: str) -> str:
-    """Return the name of the copied file, as Python imports it."""
-    stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)
-    return f"own_{stem}"
+    packages = {name.partition(".")[0] for name in names}
+    return sorted(packages - sys.stdlib_module_names - {"torch", "transformers"})

@@ -1,7 +1,7 @@
 """A decoder-only Transformer as paribus trains it, for transformers (4.57 or 5).
 
-This file is copied into exported folders and stands alone but for the parts of the user's own that
-lie beside it. `config.architecture` is the model's part of the study's setting.
+This file is copied into exported folders and depends only on the custom parts beside it.
+`config.architecture` is the model section of the study.
 
 Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
 keys and values, K channels of a head.
@@ -9,7 +9,7 @@ keys and values, K channels of a head.
 
 from __future__ import annotations
 
-# What transformers declares of its classes differs between 4.57 and 5, and from what they do.
+# The types of transformers differ between 4.57 and 5, and from the actual behavior.
 # pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
 # pyright: reportOptionalCall=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
@@ -27,16 +27,16 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-# The user's own parts by site; the lines that fill it in are added where there are some.
+# Custom parts by site; the export adds lines that fill it.
 OWN: dict[str, type[nn.Module]] = {}
 LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
-# How transformers calls the keys and values so far: `cache` from 5.24 on.
+# Name of the cache in transformers: `cache` from 5.24 on.
 _FIELDS = {field.name for field in dataclasses.fields(BaseModelOutputWithPast)}
 CACHE = "cache" if "cache" in _FIELDS else "past_key_values"
 
 
 class ParibusConfig(PretrainedConfig):
-    """`architecture` is {key of [model] in the study: value}, with seq_len, vocab_size, dropout."""
+    """`architecture` is the model section of the study, with seq_len, vocab_size and dropout."""
 
     model_type = "paribus"
 
@@ -48,7 +48,7 @@ class ParibusConfig(PretrainedConfig):
 
 
 def spec(config: ParibusConfig, layer: int | None = None) -> Any:
-    """Return the architecture with dots, `model.attention.window`: what parts are built from."""
+    """Return the architecture with attributes (`model.attention.window`), to build parts from."""
     model = _dotted(config.architecture)
     model.layer = layer
     model.head_width = model.d_model // model.n_head
@@ -97,7 +97,7 @@ class FixedScale(nn.Module):
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """Return the norm called `kind` over `width` channels; `eps` None is the norm's own."""
+    """Return the norm `kind` over `width` channels; `eps` None is its default."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -207,20 +207,20 @@ class Embedding(nn.Module):
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
-    """Return the norm at "block_norm" or "final_norm": the user's own, or the study's kind."""
+    """Return the norm at "block_norm" or "final_norm": custom, or of the study's kind."""
     if site in OWN:
         return OWN[site](model)
     return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
 
 
 def own_positions(model: Any, place: str) -> nn.Module | None:
-    """Return the user's own positions, if they stand at `place`."""
+    """Return custom positions, if their place is `place`."""
     own: Any = OWN.get("positions")
     return own(model) if own is not None and own.stands == place else None
 
 
 class Shared(dict[str, Tensor]):
-    """What parts of one's own leave for later ones in a forward pass; nothing is learned here."""
+    """Tensors that custom parts leave for later parts in a forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Shared(dict[str, Tensor]):
         self.outputs: dict[str, Tensor] = {}
 
     def auxiliary(self, name: str, value: Tensor) -> None:
-        """Forget a loss."""
+        """Ignore a loss: nothing is trained here."""
 
     def output(self, name: str, value: Tensor) -> None:
         """Keep an output for later parts."""
@@ -237,7 +237,7 @@ class Shared(dict[str, Tensor]):
 
 
 def called(part: Any, shared: Shared, *args: Any) -> Any:
-    """Call a part, with what is shared where its forward takes it."""
+    """Call a part, with `shared` if its forward has that argument."""
     if "shared" in inspect.signature(part.forward).parameters:
         return part(*args, shared=shared)
     return part(*args)
@@ -256,7 +256,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, x: Tensor, shared: Shared, *seen: Any) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; `seen` is what `Attention.forward` takes besides."""
+        """x [B, T, D] -> [B, T, D]; `seen` are the further arguments of `Attention.forward`."""
         seen = () if self.is_own else seen
         y = called(self.attention_norm, shared, x) if self.is_pre else x
         x = x + self.dropout(called(self.attention, shared, y, *seen))
@@ -267,13 +267,13 @@ class Block(nn.Module):
 
 
 class ParibusPreTrainedModel(PreTrainedModel):
-    """The config that both models have for transformers, and how their parts are filled."""
+    """Base of both models: their configuration and initialization."""
 
     config_class = ParibusConfig
     base_model_prefix = "model"
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Weights come from the folder. Buffers that are not stored are those of a new part."""
+        """Restore buffers that are not stored; weights come from the folder."""
         if type(module) in OWN.values():
             layer = getattr(module, "layer", None)
             with torch.device("cpu"):
@@ -294,7 +294,7 @@ class ParibusModel(ParibusPreTrainedModel):
         self.blocks = nn.ModuleList(Block(spec(config, i)) for i in range(model.n_layer))
         is_pre = model.norm.placement == "pre"
         self.final_norm = block_norm(model, "final_norm") if is_pre else nn.Identity()
-        # What looks across positions in its own way, or does not say that it does not.
+        # True if a custom part looks across positions, or does not declare that it can be cached.
         self.reads_whole = bool({"embedding", "positions", "attention"} & OWN.keys()) or any(
             not getattr(part, "cached", False) for part in OWN.values()
         )
@@ -305,7 +305,7 @@ class ParibusModel(ParibusPreTrainedModel):
         return self.embedding.tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put another one in its place."""
+        """Replace the token matrix's module."""
         self.embedding.tokens = value
 
     def forward(
@@ -318,15 +318,15 @@ class ParibusModel(ParibusPreTrainedModel):
         shared: Shared | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """Run the model; ValueError for padding where a part of one's own reads the whole text.
+        """Run the model.
 
-        `cache` and `past_key_values` are one thing, by its new and its old name; `shared` is what
-        parts of one's own leave for each other, for a head to read.
+        `cache` is the new name of `past_key_values`; `shared` holds the tensors that custom parts
+        leave for a head. Raises ValueError for padding if a custom part reads the whole text.
         """
         cache = past_key_values if cache is None else cache
         if self.reads_whole:
             if attention_mask is not None and not bool(attention_mask.all()):
-                raise ValueError("with this part of one's own, texts of a batch are equally long")
+                raise ValueError("this custom part needs texts of equal length in a batch")
             cache, use_cache = None, False
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and cache is None:
@@ -345,7 +345,7 @@ class ParibusModel(ParibusPreTrainedModel):
         return BaseModelOutputWithPast(last_hidden_state=shared.hidden, **{CACHE: cache})
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
-        """Return ([B, 1, T, S] what each position must not see, [B, T] places, of padding 0)."""
+        """Return ([B, 1, T, S] hidden positions, [B, T] numbers of positions, 0 for padding)."""
         (B, T), S = ids.shape, start + ids.shape[1]
         columns = torch.arange(S, device=ids.device)
         back = columns[start:, None] - columns
@@ -387,10 +387,10 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         cache: Any = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """With `labels`, the mean loss of each next one in nats; -100 is left out."""
+        """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100."""
         shared = Shared()
-        found = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
-        x, tokens = found.last_hidden_state, self.model.embedding.tokens.weight
+        output = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
+        x, tokens = output.last_hidden_state, self.model.embedding.tokens.weight
         if "head" in OWN:
             logits = called(self.head, shared, x, tokens)
         else:
@@ -399,10 +399,10 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: getattr(found, CACHE)})
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: getattr(output, CACHE)})
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """Give a part that cannot be cached the whole text at every step."""
+        """Pass the whole text at every step if a part cannot be cached."""
         if self.model.reads_whole:
             return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
         return super().prepare_inputs_for_generation(input_ids, **kwargs)

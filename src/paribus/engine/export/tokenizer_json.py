@@ -1,4 +1,4 @@
-"""Our tokenizer as a `tokenizer.json`, which every Hugging Face program reads without our code."""
+"""Our tokenizer as a `tokenizer.json`, which Hugging Face programs read without our code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paribus.engine.data.tokenizer import END_OF_DOCUMENT, BpeTokenizer
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    """Return tokenizer.json: a BPE tokenizer's own file, or that of `fast_tokenizer`."""
+    """Return the content of tokenizer.json; a BPE tokenizer has one already."""
     if isinstance(tokenizer, BpeTokenizer):
         return tokenizer.content
     assert isinstance(tokenizer, CharacterTokenizer)
@@ -20,11 +20,11 @@ def tokenizer_json(tokenizer: Tokenizer) -> bytes:
 
 
 def fast_tokenizer(tokenizer: CharacterTokenizer) -> HuggingFaceTokenizer:
-    """Equal ids for equal text; decoding gives the text back, white space and all.
+    """Return a tokenizer with equal ids for equal text, whose decoding restores the text.
 
-    A BPE model without merges leaves every character a token of its own. A character outside the
-    vocabulary becomes `stand_in(tokenizer)`, and is left out where that is None. The text of the
-    end-of-document token is read as that token, as is usual there.
+    It is a BPE model without merges. A character outside the vocabulary becomes
+    `stand_in(tokenizer)`, or is left out without one. The text of the end-of-document token is read
+    as that token.
     """
     vocabulary = {text: number for number, text in enumerate(tokenizer.vocabulary)}
     fast = HuggingFaceTokenizer(
@@ -37,14 +37,14 @@ def fast_tokenizer(tokenizer: CharacterTokenizer) -> HuggingFaceTokenizer:
 
 
 def stand_in(tokenizer: CharacterTokenizer) -> str | None:
-    """Return what an unknown character is read as, or None: as in our own tasks (`ParibusLM`)."""
+    """Return the character that replaces unknown ones, as in our tasks (`ParibusLM`), or None."""
     return next((text for text in STAND_INS if text in tokenizer.characters), None)
 
 
 def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
     """Return the content of tokenizer_config.json.
 
-    No token but the end of document is declared special: special ones are left out of decoded text.
+    Only the end of a document is a special token, because decoding drops special tokens.
     """
     end = None
     if tokenizer.end_of_document is not None:
@@ -58,20 +58,3 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
         "pad_token": end,
         "unk_token": None,
     }
-
-
-def vocabulary_notes(tokenizer: Tokenizer) -> list[str]:
-    """Return what a reader of the folder should mind, a sentence each."""
-    if not isinstance(tokenizer, CharacterTokenizer):
-        return ["The tokenizer is the byte-level BPE one that the model was trained with."]
-    known, unknown = f"{len(tokenizer.characters)} characters", stand_in(tokenizer)
-    fate = f"read as `{unknown}`" if unknown else "left out"
-    notes = [f"The vocabulary is {known}, one token each; any other character is {fate}."]
-    if tokenizer.end_of_document is None:
-        start = next((c for c in "\n " if c in tokenizer.characters), None)
-        hint = "" if start is None else f" give prefix_token_id={int(tokenizer.encode(start)[0])},"
-        notes.append(
-            "The text was one document, so no token ends one or pads: for the LM Evaluation "
-            f"Harness{hint} generate in batches of one."
-        )
-    return notes

@@ -1,9 +1,8 @@
-"""Diagnostics measured while training, behind one decorator.
+"""Diagnostics measured while training, declared with `@probe`.
 
 A probe is a function from a `StepView` to numbers per replica. It sees detached tensors with the
-replica axis first and draws no random numbers, so training is bit-identical with it or without.
-What a file in this folder declares is measured, recorded and tested the moment it exists; a user's
-own is named in the study (`probes.own`).
+replica axis first and draws no random numbers, so training is bit-identical with and without it.
+Probes declared in this folder are found by themselves; a study names custom ones in `probes.own`.
 """
 
 from __future__ import annotations
@@ -57,19 +56,31 @@ def probe(
     digits: int = 4,
     drawings: tuple[Drawing, ...] | None = None,
 ) -> Callable[[Measure], Probe]:
-    """Make a function from a step to numbers a probe; see `Probe` for the rest."""
-
-    called = label or readable(name)
-    for what, labels in (("parts", parts), ("statistics", statistics)):
+    """Declare a function from a step to numbers as a probe; see `Probe`."""
+    for option, labels in (("parts", parts), ("statistics", statistics)):
         if labels is not None and not callable(labels):
-            require_labels(f"probe '{name}': {what}", labels)
+            require_labels(f"probe '{name}': {option}", labels)
     if not isinstance(every, int) or every < 0:
         raise ValueError(f"probe '{name}': every = {every!r} must be a number of steps; 0 is never")
 
     def declare(measure: Measure) -> Probe:
-        shape = (parts, statistics, every, modules, updates, by_slot)
-        declared = Probe(measure, name, unit, source, *shape, better, called, digits, drawings)
-        _ = declared.metric(name), declared.drawn  # raise where they cannot be
+        declared = Probe(
+            measure=measure,
+            name=name,
+            unit=unit,
+            source=source,
+            parts=parts,
+            statistics=statistics,
+            every=every,
+            modules=modules,
+            updates=updates,
+            by_slot=by_slot,
+            better=better,
+            label=label or readable(name),
+            digits=digits,
+            drawings=drawings,
+        )
+        _ = declared.metric(name), declared.drawn  # validate them
         return declared
 
     return declare
@@ -77,28 +88,28 @@ def probe(
 
 @cache
 def shipped_probes() -> dict[str, Probe]:
-    """Return the probes in this folder, by name and in its order."""
+    """Return the probes of this folder by name."""
     return declared("paribus.engine.probes", Probe)
 
 
 def study_probes(study: Study) -> list[Probe]:
-    """Return the probes of `study` at its cadences: those that ship, then its own.
+    """Return the probes of `study` with its intervals: shipped ones, then custom ones.
 
-    Raises ParibusError for an unknown name, or an own probe that is none.
+    Raises ParibusError for an unknown name, or an import path that is not a probe.
     """
-    return [one for one in known_probes(study) if one.every > 0]
+    return [probe for probe in known_probes(study) if probe.every > 0]
 
 
 def known_probes(study: Study) -> list[Probe]:
-    """Return the same, and those that it turned off, of a cadence of 0."""
-    found = dict(shipped_probes())
+    """Return `study_probes` and those that the study turned off, whose interval is 0."""
+    probes = dict(shipped_probes())
     for path in study.probes.own:
-        where = f"probes.own = '{path}'"
-        own = load_own(path, where, "probe", Probe, study.folder)
-        require_new_name(where, "probe", own.name, found)
-        found[own.name] = replace(own, is_own=True)
+        key = f"probes.own = '{path}'"
+        custom = load_own(path, key, "probe", Probe, study.folder)
+        require_new_name(key, "probe", custom.name, probes)
+        probes[custom.name] = replace(custom, is_own=True)
     for name in study.probes.every:
-        if name not in found:
-            raise ParibusError(f"probes.every.{name}: no such probe: {nearest(name, found)}")
-    cadences = {name: study.probes.every.get(name, one.every) for name, one in found.items()}
-    return [one.at(cadences[name]) for name, one in found.items()]
+        if name not in probes:
+            hint = nearest(name, probes)
+            raise ParibusError(f"probes.every.{name}: no such probe: {hint}", code="unknown")
+    return [probe.at(study.probes.every.get(name, probe.every)) for name, probe in probes.items()]

@@ -1,4 +1,4 @@
-"""The probes that ship, in the order of their columns."""
+"""The shipped probes, in the order of their columns."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
     label="largest attention logit",
 )
 def attention_logits(step: StepView) -> Tensor:
-    """Return [R, blocks] the largest q.k / sqrt(K): its growth goes before some divergences.
+    """Return [R, blocks] the largest q.k / sqrt(K), whose growth precedes some divergences.
 
-    Over batch, heads and pairs of positions that see each other: as queries and keys meet, turned
-    and normed, and before a cap.
+    Over batch, heads and visible pairs of positions, after norms and rotary positions and before a
+    soft cap.
     """
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
@@ -52,7 +52,7 @@ def attention_logits(step: StepView) -> Tensor:
 
 
 def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
-    """Reduce [R, B, H + G, T, K] to [R], a sequence at a time: the scores of all would not fit."""
+    """Reduce [R, B, H + G, T, K] to [R], one sequence at a time to save memory."""
     q, k = query_key.transpose(0, 1).split((n_head, query_key.shape[2] - n_head), dim=2)
     T, K = query_key.shape[-2:]
     hidden_TT = ~visible(0, T, T, window, query_key.device)
@@ -64,10 +64,10 @@ def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
     return largest / math.sqrt(K)
 
 
-# Mean cosine similarity of all pairs of vectors: between positions of a window it measures
-# oversmoothing, between rows of an embedding anisotropy (Ethayarajh 2019). The mean vector that all
-# have in common can make up most of it, so it is given as it is, with that mean vector removed, and
-# with each vector's own channel mean removed, which is what LayerNorm does and RMSNorm does not.
+# Mean cosine similarity of all pairs of vectors: oversmoothing between positions of a window,
+# anisotropy between rows of an embedding (Ethayarajh 2019). A common mean vector can dominate it,
+# so it is measured plain, without the mean vector, and without each vector's channel mean, which
+# LayerNorm removes and RMSNorm does not.
 SIMILARITIES = ("plain", "mean vector removed", "channel mean removed")
 TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions.weight"}
 
@@ -97,7 +97,7 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     ),
 )
 def position_similarity(step: StepView) -> Tensor:
-    """Return [R, depths, S] between the positions of a window, a mean over the batch."""
+    """Return [R, depths, S] between the positions of a window, averaged over the batch."""
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
     return torch.stack(each, dim=1)
 
@@ -122,25 +122,25 @@ def embedding_similarity(step: StepView) -> Tensor:
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """Return [R, S]; an own embedding stage may have no such table."""
+    """Return [R, S]; NaN if a custom embedding has no such table."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))
 
 
 def _similarities(x: Tensor) -> Tensor:
-    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair."""
+    """Reduce [..., n, D] to [..., S]; NaN for a single vector."""
     variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
     return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 
 
 def _mean_cosine(x: Tensor) -> Tensor:
-    """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
+    """Reduce [..., n, D] to [...], over all pairs of nonzero vectors.
 
-    It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
+    With u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
     """
     unit = F.normalize(x, dim=-1)
-    # The number of vectors that are not zero.
+    # The number of nonzero vectors.
     squares = unit.square().sum(dim=(-1, -2))
     total = unit.sum(dim=-2)
     return (total.square().sum(dim=-1) - squares) / (squares * (squares - 1))
@@ -158,7 +158,7 @@ GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
     statistics=GAIN_STATISTICS,
 )
 def embedding_gain(step: StepView) -> Tensor:
-    """Return [R, 2, S] over channels; absent in an arm without the parameter."""
+    """Return [R, 2, S] over channels; NaN for an arm without the parameter."""
     rows = []
     for name in PARAMETERS.values():
         if name not in step.weights:
@@ -192,7 +192,7 @@ def embedding_gain(step: StepView) -> Tensor:
     ),
 )
 def embedding_norm(step: StepView) -> Tensor:
-    """Return [R, 1 + C, S] of |x_BTD| over the tokens: of all, and of each input class."""
+    """Return [R, 1 + C, S] of |x_BTD| over all tokens and those of each input class."""
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
     each = by_class(norms_RN, step.token_classes[step.tokens.flatten(1)])
     return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
@@ -208,7 +208,7 @@ def embedding_norm(step: StepView) -> Tensor:
     ),
 )
 def gradient_norm(step: StepView) -> Tensor:
-    """Return [R, G] |g| of each group before clipping; squares add up to that of the total norm."""
+    """Return [R, G] |g| of each group before clipping."""
     return group_norms(step.gradients)
 
 
@@ -237,7 +237,7 @@ def logits(step: StepView) -> Tensor:
     )
 
 
-SAMPLE = 16_384  # parameters of a group, evenly spread, that quantiles are over; means are over all
+SAMPLE = 16_384  # evenly spaced parameters of a group for quantiles; means are over all
 SQUARE = "exp_avg_sq"
 
 
@@ -260,9 +260,9 @@ SQUARE = "exp_avg_sq"
     ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
-    """Return [R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
-    of_each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
-    return torch.cat([absent(step.weights, 0, len(SPREAD)), *of_each], dim=1)
+    """Return [R, slots x G, S] of magnitudes."""
+    each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
+    return torch.cat([absent(step.weights, 0, len(SPREAD)), *each], dim=1)
 
 
 @probe(
@@ -274,7 +274,7 @@ def optimizer_slots(step: StepView) -> Tensor:
     every=25,
 )
 def below_eps(step: StepView) -> Tensor:
-    """Return [R, G] the share of parameters whose step eps decides: second moments below eps^2."""
+    """Return [R, G] the share of parameters whose second moment is below eps^2."""
     if SQUARE not in step.slots:
         return absent(step.weights, len(GROUPS))
     limit = step.setting.training.optimizer.eps**2
@@ -286,22 +286,22 @@ def below_eps(step: StepView) -> Tensor:
 
 
 def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
-    """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
-    wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
+    """Yield the numbers of every group in GROUPS, [R, n] each, with their divisors."""
+    names: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
-        wanted[group_of(name)].setdefault(corrections.get(name, 1.0), []).append(name)
-    for of_group in wanted.values():
-        yield [(piece, c) for c, names in of_group.items() for piece in rows.pieces(names)]
+        names[group_of(name)].setdefault(corrections.get(name, 1.0), []).append(name)
+    for by_divisor in names.values():
+        yield [(piece, c) for c, group in by_divisor.items() for piece in rows.pieces(group)]
 
 
 def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
-    """Return [R, G, 1 + Q] the mean of magnitudes, and quantiles of a sample of them."""
+    """Return [R, G, 1 + Q] the mean of magnitudes, and quantiles of a sample."""
     sampled = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
             sampled.append(absent(rows, len(QUANTILES)))
             continue
-        # An odd stride meets every column of a matrix whose width is a power of two.
+        # An odd stride samples every column of a matrix whose width is a power of two.
         stride = sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
         even = torch.cat([piece[:, ::stride].abs() / c for piece, c in pieces], dim=1)
         sampled.append(quantiles(even))
@@ -312,15 +312,15 @@ def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
 def _mean(
     rows: Rows,
     corrections: Mapping[str, float],
-    of: Callable[[Tensor, float], Tensor],
+    function: Callable[[Tensor, float], Tensor],
 ) -> Tensor:
-    """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
+    """Return [R, G] the mean of `function(numbers, divisor)` over each group."""
     columns = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
             columns.append(absent(rows))
             continue
-        each = [of(piece, correction).sum(dim=1) for piece, correction in pieces]
+        each = [function(piece, correction).sum(dim=1) for piece, correction in pieces]
         size = sum(piece.shape[1] for piece, _ in pieces)
         columns.append(torch.stack(each).sum(dim=0) / size)
     return torch.stack(columns, dim=1)
@@ -364,7 +364,7 @@ def residual_norm(step: StepView) -> Tensor:
 def update_ratio(step: StepView) -> Tensor:
     """Return [R, G] |new weights - weights| / |weights|, weight decay included.
 
-    Absent while all weights of a group are zero.
+    NaN while all weights of a group are zero.
     """
     ratio = group_norms(step.updates) / group_norms(step.weights)
     return ratio.masked_fill(ratio.isinf(), float("nan"))

@@ -38,7 +38,7 @@ def group_of(name: str) -> str:
 
 
 def groups(rows: Rows) -> Iterator[list[Tensor]]:
-    """Yield the numbers of every group in GROUPS, [R, n] each; none where it is empty."""
+    """Yield the numbers of every group in GROUPS, [R, n] each; an empty list for an empty group."""
     by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name in rows:
         by_group[group_of(name)].append(name)
@@ -55,14 +55,14 @@ def group_norms(rows: Rows) -> Tensor:
 
 
 def absent(rows: Rows, *shape: int) -> Tensor:
-    """Return [R, *shape] of NaN: nothing is there to be measured."""
+    """Return [R, *shape] of NaN, for a value that does not exist."""
     return rows.full(shape, torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:
-    """Reduce [..., N] to [..., Q] quantiles of those that are not NaN; NaN where all are.
+    """Reduce [..., N] to [..., Q] quantiles, ignoring NaN; NaN if all are NaN.
 
-    On a CPU numpy sorts, nine times as fast as PyTorch, and the rest is what `nanquantile` does.
+    As `torch.nanquantile`; on a CPU, numpy sorts nine times as fast as PyTorch.
     """
     at = _at(values.device, values.dtype)
     if values.device.type != "cpu" or values.dtype != torch.float32:
@@ -77,12 +77,12 @@ def quantiles(values: Tensor) -> Tensor:
 
 @cache
 def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return [Q], brought to a device once: a copy from the host makes it wait."""
+    """Return the quantiles [Q] on a device, copied once because a copy makes the device wait."""
     return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
 
 
 def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
-    """Return [R, 1 + C, N] the values, then those of each class with NaN for the others."""
+    """Return [R, 1 + C, N]: all values, then those of each class with NaN elsewhere."""
     kinds_C1 = torch.arange(len(TOKEN_CLASSES), device=classes_RN.device)[:, None]
     of_class_RCN = classes_RN[:, None, :] == kinds_C1
     return torch.cat(
@@ -91,10 +91,10 @@ def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
 
 
 def depths(setting: Setting) -> Labels:
-    """Labels of `StepView.block_inputs`."""
+    """Return the labels of `StepView.block_inputs`."""
     return (*blocks(setting), "output")
 
 
 def blocks(setting: Setting) -> Labels:
-    """Return `block 1`, `block 2`, ...: the labels of a model with so many layers."""
+    """Return the labels of the blocks: `block 1`, `block 2`, ..."""
     return tuple(f"block {i + 1}" for i in range(setting.model.n_layer))
