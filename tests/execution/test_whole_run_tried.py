@@ -108,7 +108,7 @@ def tried(
         ({KIND: "own.py:negative"}, ["'negative' declares -1 copies"]),
         ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "shared['nobody']"]),
         ({"model.modules.mlp": "own.py:Gives"}, ["shared.output('mean', ...)", "[B, T, ...]"]),
-        ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "asks for shared"]),
+        ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "`shared`"]),
     ],
 )
 def test_what_would_fail_late_fails_now_and_says_where(

@@ -48,10 +48,6 @@ def signum(update):
 def bare(update):
     pass
 
-@optimizer("gives")
-def gives(update):
-    return update.weights - update.rates * update.gradients
-
 @optimizer("two")
 def two(weights, gradients):
     pass
@@ -204,10 +200,9 @@ BAD = [
     ({"name": "ideas.py:signun"}, "no optimizer of that name: did you mean 'signum'"),
     ({"name": "ideas.py:bare"}, "'bare' is there, and is no optimizer: .*decorator"),
     ({"name": "ideas.py:signum", "options": {"bete": 0.5}}, "did you mean 'beta'"),
-    ({"name": "ideas.py:gives"}, "'gives' .*Tensor"),
-    ({"name": "ideas.py:two"}, "'two' failed on weights of shape .*TypeError"),
-    ({"name": "ideas.py:wide"}, "'wide' failed on weights of shape .*size of tensor"),
-    ({"name": "ideas.py:replaces"}, "'replaces' failed .*does not support item assignment"),
+    ({"name": "ideas.py:two"}, "ideas.py:two.*TypeError"),
+    ({"name": "ideas.py:wide"}, "ideas.py:wide.*size of tensor"),
+    ({"name": "ideas.py:replaces"}, "ideas.py:replaces.*item assignment"),
 ]
 
 
@@ -236,7 +231,7 @@ def test_bad_optimizers_are_named(options: dict[str, Any], words: str, small_stu
         ({"name": "ideas.py:focal", "options": {"gama": 1.0}}, "did you mean 'gamma'"),
         ({"options": {"smoothing": 0.1}}, "'smoothing': did you mean 'label_smoothing'"),
         ({"name": "ideas.py:summed"}, r"loss 'summed' .*\(1, \d, 16\)"),
-        ({"name": "ideas.py:upset"}, "loss 'upset' failed: TypeError"),
+        ({"name": "ideas.py:upset"}, "ideas.py:upset.*TypeError"),
     ],
 )
 def test_bad_losses_are_named(options: dict[str, Any], words: str, small_study: Maker) -> None:

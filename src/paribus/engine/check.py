@@ -213,7 +213,7 @@ class _Arm:
         )
         loss = stack.replicas.loss
         measure = _unwriting(loss.declared.measure, f"loss '{loss.declared.name}'")
-        stack.replicas.loss = replace(loss, declared=replace(loss.declared, measure=measure))
+        stack.replicas.loss = replace(loss, declared=loss.declared(measure))
         start = _states(stack)
         after = self.repeated_step([stack, *others], start)
         warnings = self.check_update(small, stack, start[0], after[0])

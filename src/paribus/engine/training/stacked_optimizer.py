@@ -17,7 +17,6 @@ from paribus.engine.rows import Rows
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import Update
 from paribus.engine.training.schedules import DECAY, MOMENTUM
-from paribus.errors import ParibusError, blamed
 
 
 class StackedOptimizer:
@@ -125,33 +124,32 @@ class _StackedGroup:
         if MOMENTUM in scheduled:
             momentum = scheduled[MOMENTUM] * momentum
         for run in self._runs:
-            update = Update(
-                weights=run.weights,
-                gradients=_view(grads_RN[:, run.place], run.shape),
-                slots=run.slots,
-                rates=_broadcast(rates_R1, run.shape),
-                t=_broadcast(t, run.shape),
-                options=group.options,
-                momentum=_broadcast(momentum, run.shape),
-                decay=_broadcast(decays_R1, run.shape) if run.decays else 0.0,
+            optimizer.step(
+                Update(
+                    weights=run.weights,
+                    gradients=_view(grads_RN[:, run.place], run.shape),
+                    slots=run.slots,
+                    rates=_broadcast(rates_R1, run.shape),
+                    t=_broadcast(t, run.shape),
+                    options=group.options,
+                    momentum=_broadcast(momentum, run.shape),
+                    decay=_broadcast(decays_R1, run.shape) if run.decays else 0.0,
+                )
             )
-            _step(group, update)
 
     def afterwards(self, t: int) -> None:
         optimizer = self._group.optimizer
         if optimizer.afterwards:
-            with blamed(f"optimizer '{optimizer.name}': its afterwards failed at step {t}"):
-                for run in self._runs:
-                    optimizer.afterwards(run.slots, self._group.options, t)
+            for run in self._runs:
+                optimizer.afterwards(run.slots, self._group.options, t)
 
     def evaluate(self, flat_RN: Tensor) -> None:
         """Write the weights to evaluate into their place in `flat_RN`."""
         optimizer, options = self._group.optimizer, self._group.options
         if optimizer.evaluated:
-            with blamed(f"optimizer '{optimizer.name}': its evaluated failed"):
-                for run in self._runs:
-                    weights = optimizer.evaluated(run.weights, run.slots, options)
-                    flat_RN[:, run.place] = weights.reshape(len(weights), -1)
+            for run in self._runs:
+                weights = optimizer.evaluated(run.weights, run.slots, options)
+                flat_RN[:, run.place] = weights.reshape(len(weights), -1)
 
 
 def _runs(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
@@ -159,7 +157,7 @@ def _runs(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
     optimizer = group.optimizer
 
     def key(name: str) -> tuple[object, ...]:
-        shape = weights[name].shape if optimizer.whole_parameters else None
+        shape = weights[name].shape if optimizer.sees_shapes else None
         return optimizer.decay == "own" and name in group.decayed, shape
 
     return [tuple(names) for _, names in groupby(group.names, key=key)]
@@ -172,7 +170,7 @@ def _run(
     own_shape = tuple(weights[names[0]].shape[1:])
 
     def run_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (len(names), *shape) if optimizer.whole_parameters else (-1,)
+        return (len(names), *shape) if optimizer.sees_shapes else (-1,)
 
     views = {}
     for slot in optimizer.slots:
@@ -199,22 +197,6 @@ def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     if not isinstance(x, Tensor) or x.ndim == 0 or len(shape) == 1:
         return x
     return x.view(*x.shape, *(1,) * (len(shape) - 1))
-
-
-def _step(group: ParameterGroup, update: Update) -> None:
-    """Make a step. Raises ParibusError if a custom optimizer fails."""
-    name = group.optimizer.name
-    label = f"optimizer '{name}' failed on weights of shape {tuple(update.weights.shape)}"
-    # On a GPU, `cuda_recorder` explains what a recording refuses.
-    unexplained = (RuntimeError,) if update.weights.is_cuda else ()
-    with blamed(label, "it is called with one paribus.extend.Update", but=unexplained):
-        result = group.optimizer.step(update)
-    if result is not None:
-        raise ParibusError(
-            f"optimizer '{name}' returned {type(result).__name__}; it must write to "
-            "update.weights and update.slots in place and return nothing",
-            code="own_code",
-        )
 
 
 def _slot_shapes(

@@ -11,7 +11,7 @@ Axes: R replicas, N parameters of one replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,13 @@ from torch import Tensor
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import Options, find_declared, read_options, require_declaration
+from paribus.study.choices import (
+    Options,
+    declare,
+    find_declared,
+    read_options,
+    require_declaration,
+)
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
 
@@ -54,40 +60,34 @@ Give = Callable[[Taken], Tensor | None]
 
 @dataclass(frozen=True)
 class Average:
-    """A declared average of weights.
+    """Declares a function as an average of weights: `@average("name", give=...)`.
 
     Attributes:
-        take: Called after every step; writes to `kept` in place.
         name: Its name in studies.
         give: Returns the average; None before there is one, to evaluate the trained weights.
         copies: options -> number of copies of the weights that it keeps.
         options: Class of its options.
         source: Reference of its definition.
+        take: The function: called after every step, it writes to `kept` in place.
     """
 
-    take: Take
     name: str
+    _: KW_ONLY
     give: Give
-    copies: Callable[[Any], int]
-    options: type[Options]
-    source: str
+    copies: Callable[[Any], int] = lambda options: 1
+    options: type[Options] = Options
+    source: str = ""
+    take: Take = field(init=False)
+
+    def __post_init__(self) -> None:
+        require_declaration("average", self.name, self.options)
+
+    def __call__(self, take: Take) -> Average:
+        """Return the average that `take` adds weights to."""
+        return declare(self, take=take)
 
 
-def average(
-    name: str,
-    *,
-    give: Give,
-    copies: Callable[[Any], int] = lambda options: 1,
-    options: type[Options] = Options,
-    source: str = "",
-) -> Callable[[Take], Average]:
-    """Declare a function that adds weights to its memory as an average; see `Average`."""
-    require_declaration("average", name, options)
-
-    def declare(take: Take) -> Average:
-        return Average(take, name, give, copies, options, source)
-
-    return declare
+average = Average
 
 
 def find_average(spec: setting.Average, folder: Path | None) -> tuple[Average, Options] | None:

@@ -12,15 +12,21 @@ Axes: R replicas, B batch, T time, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
 from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
-from paribus.errors import ParibusError, blamed
-from paribus.study.choices import Options, find_declared, read_options, require_declaration
+from paribus.errors import ParibusError
+from paribus.study.choices import (
+    Options,
+    declare,
+    find_declared,
+    read_options,
+    require_declaration,
+)
 
 __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
@@ -33,31 +39,30 @@ Measure = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """A declared training loss.
+    """Declares a function of logits and targets as a training loss: `@loss("name")`.
 
     Attributes:
-        measure: Maps logits and targets to one number per target; replicas must not mix.
         name: Its name in studies.
         options: Class of its options.
         source: Reference of its definition.
+        measure: The function: one number per target; replicas must not mix.
     """
 
-    measure: Measure
     name: str
-    options: type[Options]
-    source: str
+    _: KW_ONLY
+    options: type[Options] = Options
+    source: str = ""
+    measure: Measure = field(init=False)
+
+    def __post_init__(self) -> None:
+        require_declaration("loss", self.name, self.options)
+
+    def __call__(self, measure: Measure) -> Loss:
+        """Return the loss that `measure` computes."""
+        return declare(self, measure=measure)
 
 
-def loss(
-    name: str, *, options: type[Options] = Options, source: str = ""
-) -> Callable[[Measure], Loss]:
-    """Declare a function of logits and targets as a training loss."""
-    require_declaration("loss", name, options)
-
-    def declare(measure: Measure) -> Loss:
-        return Loss(measure, name, options, source)
-
-    return declare
+loss = Loss
 
 
 @dataclass(frozen=True)
@@ -80,33 +85,14 @@ class TrainingLoss:
     def __call__(
         self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
     ) -> Tensor:
-        """Return the loss of every target, [R, B, T].
-
-        Raises ParibusError if a custom loss fails or returns something else.
-        """
-        name = self.declared.name
+        """Return the loss of every target, [R, B, T]. Raises ParibusError for another shape."""
         extra = {"shared": shared} if self.takes_shared else {}
-        advice = "it is called with logits [R, B, T, V], targets [R, B, T] and its options"
-        if shared is not None and extra:
-            advice += (
-                f", and shared with the outputs {sorted(shared.outputs)} and the auxiliary losses "
-                f"{sorted(shared.auxiliary)}"
-            )
-        # On a GPU, `cuda_recorder` explains what a recording refuses.
-        unexplained = (RuntimeError,) if logits_RBTV.is_cuda else ()
-        with blamed(f"loss '{name}' failed", advice, but=unexplained):
-            values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **extra)
+        values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **extra)
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
             shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(
-                f"loss '{name}' returned {shape}; it must return one number per target, a tensor "
-                f"of shape {tuple(targets_RBT.shape)}",
-                code="own_code",
-            )
-        if not values.is_floating_point() or logits_RBTV.requires_grad > values.requires_grad:
-            raise ParibusError(
-                f"loss '{name}' returned values ({values.dtype}) without a gradient; compute them "
-                "from the logits without detach() or rounding",
+                f"loss '{self.declared.name}' returned {shape}; it must return one number per "
+                f"target, a tensor of shape {tuple(targets_RBT.shape)}",
                 code="own_code",
             )
         return values

@@ -11,7 +11,7 @@ Axes: R replicas, N numbers, K parameters of one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +19,11 @@ from torch import Tensor
 
 from paribus.engine.model import ParameterUse
 from paribus.engine.training.state import RESERVED
-from paribus.study.choices import Options, find_declared, require_declaration
+from paribus.study.choices import Options, declare, find_declared, require_declaration
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
 
 PACKAGE = "paribus.engine.training.optimizers"
-
-Decay = Literal["decoupled", "coupled", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +98,12 @@ def no_corrections(options: Any, t: int) -> Mapping[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Optimizer:
-    """A declared optimizer.
+    """Declares a function that makes one step in place as an optimizer: `@optimizer("name")`.
 
     Attributes:
-        step: Makes a step in place.
         name: Its name in studies.
-        slots: Names of its state tensors, also in checkpoints.
-        slot_shapes: {slot: (shape, options) -> its shape}, for slots unlike their parameter.
+        slots: Names of its state tensors, also in checkpoints; or {name: (shape, options) -> its
+            shape} for slots unlike their parameter.
         options: Class of its options.
         study_keys: Options that a study sets as keys of `training.optimizer` itself.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
@@ -123,88 +120,58 @@ class Optimizer:
         afterwards: (slots, options, t) is called on the host after step t. It may read values and
             write to slots.
         source: Reference of its definition.
+        step: The function.
     """
 
-    step: Step
     name: str
-    slots: tuple[str, ...]
-    slot_shapes: Mapping[str, SlotShape]
-    options: type[Options]
-    study_keys: tuple[str, ...]
-    decay: Decay
-    whole_parameters: bool
-    matrices: bool
-    takes: Takes
-    rest: str
-    momentum: str
-    corrections: Corrections
-    evaluated: Evaluated | None
-    afterwards: Afterwards | None
-    source: str
+    _: KW_ONLY
+    slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
+    options: type[Options] = Options
+    study_keys: tuple[str, ...] = ()
+    decay: Literal["decoupled", "coupled", "own"] = "decoupled"
+    whole_parameters: bool = False
+    matrices: bool = False
+    takes: Takes = takes_all
+    rest: str = "adamw"
+    momentum: str = ""
+    corrections: Corrections = no_corrections
+    evaluated: Evaluated | None = None
+    afterwards: Afterwards | None = None
+    source: str = ""
+    step: Step = field(init=False)
+
+    def __post_init__(self) -> None:
+        require_declaration("optimizer", self.name, self.options)
+        if not isinstance(self.slots, tuple | Mapping) or not all(map(_is_slot, self.slots)):
+            raise ValueError(
+                f"optimizer '{self.name}': slots = {self.slots!r} must be a tuple of names such as "
+                f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
+            )
+        if self.matrices and self.takes is takes_all:
+            raise ValueError(
+                f"optimizer '{self.name}' works on matrices; declare which parameters it takes, "
+                "such as takes=lambda shape, use: len(shape) == 2"
+            )
+        if self.momentum and self.momentum not in self.options.model_fields:
+            raise ValueError(
+                f"optimizer '{self.name}': momentum = '{self.momentum}' is not one of its options"
+            )
+
+    def __call__(self, step: Step) -> Optimizer:
+        """Return the optimizer that `step` makes steps of."""
+        return declare(self, step=step)
+
+    @property
+    def sees_shapes(self) -> bool:
+        """True if it receives parameters in their shape."""
+        return self.whole_parameters or self.matrices
 
     def slot_shape(self, slot: str, shape: Shape, options: Any) -> Shape | None:
         """Return the shape of a parameter's slot; None if it has none."""
-        return self.slot_shapes.get(slot, like_parameter)(shape, options)
+        return self.slots[slot](shape, options) if isinstance(self.slots, Mapping) else shape
 
 
-def optimizer(
-    name: str,
-    *,
-    slots: tuple[str, ...] | Mapping[str, SlotShape] = (),
-    options: type[Options] = Options,
-    study_keys: tuple[str, ...] = (),
-    decay: Decay = "decoupled",
-    whole_parameters: bool = False,
-    matrices: bool = False,
-    takes: Takes = takes_all,
-    rest: str = "adamw",
-    momentum: str = "",
-    corrections: Corrections = no_corrections,
-    evaluated: Evaluated | None = None,
-    afterwards: Afterwards | None = None,
-    source: str = "",
-) -> Callable[[Step], Optimizer]:
-    """Declare a function that makes one step in place as an optimizer; see `Optimizer`.
-
-    slots: names of slots shaped like the parameter, or {name: (shape, options) -> its shape}.
-    Raises ValueError for a declaration that contradicts itself.
-    """
-    require_declaration("optimizer", name, options)
-    if not isinstance(slots, tuple | Mapping) or not all(map(_is_slot, slots)):
-        raise ValueError(
-            f"optimizer '{name}': slots = {slots!r} must be a tuple of names such as "
-            f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
-        )
-    if matrices and takes is takes_all:
-        raise ValueError(
-            f"optimizer '{name}' works on matrices; declare which parameters it takes, such as "
-            "takes=lambda shape, use: len(shape) == 2"
-        )
-    if momentum and momentum not in options.model_fields:
-        raise ValueError(f"optimizer '{name}': momentum = '{momentum}' is not one of its options")
-    shapes = slots if isinstance(slots, Mapping) else {}
-
-    def declare(step: Step) -> Optimizer:
-        return Optimizer(
-            step=step,
-            name=name,
-            slots=tuple(slots),
-            slot_shapes=shapes,
-            options=options,
-            study_keys=study_keys,
-            decay=decay,
-            whole_parameters=whole_parameters or matrices,
-            matrices=matrices,
-            takes=takes,
-            rest=rest,
-            momentum=momentum,
-            corrections=corrections,
-            evaluated=evaluated,
-            afterwards=afterwards,
-            source=source,
-        )
-
-    return declare
+optimizer = Optimizer
 
 
 def _is_slot(slot: object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from numbers import Real
 from pathlib import Path
@@ -21,7 +21,13 @@ import numpy as np
 
 from paribus.engine.setting import Setting, setting
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import Options, find_declared, read_options, require_declaration
+from paribus.study.choices import (
+    Options,
+    declare,
+    find_declared,
+    read_options,
+    require_declaration,
+)
 
 __all__ = [
     "Moment",
@@ -64,31 +70,30 @@ Fraction = Callable[[Moment, Any], float]
 
 @dataclass(frozen=True)
 class Schedule:
-    """A declared schedule.
+    """Declares a function as a schedule: `@schedule("name")`.
 
     Attributes:
-        fraction: (moment, options) -> fraction of the peak, at least 0; a pure function.
         name: Its name in studies.
         options: Class of its options; a field `final_fraction` is set by the key of that name.
         source: Reference of its definition.
+        fraction: The function: (moment, options) -> fraction of the peak, at least 0.
     """
 
-    fraction: Fraction
     name: str
-    options: type[Options]
-    source: str
+    _: KW_ONLY
+    options: type[Options] = Options
+    source: str = ""
+    fraction: Fraction = field(init=False)
+
+    def __post_init__(self) -> None:
+        require_declaration("schedule", self.name, self.options)
+
+    def __call__(self, fraction: Fraction) -> Schedule:
+        """Return the schedule that `fraction` computes."""
+        return declare(self, fraction=fraction)
 
 
-def schedule(
-    name: str, *, options: type[Options] = Options, source: str = ""
-) -> Callable[[Fraction], Schedule]:
-    """Declare a function from a moment and options to a fraction of the peak as a schedule."""
-    require_declaration("schedule", name, options)
-
-    def declare(fraction: Fraction) -> Schedule:
-        return Schedule(fraction, name, options, source)
-
-    return declare
+schedule = Schedule
 
 
 class Scheduled:
