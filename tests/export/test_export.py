@@ -6,13 +6,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.numpy
 
 import paribus
-from paribus.cli import main
 from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import Results
@@ -85,16 +83,6 @@ def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_failed_exports(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("paribus.engine.export.folder._write_tokenizer", fail)
-    with pytest.raises(KeyboardInterrupt):
-        trained.export("baseline", tmp_path / "out")
-    assert not any(tmp_path.iterdir())
-
-
 def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match="--folder"):
         paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
@@ -136,22 +124,3 @@ def test_one_document_has_no_special_tokens(small_study: Maker, tmp_path: Path) 
     assert config["bos_token_id"] is config["eos_token_id"] is config["pad_token_id"] is None
     start = int(tokenizer.encode("\n")[0])
     assert f"prefix_token_id={start}" in (out / "README.md").read_text("utf-8")
-
-
-def test_the_verb(
-    trained: Trained,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(trained.folder)  # where the study file would lie
-    out = str(tmp_path / "out")
-    given = [str(trained.results.path), "--trial", "layernorm/seed-1", out]
-    assert main(["export", *given]) == 0
-    assert out in capsys.readouterr().out.replace("\n", "")
-    assert (tmp_path / "out" / "config.json").is_file()
-    assert main(["export", *given]) == 2
-    assert main(["export", given[0], "--trial", "layernorm", out]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert "not empty" in said[0]
-    assert "must be ARM/seed-N" in said[1]

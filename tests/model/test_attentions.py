@@ -10,7 +10,6 @@ import torch
 
 from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.export.hugging_face import hugging_face_model
 from paribus.engine.model import (
     KeyValueCache,
     attentions,
@@ -103,12 +102,6 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
         torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
     assert training_flops(setting, 29, study.folder).by == "counter"
     assert "latent" in str(describe_parts(setting.model)["attention"]).lower()
-
-
-def test_another_shipped_attention_is_not_exported(registered: None, small_study: Maker) -> None:
-    study = small_study({"model.attention.kind": "latent"})
-    with pytest.raises(ParibusError, match="'latent'"):
-        hugging_face_model(study.setting("baseline"), 29, {})
 
 
 def test_the_default_is_causal_and_records_say_what_they_said(small_study: Maker) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from paribus.engine.model import build_model, initial_parameters, require_initializers
 from paribus.engine.model.initialization import InitialParameter
@@ -52,13 +51,6 @@ def test_arms_share_their_parameters_bit_by_bit(small_study: Maker) -> None:
         assert base[name].record == other[name].record
     again = drawn(study, "baseline", 6)
     assert (again["embedding.tokens.weight"].value != base["embedding.tokens.weight"].value).any()
-
-
-def test_building_leaves_the_global_generator_alone(small_study: Maker) -> None:
-    torch.manual_seed(11)
-    before = torch.random.get_rng_state()
-    drawn(small_study(), "baseline", 1)
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 OWN = '''
@@ -130,23 +122,6 @@ def test_distinct_values_are_recorded_of_what_was_drawn(small_study: Maker, tmp_
     assert all(second[name].record == one for name, one in records.items())
     others = [name for name, one in first.items() if "distinct" in one.record]
     assert all("_norm." in name for name in others)
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("ideas.py:ScaldNorm", "did you mean 'ScaledNorm'"),
-        ("missing.py:X", "no file"),
-        ("no_such_package.module:X", "cannot be imported"),
-        ("ideas.py", "must be 'package.module:name'"),
-        ("broken.py:X", "SyntaxError"),
-    ],
-)
-def test_missing_own_modules(small_study: Maker, tmp_path: Path, path: str, message: str) -> None:
-    (tmp_path / "broken.py").write_text("class X(")
-    study = own(small_study, tmp_path, mlp=path)
-    with pytest.raises(ParibusError, match=message):
-        drawn(study, "own", 1)
 
 
 def test_random_parameters_need_an_initializer(small_study: Maker, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.engine.model import ModelConfig
-from paribus.engine.model.attentions.causal import Attention
 from paribus.engine.ops import identity, resolve
 from paribus.engine.ops.kernels import compiling
 from paribus.engine.ops.kernels.causal_attention import (
@@ -158,21 +156,6 @@ def test_unsupported_inputs_are_declined() -> None:
     assert not supports(q, q, q.bfloat16())
     assert not supports(q.bfloat16(), q, q)
     assert not supports(q, q, q[..., :3])
-
-
-@compiled
-def test_positions_that_lift_to_float32_meet_values_in_bfloat16() -> None:
-    class Lifting(torch.nn.Module):
-        def forward(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-            return q.float(), k.float()
-
-    torch.manual_seed(0)
-    attention = Attention(ModelConfig(d_model=16, n_head=2, seq_len=12, vocab_size=5))
-    x = torch.randn(2, 12, 16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        plain = attention(x)
-        attention.turn = Lifting()
-        assert torch.equal(attention(x), plain)
 
 
 @compiled

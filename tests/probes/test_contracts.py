@@ -135,14 +135,6 @@ def test_the_cadence_has_the_ends_measured(small_study: Maker, small_dataset: Da
     assert there.tolist() == [True, False, False, True, False, False, True, True]
 
 
-def test_what_is_measured_survives_a_restart(stack_of: Callable[..., Trainer]) -> None:
-    straight, before, after = (stack_of([1, 2], PROBES) for _ in range(3))
-    expected = measured(straight, 6)
-    measured(before, 2)
-    after.restore([before.state(r) for r in range(2)])
-    np.testing.assert_array_equal(measured(after, 4), expected)
-
-
 def test_probes_of_replaced_modules_go(without_attention: Study, small_dataset: Dataset) -> None:
     setting, folder = without_attention.setting("baseline"), without_attention.folder
     stack = Trainer(setting, [1], small_dataset, folder=folder, probes=PROBES)

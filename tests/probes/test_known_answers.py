@@ -285,12 +285,3 @@ def test_quantiles_of_many_parameters_are_those_of_an_even_sample() -> None:
     exact = quantiles(np.abs(big.numpy().ravel()) / 0.1)
     np.testing.assert_allclose(values[0, 0, 1:], exact, rtol=0.08)
     np.testing.assert_allclose(values[0, 0, 0], np.abs(big.numpy()).mean() / 0.1, rtol=1e-5)
-
-
-def test_gradient_norms_of_groups_add_up() -> None:
-    gradients = parameters()
-    values = shipped_probes()["gradient_norm"].measure(view(gradients=gradients))
-    total = [
-        np.linalg.norm(np.concatenate([flat(gradients, g, r) for g in GROUPS])) for r in (0, 1)
-    ]
-    np.testing.assert_allclose(values.nan_to_num().norm(dim=1), total, rtol=1e-5)

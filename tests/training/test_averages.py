@@ -108,13 +108,6 @@ def test_schedule_free_is_averaged_as_evaluated(trainer_of: Callable[..., Traine
     assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())  # type: ignore[union-attr]
 
 
-@each_average
-def test_every_average_declares_its_source_and_options(name: str) -> None:
-    one = AVERAGES[name]
-    assert one.source and one.take.__doc__ and one.give.__doc__ and one.options.__doc__
-    assert one.copies(one.options()) >= 1
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

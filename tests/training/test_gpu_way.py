@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -202,17 +200,6 @@ def test_a_step_that_cannot_be_recorded_says_why(
         stack.step()
 
 
-def test_too_little_memory_is_not_taken_for_that(recorder: Record) -> None:
-    def needs_too_much(inputs: Inputs) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(Broken, "__exit__", lambda self, *exception: None)
-    with monkeypatch.context(), pytest.raises(torch.OutOfMemoryError):
-        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 5))
-    monkeypatch.undo()
-
-
 @pytest.mark.parametrize("lower", [None, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 2, 16, 8), (2, 16, 8), (2, 2, 2, 16, 8)])
 def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
@@ -258,21 +245,6 @@ def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
     compiled = torch.compile(attention, backend="eager", fullgraph=True)
     with SideBySide(None):
         torch.testing.assert_close(compiled(x), expected)
-
-
-def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Trainer]) -> None:
-    stack = stack_of()
-    # As on a GPU, a recorded step holds kernels and tensors, and not the function.
-    stack._graphs = Graphs(lambda function, inputs: (lambda: None, function(inputs)))
-    for _ in range(4):
-        stack.step()
-    gone = weakref.ref(stack)
-    gc.disable()
-    try:
-        del stack
-        assert gone() is None
-    finally:
-        gc.enable()
 
 
 @pytest.mark.gpu

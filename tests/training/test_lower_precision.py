@@ -246,11 +246,6 @@ def test_every_measurement_is_close_to_float32(
         assert np.isfinite(mixed[name][~np.isnan(values)]).all(), name
 
 
-def test_a_precision_that_is_open_is_not_trained(setting_of: Make, small_dataset: Dataset) -> None:
-    with pytest.raises(ValueError, match="settled before training"):
-        Trainer(with_precision(setting_of(), "auto"), [1], small_dataset)
-
-
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_products_alone_are_lower(precision: str, setting_of: Make, small_dataset: Dataset) -> None:
     paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
@@ -279,22 +274,3 @@ def test_graphs_skip_as_steps(setting_of: Make, small_dataset: Dataset, seeds: l
         ours[:, :, SCALE : SKIPPED + 1], theirs[:, :, SCALE : SKIPPED + 1]
     )
     np.testing.assert_allclose(ours, theirs, rtol=1e-3)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_goes_on_with_its_scales(setting_of: Make, small_dataset: Dataset) -> None:
-    setting = setting_of({"training.iterations": 40}, initial=2.0**16)
-    whole = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 20)
-    first = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 7)
-    again = Trainer(setting, [1, 2], small_dataset, device="cuda")
-    again.restore([first.state(r) for r in (0, 1)])
-    trained(again, 13)
-    both = [SCALE, SKIPPED]
-    np.testing.assert_array_equal(measured(again)[..., both], measured(whole)[..., both])
-    # Its first steps are run as they are written, and not replayed.
-    np.testing.assert_allclose(measured(again), measured(whole), rtol=1e-3)
-    with_scale(first, [2.0**60, float(first.state(1).arrays["loss_scale/scale"])])
-    trained(first, 13)
-    assert measured(first)[0, -1, SKIPPED] > measured(whole)[0, -1, SKIPPED]
-    assert state(first, 1) == state(whole, 1)

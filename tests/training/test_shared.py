@@ -164,12 +164,6 @@ def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of: Callable[...,
     assert not np.array_equal(found[0.0], found[0.5])
 
 
-def test_layer_dropout_skips_whole_sequences_by_key(trainer_of: Callable[..., Trainer]) -> None:
-    first, again = (train(trainer_of(ARMS["layer dropout"], [1]), 5) for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, train(trainer_of({}, [1]), 5))
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

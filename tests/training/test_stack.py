@@ -35,13 +35,6 @@ def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Traine
     return make
 
 
-def test_training_learns(stack_of: Callable[..., Trainer], small_dataset: Dataset) -> None:
-    overrides = {"training__iterations": 100, "training__optimizer__learning_rate": 3e-3}
-    losses = train(stack_of([1], **overrides), 100)[0, :, 0]
-    assert losses[0] == pytest.approx(np.log(small_dataset.vocab_size), abs=0.15)  # a uniform guess
-    assert losses[-5:].mean() < losses[0] - 0.3
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_stacks_agree_with_replicas_alone(stack_of: Callable[..., Trainer], dropout: float) -> None:
     overrides = {"training__iterations": 40, "training__dropout": dropout}
@@ -89,23 +82,9 @@ def test_own_modules_share_a_stack_unless_they_start_differently(small_study: Ma
         assert (owned[0].common == owned[1].common) == shared
 
 
-def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Trainer]) -> None:
-    options = {"training__iterations": 8, "training__schedule__warmup": 8}
-    stack = stack_of([1], training__schedule__kind="cosine", **options)
-    rates = train(stack, 8)[0, :, list(COLUMNS).index("learning_rate")]
-    np.testing.assert_allclose(rates, 3e-4 * np.arange(1, 9) / 8, rtol=1e-6)
-
-
 def test_permuting_replicas_permutes_results(stack_of: Callable[..., Trainer]) -> None:
     forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
     np.testing.assert_array_equal(forward, backward[::-1])
-
-
-def test_equal_trials_are_equal_bit_by_bit(stack_of: Callable[..., Trainer]) -> None:
-    first, second = stack_of([4]), stack_of([4])
-    np.testing.assert_array_equal(train(first, 8), train(second, 8))
-    for name, value in first.parameters(0).items():
-        assert value.tobytes() == second.parameters(0)[name].tobytes()
 
 
 def poison_weights(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +192,6 @@ def test_a_state_of_something_else_is_refused_by_name(
         fresh.restore([states[0], replace(states[1], arrays=arrays)])
     assert fresh.t == 0
     assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
-
-
-def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Trainer]) -> None:
-    stack = stack_of([1, 2])
-    first = stack.state(0)
-    stack.step()
-    with pytest.raises(ValueError, match="states of one step"):
-        stack.restore([first, stack.state(1)])
 
 
 def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Trainer]) -> None:
