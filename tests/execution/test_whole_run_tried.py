@@ -102,7 +102,7 @@ def tried(
     ("overrides", "words"),
     [
         ({"training.schedule.kind": "own.py:late"}, ["nan at step 17"]),
-        ({KIND: "own.py:fails"}, ["'fails' failed after step 19", "not there"]),
+        ({KIND: "own.py:fails"}, ["own.py:fails", "not there"]),
         ({KIND: "own.py:writes"}, ["'writes' writes to the weights"]),
         ({KIND: "own.py:one"}, ["'one'", "[1, 2]"]),
         ({KIND: "own.py:negative"}, ["'negative' declares -1 copies"]),

@@ -21,7 +21,7 @@ from paribus.engine.setting import Setting, Training
 from paribus.engine.setting.setting import Optimizer as OptimizerSpec
 from paribus.engine.training.optimizers import Optimizer, Options, find_optimizer, takes_all
 from paribus.engine.training.schedules import MOMENTUM, group_column, scheduled_columns
-from paribus.errors import ParibusError, blamed, nearest
+from paribus.errors import ParibusError, nearest
 from paribus.study.choices import read_options
 
 KEY = "training.optimizer"
@@ -79,7 +79,14 @@ def parameter_groups(
             (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match)), MAIN
         )
         optimizer, shape = named[number], tuple(parameter.shape)
-        if not _takes(optimizer, name, shape, uses[name]):
+        takes = optimizer.takes(shape, uses[name])
+        if takes and optimizer.matrices and len(shape) != 2:
+            raise ParibusError(
+                f"optimizer '{optimizer.name}' works on matrices but takes '{name}', of shape "
+                f"{shape}; let its takes(shape, use) leave that to '{optimizer.rest}'",
+                code="own_code",
+            )
+        if not takes:
             if number != MAIN and spec.groups[number].optimizer is not None:
                 raise ParibusError(
                     f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
@@ -91,13 +98,24 @@ def parameter_groups(
         members.setdefault((number, optimizer), []).append(name)
     _require_effect(spec, named, members, list(parameters))
 
+    groups = []
     # In the order of the study; what an optimizer takes comes before what it leaves to another.
-    ordered = sorted(members, key=lambda key: (key[0], key[1] is not named[key[0]]))
-    groups = [
-        _group(settings, number, optimizer, _options(spec, named, number, optimizer), names)
-        for number, optimizer in ordered
-        for names in [_decayed_first(members[number, optimizer], uses, spec.decay)]
-    ]
+    for number, optimizer in sorted(members, key=lambda key: (key[0], key[1] is not named[key[0]])):
+        names = members[number, optimizer]
+        decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
+        rates = [_factor_and_decay(each.training.optimizer, number) for each in settings]
+        has_schedule = number != MAIN and spec.groups[number].schedule is not None
+        groups.append(
+            ParameterGroup(
+                optimizer=optimizer,
+                options=_options(spec, named, number, optimizer),
+                names=(*decayed, *(name for name in names if name not in decayed)),
+                n_decayed=len(decayed),
+                factors=tuple(factor for factor, _ in rates),
+                decays=tuple(decay for _, decay in rates),
+                schedule=group_column(number) if has_schedule else "",
+            )
+        )
     if MOMENTUM in scheduled_columns(training) and not any(g.optimizer.momentum for g in groups):
         raise ParibusError(
             "training.schedules.momentum has no effect: no parameter has an optimizer with a "
@@ -105,35 +123,6 @@ def parameter_groups(
             code="conflict",
         )
     return groups
-
-
-def _decayed_first(
-    names: list[str], uses: dict[str, ParameterUse], decay: str
-) -> tuple[list[str], list[str]]:
-    """Split names into (those that decay, the rest)."""
-    decayed = [name for name in names if is_decayed(uses[name], decay)]
-    return decayed, [name for name in names if name not in decayed]
-
-
-def _group(
-    settings: Sequence[Setting],
-    number: int,
-    optimizer: Optimizer,
-    options: Options,
-    names: tuple[list[str], list[str]],
-) -> ParameterGroup:
-    specs = [setting.training.optimizer for setting in settings]
-    group = None if number == MAIN else specs[0].groups[number]
-    rates = [_factor_and_decay(spec, number) for spec in specs]
-    return ParameterGroup(
-        optimizer=optimizer,
-        options=options,
-        names=(*names[0], *names[1]),
-        n_decayed=len(names[0]),
-        factors=tuple(factor for factor, _ in rates),
-        decays=tuple(decay for _, decay in rates),
-        schedule=group_column(number) if group and group.schedule else "",
-    )
 
 
 def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
@@ -214,20 +203,6 @@ def _options(
     return read_options(optimizer.options, options, key, optimizer.name)
 
 
-def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: ParameterUse) -> bool:
-    """Return True if an optimizer takes a parameter. Raises ParibusError if it cannot train it."""
-    label = f"optimizer '{optimizer.name}': takes(shape, use) failed for '{name}' of shape {shape}"
-    with blamed(label):
-        takes = optimizer.takes(shape, use)
-    if takes and optimizer.matrices and len(shape) != 2:
-        raise ParibusError(
-            f"optimizer '{optimizer.name}' works on matrices but takes '{name}', of shape {shape}; "
-            f"let its takes(shape, use) leave that to '{optimizer.rest}'",
-            code="own_code",
-        )
-    return takes
-
-
 def _require_effect(
     spec: OptimizerSpec,
     named: dict[int, Optimizer],
@@ -248,11 +223,6 @@ def _require_effect(
     for key in ("betas", "eps"):
         if getattr(spec, key) == OptimizerSpec.model_fields[key].default:
             continue
-        if key in spec.options:
-            raise ParibusError(
-                f"{KEY}.{key} and {KEY}.options.{key} set the same option; remove one",
-                code="conflict",
-            )
         if not any(key in optimizer.study_keys for optimizer in used):
             raise ParibusError(
                 f"{KEY}.{key} has no effect: no parameter has an optimizer that reads it, such as "

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
-from paribus.errors import ParibusError, blamed
+from paribus.errors import ParibusError
 from paribus.study.choices import (
     Options,
     declare,
@@ -106,8 +106,7 @@ def copies_of(spec: setting.Average, folder: Path | None) -> int:
 
 
 def _copies(average: Average, options: Options) -> int:
-    with blamed(f"{KEY}: copies of average '{average.name}' failed"):
-        n = average.copies(options)
+    n = average.copies(options)
     if not isinstance(n, int) or n < 0:
         raise ParibusError(
             f"{KEY}: average '{average.name}' declares {n!r} copies; it must be an integer of at "
@@ -133,13 +132,15 @@ class Averaging:
             for i in range(_copies(*choice))
         }
 
+    @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
-        """Add the weights after this many steps. Raises ParibusError."""
-        self._call(self._average.take, done, weights)
+        """Add the weights after this many steps."""
+        self._average.take(self._taken(done, weights))
 
+    @torch.no_grad()
     def evaluated(self, done: int, weights: Rows) -> Rows:
         """Return the weights to evaluate after this many steps. Raises ParibusError."""
-        mean = self._call(self._average.give, done, weights) if done else None
+        mean = self._average.give(self._taken(done, weights)) if done else None
         if mean is None:
             return weights
         if not isinstance(mean, Tensor) or mean.shape != weights.flat.shape:
@@ -151,12 +152,6 @@ class Averaging:
             )
         return weights.like(mean)
 
-    @torch.no_grad()
-    def _call(self, function: Callable[[Taken], Any], done: int, weights: Rows) -> Any:
+    def _taken(self, done: int, weights: Rows) -> Taken:
         kept = [rows.flat for rows in self.kept.values()]
-        taken = Taken(weights.flat, kept, done, self._steps, self._options)
-        with blamed(
-            f"{KEY}: average '{self._average.name}' failed after step {done}",
-            "it is called with a Taken: weights [R, N], kept, done, steps and options",
-        ):
-            return function(taken)
+        return Taken(weights.flat, kept, done, self._steps, self._options)
