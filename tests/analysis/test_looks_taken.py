@@ -236,17 +236,15 @@ def test_futility_stops_what_has_no_prospect_and_can_be_turned_off(small_study, 
         assert all(0 <= chance < 0.9 for chance in chances)
 
 
-def test_an_arm_that_diverges_in_every_seed_has_no_prospect(small_study, tmp_path):
+def test_an_arm_that_diverges_in_every_seed_goes_on_until_that_is_shown(small_study, tmp_path):
+    """Five pairs cannot show harm (McNemar's p is 0.06); eight can (0.008)."""
     study = small_study(arms=ARMS, seeds=LOOKS)
     lost = [("layernorm", seed) for seed in study.seeds]
     results = write_results(
         tmp_path / "r", study, losses({}), skip=study.trials[4 * 5 :], diverged=lost
     )
     entry = next_look(Table.of(results))
-    assert entry["contrasts"]["layernorm"]["decision"] == "futility"
-    append_look(ResultsFolder(results.path), entry)
-    verdicts = decide(analyse(load_results(results.path)))
-    assert next(v.row for v in verdicts if v.arm == "layernorm") == "2b"
+    assert entry["contrasts"]["layernorm"]["decision"] == "continue"
 
 
 def test_what_is_registered_of_a_plan(small_study):

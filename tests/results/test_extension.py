@@ -12,7 +12,7 @@ from paribus.comparison import agree
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.results import ResultsFolder, extend, extended, load_results
+from paribus.results import ResultsFolder, archive, extend, extended, load_results
 from paribus.results.formats import read_json, write_json
 from paribus.rng import stream
 from paribus.statistics import (
@@ -195,7 +195,7 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
     extend(finished.path, 2)
     with pytest.raises(ParibusError, match="has a second stage"):
         extend(finished.path, 2)
-    late = fabricate(study, loss, "late")
+    late = fabricate(study, loss, "late", skip=[("layernorm", 5)])
     write_results(late.path, small_study(FIXED, seeds=[*SEEDS, 6]), loss)
     with pytest.raises(ParibusError, match=r"added after results had been seen \(6\)"):
         extend(late.path, 2)
@@ -226,3 +226,9 @@ def test_seeds_of_a_study_file_that_has_a_second_stage_are_explained(first, smal
     )
     with pytest.raises(ParibusError, match=words):
         ResultsFolder(first.path).require_same(more)
+
+
+def test_an_archive_is_not_extended(first, tmp_path):
+    archive(first.path, tmp_path / "archive")
+    with pytest.raises(ParibusError, match="is an archive"):
+        extend(tmp_path / "archive", 3)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import paribus
+from paribus.cli.folder_verbs import status
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.executors import find_backend
@@ -111,27 +112,68 @@ def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_
 
 
 TRAINER = """
+import multiprocessing, os
+from pathlib import Path
 from paribus.extend import Declaration, Metric, TrialRecord
 
-class Toy:
+class Exiting:
     def declare(self, study):
         return Declaration((Metric("loss", "loss", "", "lower", "evaluation", 3),))
 
     def run(self, study, trials):
         raise SystemExit("no data: download it first")
+
+class Killed(Exiting):  # once, in the child that decides what comes next
+    def declare(self, study):
+        marker = Path(study.folder, "killed")
+        if multiprocessing.parent_process() and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), 9)
+        return super().declare(study)
+
+    def run(self, study, trials):
+        for trial in trials:
+            yield trial, TrialRecord({"loss": 1.0 + trial[1]})
 """
 
 
-def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "toy.py").write_text(TRAINER)
-    head, _, _ = (tmp_path / "study.toml").read_text().partition("[set]")
+def toy_study(folder: Path, trainer: str) -> Study:
+    """Return a study of two arms with a trainer of TRAINER."""
+    (folder / "toy.py").write_text(TRAINER)
+    head, _, _ = (folder / "study.toml").read_text().partition("[set]")
     arms = '[toy]\nx = 1\n[arms.baseline]\n[arms.new]\nset."toy.x" = 2\n'
     endpoint = '[[endpoints]]\nmetric = "loss"\nprimary = true\nmargin = 0.1\n'
-    text = head + 'trainer = "toy.py:Toy"\n' + endpoint + arms
-    (tmp_path / "toy.toml").write_text(text)
-    toy = paribus.load_study(tmp_path / "toy.toml")
+    (folder / "toy.toml").write_text(f'{head}trainer = "toy.py:{trainer}"\n{endpoint}{arms}')
+    return paribus.load_study(folder / "toy.toml")
+
+
+def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None:
+    toy = toy_study(tmp_path, "Exiting")
     with pytest.raises(ParibusError, match="on baseline/seed-1: SystemExit: no data: download it"):
         paribus.run(toy, tmp_path / "r")
+
+
+@LINUX
+def test_a_child_that_dies_while_it_decides_what_comes_next_is_begun_again(
+    study: Study, tmp_path: Path
+) -> None:
+    results = paribus.run(toy_study(tmp_path, "Killed"), tmp_path / "r")
+    assert len(results.finished) == 6 and (tmp_path / "killed").exists()
+
+
+def test_seeds_added_to_a_finished_study_are_refused(study: Study, tmp_path: Path) -> None:
+    paribus.run(study, tmp_path / "r")
+    more = study_in(tmp_path, **{"[1, 2, 3]": "[1, 2, 3, 4, 5, 6]"})
+    with pytest.raises(ParibusError, match=r"paribus extend .*/r --seeds 3"):
+        paribus.run(more, tmp_path / "r")
+    assert not (tmp_path / "r/trials/baseline/seed-4").exists()
+
+
+def test_the_status_of_a_run_that_is_starting_says_so(
+    study: Study, opened: Callable[..., Queue]
+) -> None:
+    with pytest.raises(ParibusError, match="is starting"):
+        status(opened(study).path.parent)
 
 
 @LINUX

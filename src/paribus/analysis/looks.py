@@ -167,12 +167,14 @@ def _resolved(contrast: Contrast, alpha: float) -> str | None:
 
 
 def _events_open(events: Stabilities, alpha: float) -> bool:
-    """Tell whether an arm had an event, and neither harm, nor a cure, nor a collapse is shown."""
-    rates, diverged = events.any_event, events.diverged
+    """Return whether runs had events that are not shown to be harm or a cure.
+
+    An arm that diverged in every seed is not shown to be harmful by few seeds; more can show it.
+    """
+    rates = events.any_event
     if not rates.baseline_events + rates.treatment_events:
         return False
-    shown = events.holm_p is not None and events.holm_p <= alpha
-    return not shown and diverged.treatment_rate - diverged.baseline_rate < 1
+    return events.holm_p is None or events.holm_p > alpha
 
 
 def _stated(contrast: Contrast) -> Entry:

@@ -40,6 +40,7 @@ def status(
     """List the trials of a results folder and how far each is."""
     from paribus.cli import as_json, printed
     from paribus.results import ResultsFolder, load_results
+    from paribus.runs.queue import Queue
 
     if follow:
         from paribus.cli.watch import watch
@@ -56,6 +57,8 @@ def status(
         else:
             show(*printed.jobs(found))
         return
+    if not ResultsFolder(folder).exists and Queue.of(folder).exists:
+        raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
     results = load_results(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
@@ -198,10 +201,10 @@ def archive(
     from paribus.results import archive as archive_study
     from paribus.results import load_results
 
-    unfinished = load_results(results).unfinished
-    written = archive_study(results, out)
-    if unfinished:
-        print(f"not in it, as they are not finished: {plural(len(unfinished), 'trial')}")
+    loaded = load_results(results)
+    written = archive_study(loaded, out)
+    if loaded.unfinished:
+        print(f"not in it, as they are not finished: {plural(len(loaded.unfinished), 'trial')}")
     size = sum(path.stat().st_size for path in written.iterdir())
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 

@@ -66,36 +66,45 @@ class Ending:
 
 
 class CappedLog:
-    """A log of at most `most` bytes: the beginning, and the end, of all that is written to it."""
+    """A log that keeps the first quarter and the last half of `most` bytes once it exceeds them.
+
+    The cuts are at fixed offsets of the output, so they do not depend on how it arrives in pieces.
+    """
 
     def __init__(self, path: Path, most: int) -> None:
         self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
-        self._most, self._head = most, most // 4
+        self._most, self._head, self._tail = most, most // 4, most // 2
         self._size = self.n_bytes = 0
         self.n_left_out = 0
 
     def write(self, piece: bytes) -> None:
-        """Add a piece; in the middle of what there is, room is made."""
+        """Append a piece, and drop the middle of the file when it is full."""
         self._file.write(piece)
         self._size += len(piece)
         self.n_bytes += len(piece)
         if self._size > self._most:
-            self._shorten()
-
-    def _shorten(self) -> None:
-        self._file.seek(self._size - self._most // 4)
-        tail = self._file.read()
-        tail = tail[tail.find(b"\n") + 1 :]
-        self.n_left_out = self.n_bytes - self._head - len(tail)
-        mark = f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n".encode()
-        self._file.seek(self._head)
-        self._file.truncate()
-        self._file.write(mark + tail)
-        self._size = self._head + len(mark) + len(tail)
+            self._replace_rest(self._read_tail())
 
     def close(self) -> None:
-        """Close the file."""
+        """Mark what was left out, and close the file."""
+        if self.n_bytes > self._most:
+            tail = self._read_tail()
+            tail = tail[tail.find(b"\n") + 1 :]
+            self.n_left_out = self.n_bytes - self._head - len(tail)
+            mark = f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n"
+            self._replace_rest(mark.encode() + tail)
         self._file.close()
+
+    def _read_tail(self) -> bytes:
+        self._file.seek(self._size - self._tail)
+        return self._file.read()
+
+    def _replace_rest(self, content: bytes) -> None:
+        """Replace everything after the head."""
+        self._file.seek(self._head)
+        self._file.truncate()
+        self._file.write(content)
+        self._size = self._head + len(content)
 
 
 def run_program(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.results.read import load_results
+from paribus.results.read import Results, load_results
 from paribus.results.records_archive import ARCHIVE, MOST_BYTES, PACKED, pack
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_folder import is_weights
@@ -24,12 +24,13 @@ from paribus.untrusted_io import files_below, read_bytes
 KINDS = (".json", ".parquet")  # of files at the top level
 
 
-def archive(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Copy the results folder `results` to the new folder `out`, without its weights.
+def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[str]) -> Path:
+    """Copy a results folder, or loaded results, to the new folder `out`, without its weights.
 
     Raises ParibusError if a record was changed after it was sealed, or `out` exists.
     """
-    folder, target = ResultsFolder(load_results(results).path), Path(out)
+    loaded = results if isinstance(results, Results) else load_results(results)
+    folder, target = ResultsFolder(loaded.path), Path(out)
     if os.path.lexists(target):
         raise ParibusError(f"{target} already exists; remove it, or choose another folder")
     with whole_folder(target) as new:

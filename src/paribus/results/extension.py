@@ -30,7 +30,11 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     study cannot be extended; nothing is written then.
     """
     folder = ResultsFolder(Path(path))
-    folder.require_home()
+    if folder.is_archive:
+        raise ParibusError(
+            f"{folder.path} is an archive, which is read only; extend the results folder that it "
+            "was made from"
+        )
     study = folder.read_study()
     if isinstance(seeds, bool) or not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(

@@ -71,6 +71,7 @@ from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
+from paribus.study.trainer import RUNS as FINISHED_RUNS
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_text
 
@@ -280,7 +281,15 @@ class ResultsFolder(Folder):
             substance(there.model_dump(mode="json")), substance(study.model_dump(mode="json"))
         )
         if differing.keys() == {"seeds"} and set(there.seeds) <= set(study.seeds):
-            return  # more seeds of the same study: the registration says when they came
+            is_finished = all(self.trial(*trial).is_finished for trial in there.trials)
+            if is_finished and study.trainer != FINISHED_RUNS:  # those are read, not trained
+                added = max(len(study.seeds) - len(there.seeds), 2)  # a stage has two seeds
+                raise ParibusError(
+                    f"{self.path} holds this study, finished with {len(there.seeds)} seeds, and "
+                    f"the study file names {len(study.seeds)}; restore its seeds, then add new "
+                    f"ones with `paribus extend {self.path} --seeds {added}`"
+                )
+            return  # more seeds of an unfinished study: the registration says when they came
         if {key.partition(".")[0] for key in differing} <= {"seeds", "stages"}:
             first = there.stages[0] if there.stages else len(there.seeds)
             added = len(study.seeds) - first

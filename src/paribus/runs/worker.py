@@ -287,7 +287,7 @@ class Worker:
     def _count_deaths(self, task: Task, how: str, last: str) -> None:
         n = len(self.queue.deaths(task.id))
         words = f"{how} {task.doing}{f': {last}' if last else ''}"
-        if n > (self.retries if task.trials else 0):
+        if n > self.retries:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
             return
         again = f"{words}; begun again ({n} of {self.retries})"

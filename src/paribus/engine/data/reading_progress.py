@@ -17,7 +17,9 @@ _last = 0.0
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Call `listener` every half second while texts are read."""
+    """Call `listener` every half second while texts are read, first after half a second."""
+    global _last
+    _last = time.monotonic()
     _listeners.append(listener)
     try:
         yield
