@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from torch import Tensor, nn
 
@@ -16,7 +16,8 @@ from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, blamed
-from paribus.metric import Better, Metric
+from paribus.metric import Better, Metric, readable
+from paribus.study.choices import undecorated
 
 LOGITS = ""  # path of the model itself, whose output are the logits
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
@@ -90,12 +91,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Probe:
-    """A measurement while training that does not change training.
+    """Declares a function of a step as a probe: `@probe("name", unit="L2")`.
+
+    A probe measures while training and does not change training.
 
     Attributes:
-        measure: Maps a step to [R, P, S] on the step's device, without the axes that are not
-            declared. NaN marks a value that does not exist, such as that of a token class without
-            tokens.
         name: Name in records.
         unit: Unit of its values.
         source: Reference of its definition.
@@ -111,23 +111,45 @@ class Probe:
         digits: Decimals for readers.
         drawings: Figures, with columns relative to its name; None draws its first statistic.
         is_own: True for a custom probe.
+        measure: The function: it maps a step to [R, P, S] on the step's device, without the axes
+            that are not declared. NaN marks a value that does not exist, such as that of a token
+            class without tokens.
+
+    Raises ValueError for labels, a unit or figures that cannot be.
     """
 
-    measure: Measure
     name: str
+    _: KW_ONLY
     unit: str
-    source: str
-    parts: Labels | Callable[[Setting], Labels] | None
-    statistics: Labels | None
-    every: int
-    modules: Labels
-    updates: bool
-    by_slot: bool
-    better: Better
-    label: str
-    digits: int
-    drawings: tuple[Drawing, ...] | None
+    source: str = ""
+    parts: Labels | Callable[[Setting], Labels] | None = None
+    statistics: Labels | None = None
+    every: int = 1
+    modules: Labels = ()
+    updates: bool = False
+    by_slot: bool = False
+    better: Better = "neither"
+    label: str = ""
+    digits: int = 4
+    drawings: tuple[Drawing, ...] | None = None
     is_own: bool = False
+    measure: Measure = undecorated
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or readable(self.name))
+        for option, labels in (("parts", self.parts), ("statistics", self.statistics)):
+            if labels is not None and not callable(labels):
+                require_labels(f"probe '{self.name}': {option}", labels)
+        if not isinstance(self.every, int) or self.every < 0:
+            raise ValueError(
+                f"probe '{self.name}': every = {self.every!r} must be a number of steps, or 0 to "
+                "turn it off"
+            )
+        _ = self.metric(self.name), self.drawn  # validate them
+
+    def __call__(self, measure: Measure) -> Probe:
+        """Return the probe that `measure` computes."""
+        return replace(self, measure=measure)
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:

@@ -6,7 +6,6 @@ corpora and backends, and so are the words for a name that is none.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,12 +36,9 @@ def require_declaration(kind: str, name: object, options: object) -> None:
 Declared = TypeVar("Declared")
 
 
-def declare(declaration: Declared, **function: Any) -> Declared:
-    """Return a copy of a frozen declaration with the function that it decorates."""
-    declared = copy.copy(declaration)
-    for name, value in function.items():
-        object.__setattr__(declared, name, value)
-    return declared
+def undecorated(*args: Any) -> Any:
+    """Stand for the function of a declaration until it decorates one."""
+    raise TypeError("this declaration decorates no function")
 
 
 def find_declared(

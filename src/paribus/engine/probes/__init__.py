@@ -7,24 +7,18 @@ Probes declared in this folder are found by themselves; a study names custom one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 from paribus.declared import declared
-from paribus.drawing import Drawing
 from paribus.engine.observation import (
     EVERY_BLOCK,
     LOGITS,
-    Labels,
-    Measure,
     Probe,
     StepView,
-    require_labels,
 )
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
-from paribus.metric import Better, readable
 from paribus.study import Study
 from paribus.study.choices import require_new_name
 from paribus.study.importing import load_own
@@ -32,6 +26,7 @@ from paribus.study.importing import load_own
 __all__ = [
     "EVERY_BLOCK",
     "LOGITS",
+    "Setting",
     "StepView",
     "known_probes",
     "probe",
@@ -40,50 +35,7 @@ __all__ = [
 ]
 
 
-def probe(
-    name: str,
-    *,
-    unit: str,
-    source: str = "",
-    parts: Labels | Callable[[Setting], Labels] | None = None,
-    statistics: Labels | None = None,
-    every: int = 1,
-    modules: Labels = (),
-    updates: bool = False,
-    by_slot: bool = False,
-    better: Better = "neither",
-    label: str = "",
-    digits: int = 4,
-    drawings: tuple[Drawing, ...] | None = None,
-) -> Callable[[Measure], Probe]:
-    """Declare a function from a step to numbers as a probe; see `Probe`."""
-    for option, labels in (("parts", parts), ("statistics", statistics)):
-        if labels is not None and not callable(labels):
-            require_labels(f"probe '{name}': {option}", labels)
-    if not isinstance(every, int) or every < 0:
-        raise ValueError(f"probe '{name}': every = {every!r} must be a number of steps; 0 is never")
-
-    def declare(measure: Measure) -> Probe:
-        declared = Probe(
-            measure=measure,
-            name=name,
-            unit=unit,
-            source=source,
-            parts=parts,
-            statistics=statistics,
-            every=every,
-            modules=modules,
-            updates=updates,
-            by_slot=by_slot,
-            better=better,
-            label=label or readable(name),
-            digits=digits,
-            drawings=drawings,
-        )
-        _ = declared.metric(name), declared.drawn  # validate them
-        return declared
-
-    return declare
+probe = Probe
 
 
 @cache

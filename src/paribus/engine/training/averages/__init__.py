@@ -11,7 +11,7 @@ Axes: R replicas, N parameters of one replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +23,10 @@ from paribus.engine.setting import setting
 from paribus.errors import ParibusError
 from paribus.study.choices import (
     Options,
-    declare,
     find_declared,
     read_options,
     require_declaration,
+    undecorated,
 )
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
@@ -77,14 +77,14 @@ class Average:
     copies: Callable[[Any], int] = lambda options: 1
     options: type[Options] = Options
     source: str = ""
-    take: Take = field(init=False)
+    take: Take = undecorated
 
     def __post_init__(self) -> None:
         require_declaration("average", self.name, self.options)
 
     def __call__(self, take: Take) -> Average:
         """Return the average that `take` adds weights to."""
-        return declare(self, take=take)
+        return replace(self, take=take)
 
 
 average = Average

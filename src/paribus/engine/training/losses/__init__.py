@@ -12,7 +12,7 @@ Axes: R replicas, B batch, T time, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -22,10 +22,10 @@ from paribus.engine.setting import setting
 from paribus.errors import ParibusError
 from paribus.study.choices import (
     Options,
-    declare,
     find_declared,
     read_options,
     require_declaration,
+    undecorated,
 )
 
 __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
@@ -52,14 +52,14 @@ class Loss:
     _: KW_ONLY
     options: type[Options] = Options
     source: str = ""
-    measure: Measure = field(init=False)
+    measure: Measure = undecorated
 
     def __post_init__(self) -> None:
         require_declaration("loss", self.name, self.options)
 
     def __call__(self, measure: Measure) -> Loss:
         """Return the loss that `measure` computes."""
-        return declare(self, measure=measure)
+        return replace(self, measure=measure)
 
 
 loss = Loss

@@ -11,7 +11,7 @@ Axes: R replicas, N numbers, K parameters of one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paribus.engine.model import ParameterUse
 from paribus.engine.training.state import RESERVED
-from paribus.study.choices import Options, declare, find_declared, require_declaration
+from paribus.study.choices import Options, find_declared, require_declaration, undecorated
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
 
@@ -138,7 +138,7 @@ class Optimizer:
     evaluated: Evaluated | None = None
     afterwards: Afterwards | None = None
     source: str = ""
-    step: Step = field(init=False)
+    step: Step = undecorated
 
     def __post_init__(self) -> None:
         require_declaration("optimizer", self.name, self.options)
@@ -159,7 +159,7 @@ class Optimizer:
 
     def __call__(self, step: Step) -> Optimizer:
         """Return the optimizer that `step` makes steps of."""
-        return declare(self, step=step)
+        return replace(self, step=step)
 
     @property
     def sees_shapes(self) -> bool:

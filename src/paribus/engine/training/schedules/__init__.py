@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import chain
 from numbers import Real
 from pathlib import Path
@@ -23,10 +23,10 @@ from paribus.engine.setting import Setting, setting
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import (
     Options,
-    declare,
     find_declared,
     read_options,
     require_declaration,
+    undecorated,
 )
 
 __all__ = [
@@ -83,14 +83,14 @@ class Schedule:
     _: KW_ONLY
     options: type[Options] = Options
     source: str = ""
-    fraction: Fraction = field(init=False)
+    fraction: Fraction = undecorated
 
     def __post_init__(self) -> None:
         require_declaration("schedule", self.name, self.options)
 
     def __call__(self, fraction: Fraction) -> Schedule:
         """Return the schedule that `fraction` computes."""
-        return declare(self, fraction=fraction)
+        return replace(self, fraction=fraction)
 
 
 schedule = Schedule
