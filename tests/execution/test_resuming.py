@@ -329,7 +329,7 @@ def test_what_is_kept_is_bounded_and_of_the_run(small_study: Maker) -> None:
     assert small_study({"training.keep": [8, 3]}).setting("baseline").kept_steps == (3,)
     with pytest.raises(ParibusError, match=r"training.keep = 9 is after the last of 8 steps"):
         small_study({"training.keep": [9]})
-    with pytest.raises(ParibusError, match=r"training.keep names step 3 2 times; .* name it once"):
+    with pytest.raises(ParibusError, match="names step 3 2 times"):
         small_study({"training.keep": [3, 8, 3]})
     with pytest.raises(ParibusError, match="1,000 are the most: keep fewer"):
         small_study({"training.iterations": 10**6, "training.keep_every": 1})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,42 +146,6 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     assert [one.read_json("environment.json")["stack"] for one in trials] == [3, 3, 3]
     assert (trials[0].path / "manifest.json").stat().st_mtime_ns == sealed
     assert not list((folder.path / "checkpoints").glob("*"))
-
-
-def test_files_of_one_replica_are_written_while_the_next_is_evaluated(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = small_study({"tasks.names": [], "seeds": [1, 2, 3, 4]})
-    folder = ResultsFolder(tmp_path / "results")
-    folder.create(study)
-    task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3, 4)), folder, CPU, 60)
-    evaluate, write, happened = record._evaluate, record._write, list[str]()
-    begun = {replica: threading.Event() for replica in range(5)}
-
-    def evaluated(of: Any, replica: int, where: str) -> Any:
-        happened.append(f"evaluate {replica}")
-        begun[replica].set()
-        return evaluate(of, replica, where)
-
-    def written(of: Any, replica: int, *more: Any) -> None:
-        assert begun[replica + 1].wait(20)  # the next one is at work meanwhile
-        if replica == 2:
-            raise ParibusError("the disk is full")
-        write(of, replica, *more)
-        happened.append(f"written {replica}")
-
-    monkeypatch.setattr(record, "_evaluate", evaluated)
-    monkeypatch.setattr(record, "_write", written)
-    with pytest.raises(ParibusError, match="the disk is full"):
-        run_stack(task, small_dataset, **quiet())
-    assert [what for what in happened if "written" in what] == ["written 0", "written 1"]
-    assert happened.index("written 0") < happened.index("evaluate 2")
-    assert [one.is_finished for one in task.folders] == [True, True, False, False]
-    for one in task.folders[:2]:
-        one.verify()
-    monkeypatch.undo()
-    assert run_stack(task, small_dataset, **quiet())  # from the checkpoint of the trained stack
-    assert all(one.is_finished for one in task.folders)
 
 
 def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dict[str, Any]:

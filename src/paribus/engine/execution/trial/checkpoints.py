@@ -1,12 +1,11 @@
-"""Checkpoints of stacks that are in training: complete or absent, the two newest of each kept.
+"""Checkpoints of stacks in training: each is complete or absent, and the two newest are kept.
 
 checkpoints/<id of the stack>/step-<t>.<worker>/
-    replica-<r>-<k>.safetensors   named arrays of one replica, in files of about a gigabyte
-    about.json                    written last: whose state it is, and digests of all of it
+    replica-<r>-<k>.safetensors   arrays of one replica, in files of about a gigabyte
+    about.json                    written last: the stack, its state without arrays, and digests
 
-A stack is the trials that are trained side by side; its checkpoint holds all of their states at one
-step, so that whatever happens they go on together. What a state's arrays are called is the
-business of training; here every name, type, shape and value is kept and checked.
+A stack is a set of trials that are trained side by side. Its checkpoint holds all of their states
+at one step, so that they continue together.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,68 +36,52 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class UnusableError(ParibusError):
-    """Why a checkpoint cannot be gone on from."""
+    """A checkpoint cannot be used to resume."""
 
 
-class About(Record):
-    """about.json."""
-
-    model_config = ConfigDict(extra="ignore")
-    trials: list[tuple[str, int]]
-    t: int
-    identity: dict[str, Any]
-    about: dict[str, Any]
-    shards: list[dict[str, str]]  # by replica: {file: its SHA-256}
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint, as it says of itself.
+class Checkpoint(Record):
+    """The content of about.json.
 
     Attributes:
-        path: its folder.
-        trials: of the stack, in the order of its replicas.
+        trials: (arm, seed) of each replica.
         t: steps done.
-        identity: what has to be the same for a run to go on from here: study, software ...
-        about: anything else, such as `seconds`; and by replica what is no array.
-        files: by replica, {file: its SHA-256}.
+        identity: what has to be the same for a run that resumes: study, software ...
+        about: state that is not an array, such as `seconds`.
+        shards: for each replica, the SHA-256 of each file.
     """
 
-    path: Path
-    trials: tuple[Trial, ...]
+    model_config = ConfigDict(extra="ignore")
+    trials: list[Trial]
     t: int
     identity: dict[str, Any]
     about: dict[str, Any]
-    files: list[dict[str, str]]
+    shards: list[dict[str, str]]
+    path: Path = Path()
 
     def require(self, identity: Mapping[str, Any]) -> None:
-        """Raise UnusableError where it is not of this identity."""
-        differing = changes(self.identity, dict(identity))
-        if differing:
-            key, (there, here) = next(iter(differing.items()))
+        """Raise UnusableError if the checkpoint has another identity."""
+        for key, (theirs, ours) in changes(self.identity, dict(identity)).items():
             raise UnusableError(
-                f"it is of another {key}: {_short(there)} there, {_short(here)} here"
+                f"it is of another {key}: {str(theirs)[:20]} there, {str(ours)[:20]} here"
             )
 
     def states(self) -> list[dict[str, np.ndarray]]:
-        """Return the arrays of every replica. Raises UnusableError where one is not what was
-        written.
-        """
+        """Return the arrays of every replica. Raises UnusableError for a damaged file."""
         return [
             {
                 name: array
                 for file, sha256 in shards.items()
                 for name, array in _read_arrays(self.path / Path(file).name, sha256).items()
             }
-            for shards in self.files
+            for shards in self.shards
         ]
 
 
 class StackCheckpoints:
-    """Checkpoints of one stack. Each worker writes under its own name; any may be gone on from."""
+    """Checkpoints of one stack. Each worker writes under its own name and resumes from any."""
 
     def __init__(self, results: Path, trials: Sequence[Trial], owner: str = "") -> None:
-        self.trials, self._owner = tuple(trials), owner
+        self.trials, self._suffix = tuple(trials), f".{owner}" if owner else ""
         self.path = results / FOLDER / _id(self.trials)
 
     def write(
@@ -110,8 +92,8 @@ class StackCheckpoints:
         identity: Mapping[str, Any],
         about: Mapping[str, Any],
     ) -> None:
-        """One more, of step t, and away with those before the last; `states` by replica."""
-        target = self.path / (f"step-{t}.{self._owner}" if self._owner else f"step-{t}")
+        """Write the checkpoint of step t, with `states` by replica, and remove older ones."""
+        target = self.path / f"step-{t}{self._suffix}"
         remove_folder(target)
         with whole_folder(target) as folder:
             record = {
@@ -119,26 +101,26 @@ class StackCheckpoints:
                 "trials": [list(trial) for trial in self.trials],
                 "t": t,
                 "identity": dict(identity),
-                "about": dict(about),
                 "shards": [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)],
+                "about": dict(about),  # complete once all `states` were asked for
             }
             write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
-        for old in self._newest_first()[KEPT:]:
+        for old in self._paths()[KEPT:]:
             remove_folder(old)
 
     def at(self, t: int) -> Checkpoint:
         """Return the checkpoint of step t. Raises UnusableError if it cannot be read."""
-        paths = [path for path in self._newest_first() if _step(path) == t]
-        if not paths:
-            raise UnusableError(f"there is no checkpoint of step {t}")
-        return _read(paths[0])
+        for path in self._paths():
+            if _step(path) == t:
+                return _read(path)
+        raise UnusableError(f"there is no checkpoint of step {t}")
 
     def newest_first(self) -> Iterator[Checkpoint | UnusableError]:
-        """Each that is there, or why it cannot be read."""
-        for path in self._newest_first():
+        """Yield each checkpoint, or the error that it cannot be read with."""
+        for path in self._paths():
             try:
                 checkpoint = _read(path)
-                if checkpoint.trials != self.trials:
+                if tuple(checkpoint.trials) != self.trials:
                     raise UnusableError("it is of other trials")
                 yield checkpoint
             except UnusableError as error:
@@ -149,17 +131,17 @@ class StackCheckpoints:
         remove_folder(self.path)
 
     def remove_after(self, t: int) -> None:
-        """Remove those of later steps than t."""
-        for path in self._newest_first():
+        """Remove checkpoints of steps later than t."""
+        for path in self._paths():
             if _step(path) > t:
                 remove_folder(path)
 
-    def _newest_first(self) -> list[Path]:
+    def _paths(self) -> list[Path]:
         return sorted(self.path.glob("step-*"), key=_step, reverse=True)
 
 
 def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
-    """{trials of a stack in training: steps done}, from the newest that says so."""
+    """Return the steps done by each stack in training, keyed by its trials."""
     begun: dict[tuple[Trial, ...], int] = {}
     for path in sorted((results / FOLDER).glob("*/step-*"), key=_step):
         try:
@@ -167,12 +149,12 @@ def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
         except UnusableError:
             continue
         if path.parent.name == _id(checkpoint.trials):
-            begun[checkpoint.trials] = checkpoint.t
+            begun[tuple(checkpoint.trials)] = checkpoint.t
     return begun
 
 
 def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
-    """Remove all but the checkpoints of these stacks; the folder too, where none are left."""
+    """Remove the checkpoints of all other stacks, and the folder if it is empty then."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
     if folder.is_symlink() or not folder.is_dir():
@@ -194,21 +176,21 @@ def _step(path: Path) -> int:
 
 
 def _read(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises UnusableError where its about.json is not what was written."""
+    """Read a checkpoint. Raises UnusableError if its about.json is damaged."""
     try:
         record = read_json(path / ABOUT, missing="it is missing")
-        written = record.pop("sha256")
-        found = About.model_validate_json(json.dumps(record))
+        sha256 = record.pop("sha256")
+        checkpoint = Checkpoint.model_validate_json(json.dumps(record | {"path": str(path)}))
     except (ParibusError, ValidationError, KeyError, TypeError, AttributeError):
         raise UnusableError("about.json is missing or damaged") from None
-    if digest(record) != written or found.t != _step(path):
+    if digest(record) != sha256 or checkpoint.t != _step(path):
         raise UnusableError("about.json was changed after it was written")
-    return Checkpoint(path, tuple(found.trials), found.t, found.identity, found.about, found.shards)
+    return checkpoint
 
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:
-    """Write the arrays of one replica; returns {file: its SHA-256}."""
-    import safetensors.numpy  # not above: what only asks how far a stack is needs no engine
+    """Write the arrays of one replica; return the SHA-256 of each file."""
+    import safetensors.numpy  # not at the top: those who only list stacks need no engine
 
     shards: dict[str, str] = {}
     for k, names in enumerate(_parts(arrays)):
@@ -220,7 +202,7 @@ def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:
 
 
 def _parts(arrays: Arrays) -> Iterator[list[str]]:
-    """Return the names, in parts of at most SHARD_BYTES each or of one array."""
+    """Yield names of arrays in groups of at most SHARD_BYTES, or of a single larger array."""
     names, size = [], 0
     for name in sorted(arrays):
         if names and size + arrays[name].nbytes > SHARD_BYTES:
@@ -232,7 +214,7 @@ def _parts(arrays: Arrays) -> Iterator[list[str]]:
 
 
 def _read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a file. Raises UnusableError where it is not what was written."""
+    """Return the arrays of a file. Raises UnusableError if it is damaged."""
     import safetensors.numpy
 
     try:
@@ -243,7 +225,3 @@ def _read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UnusableError(f"{path.name} is not what was written")
     return safetensors.numpy.load(content)
-
-
-def _short(value: Any) -> str:
-    return str(value)[:20]

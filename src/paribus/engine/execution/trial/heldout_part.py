@@ -91,40 +91,35 @@ def seal_heldout_part(folder: ResultsFolder, trials: Sequence[Trial]) -> None:
     seal_heldout(folder, [folder.trial(*trial) for trial in trials])
 
 
-def _known(dataset: Dataset) -> HeldOutText:
-    """Return what is known of the test text."""
-    assert dataset.test is not None
-    return HeldOutText(dataset.test.digest, dataset.test.n_bytes, dataset.test.n_documents)
-
-
 def evaluate_heldout_part(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """Evaluate one trial, in a worker, on the part that the run has opened for the verdict."""
-    # Who asks for it loads no torch.
-    from paribus.engine.evaluation import evaluate_on, own_measures
-    from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
-    from paribus.engine.execution.trial.record import plain, write_evaluation
+    """Evaluate a trial, in a worker, on the test part that the run has opened for the verdict."""
+    # Not at the top: the process that opens the part imports no PyTorch.
+    from paribus.engine.execution.trial.record import (
+        evaluate_text,
+        heldout_scores,
+        plain,
+        write_evaluation,
+    )
     from paribus.engine.model import build_model, load_parameters
 
-    arm, seed = trial
-    model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
-    load_parameters(model, results.trial(arm, seed).read_weights())
+    assert dataset.test is not None
+    finished, setting = results.trial(*trial), study.setting(trial[0])
+    model = build_model(setting, dataset.vocab_size, study.folder).to(device)
+    load_parameters(model, finished.read_weights())
     tokens = open_test(dataset.test, results, purpose(study.name))
-    finished, setting = results.trial(arm, seed), study.setting(arm)
-    about, seq_len = study.evaluation, setting.data.seq_len
-    own = own_measures(about.own, study.folder, strict=False)
-    digests = dataset.digests | {"validation": part_digest(tokens)}
-    of_test = replace(dataset, validation=tokens, held_out=_known(dataset), digests=digests)
-    heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
-    scores = dict(heldout.scores)
-    if BITS_PER_BYTE.name in study.metrics:
-        told = code_length(model, of_test, seq_len, about.overlap, about.precision)
-        scores[BITS_PER_BYTE.name] = told.bits_per_byte
-        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-    folder = heldout_folder(results, arm, seed)
+    test_text = replace(
+        dataset,
+        validation=tokens,
+        held_out=HeldOutText(dataset.test.digest, dataset.test.n_bytes, dataset.test.n_documents),
+        digests=dataset.digests | {"validation": part_digest(tokens)},
+    )
+    heldout, code = evaluate_text(study, model, test_text, setting.data.seq_len)
+    scores = heldout_scores(heldout, code)
+    folder = heldout_folder(results, *trial)
     write_evaluation(folder, heldout)
-    # What is not of held-out text, such as accuracy on tasks, stays what it was.
+    # Scores of anything else, such as accuracy on tasks, stay as they were.
     folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
-    about = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
-    folder.write_json("tested.json", about)  # last: it is evaluated
+    summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
+    folder.write_json("tested.json", summary)  # written last: its presence means evaluated

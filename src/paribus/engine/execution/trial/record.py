@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +39,15 @@ from paribus.study import Study, measuring_record, own_digests
 
 @dataclass(frozen=True)
 class TrainedStack:
-    """A stack at its last step, and what is known of how it came there.
+    """A stack at its last step, and how it was trained.
 
     Attributes:
-        study: what its trials are of.
-        dataset: what it was trained on.
-        trainer: its state.
-        trials: who was trained in it, by replica.
-        suite: where the study's tasks are; None where there are none.
-        seconds: what training all of it took.
+        trials: (arm, seed) of each replica.
+        suite: the folder of the study's tasks; None if it has none.
+        seconds: training time of the whole stack.
         curve: the held-out loss along the way.
-        earlier_machines: others than this one, on which some of its steps were trained.
-        requests: what its replicas are asked, prepared for all of them; None shares nothing.
+        earlier_machines: other machines on which some of its steps were trained.
+        requests: prepared task requests, which its replicas share.
     """
 
     study: Study
@@ -62,165 +58,155 @@ class TrainedStack:
     seconds: float
     curve: HeldOutCurve
     earlier_machines: Sequence[dict[str, Any]] = ()
-    requests: SharedRequests | None = None
+    requests: SharedRequests = field(default_factory=SharedRequests)
 
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """Scores of the weights of one trial, and how long they took."""
+    """The scores of a trial's weights, and how long they took to compute.
+
+    Attributes:
+        code: the code length; None if the study does not compare it.
+        causality: what was measured when the model was shown to be causal, or why it was not.
+    """
 
     weights: Mapping[str, np.ndarray]
     heldout: Evaluation
-    told: CodeLength | None  # where it is asked for
+    code: CodeLength | None
     tasks: TaskResults | None
-    causality: dict[str, Any]  # what was seen when the weights read the past alone, or why not
+    causality: dict[str, Any]
     heldout_seconds: float
     task_seconds: float
 
-    @property
-    def scores(self) -> dict[str, float | None]:
-        found = self.heldout.scores | (self.tasks.headline if self.tasks else {})
-        return found | ({BITS_PER_BYTE.name: self.told.bits_per_byte} if self.told else {})
+
+def record(stack: TrainedStack, todo: Sequence[tuple[int, TrialFolder]]) -> None:
+    """Evaluate replicas of a trained stack and write their records; a manifest seals each."""
+    for replica, folder in todo:
+        _write(stack, replica, folder, _evaluate(stack, replica, folder.label))
 
 
-@dataclass(frozen=True)
-class _Records:
-    """All that is written of one trial; what is written asks neither the device nor own code."""
-
-    state: ReplicaState
-    evaluated: _Evaluated
-    about: dict[str, Any]
-    environment: dict[str, Any]
-    timing: dict[str, Any]
-
-
-def record(of: TrainedStack, todo: Sequence[tuple[int, TrialFolder]]) -> None:
-    """Evaluate replicas of a trained stack and write their records; a manifest comes last in each.
-
-    One is evaluated while the files of the one before are written, by one thread in the order of
-    `todo`. At most one trial waits for it. Raises what writing raises, before another one is begun.
-    """
-    with ThreadPoolExecutor(1, "records") as writer:
-        last: Future[None] | None = None
-        for replica, folder in todo:
-            records = _records(of, replica, folder)
-            if last:
-                last.result()
-            last = writer.submit(_write, of, replica, folder, records)
-        if last:
-            last.result()
-
-
-def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
-    stack = of.trainer
-    where = f"trial {folder.label}"
-    evaluated, state = _evaluate(of, replica, where), stack.history(replica)
-    return _Records(
-        state,
-        evaluated,
-        _about(of, replica, folder, state, evaluated),
-        environment(stack.device, len(of.trials))
-        | ({} if stack.ranks is None else {"ranks": stack.ranks.size})
-        | ({"resumed_from": list(of.earlier_machines)} if of.earlier_machines else {}),
-        # Replicas of a stack share its time: each is charged its part.
-        timing={
-            "training_seconds": of.seconds / len(of.trials),
-            "evaluation_seconds": evaluated.heldout_seconds,
-            "task_seconds": evaluated.task_seconds,
-            "curve_seconds": of.curve.seconds,
-        },
-    )
-
-
-def _write(of: TrainedStack, replica: int, folder: TrialFolder, records: _Records) -> None:
-    evaluated = records.evaluated
-    _write_steps(folder, of.trainer, records.state)
-    of.curve.write(folder, replica)
+def _write(stack: TrainedStack, replica: int, folder: TrialFolder, evaluated: _Evaluated) -> None:
+    trainer, n_replicas = stack.trainer, len(stack.trials)
+    state = trainer.history(replica)
+    scores = heldout_scores(evaluated.heldout, evaluated.code)
+    scores |= evaluated.tasks.headline if evaluated.tasks else {}
+    here = environment(trainer.device, n_replicas)
+    if trainer.ranks is not None:
+        here["ranks"] = trainer.ranks.size
+    if stack.earlier_machines:
+        here["resumed_from"] = list(stack.earlier_machines)
+    _write_steps(folder, trainer, state)
+    stack.curve.write(folder, replica)
     write_evaluation(folder, evaluated.heldout)
     write_tasks(folder, evaluated.tasks)
-    folder.write_json("evaluation.json", plain(evaluated.scores))
+    folder.write_json("evaluation.json", plain(scores))
     folder.write_weights(evaluated.weights)
-    folder.write_json("trial.json", records.about)
-    folder.write_json("environment.json", records.environment)
-    folder.write_json("timing.json", records.timing)
+    folder.write_json("trial.json", _trial_record(stack, replica, folder, state, evaluated))
+    folder.write_json("environment.json", here)
+    timing = {
+        "training_seconds": stack.seconds / n_replicas,  # each replica is charged its share
+        "evaluation_seconds": evaluated.heldout_seconds,
+        "task_seconds": evaluated.task_seconds,
+        "curve_seconds": stack.curve.seconds,
+    }
+    folder.write_json("timing.json", timing)
     folder.finish()
 
 
-def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
-    """Evaluate a trial's weights, as a model that is shown to read the past alone."""
-    study, dataset, setting = of.study, of.dataset, of.trainer.settings[replica]
-    weights = of.trainer.parameters(replica)
+def _evaluate(stack: TrainedStack, replica: int, label: str) -> _Evaluated:
+    """Evaluate a trial's weights, after a check that its model is causal."""
+    study, dataset, setting = stack.study, stack.dataset, stack.trainer.settings[replica]
+    weights = stack.trainer.parameters(replica)
     began = time.monotonic()
-    model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
+    model = build_model(setting, dataset.vocab_size, study.folder).to(stack.trainer.device)
     load_parameters(model, weights)
-    causality = _reads_the_past(of, replica, where, model)
+    causality = _check_causality(stack, replica, f"trial {label}", model)
+    heldout, code = evaluate_text(study, model, dataset, setting.data.seq_len)
+    evaluated = time.monotonic()
+    outcome = None
+    if stack.suite:
+        free_unused(stack.trainer.device)  # tasks allocate as much again, in other sizes
+        outcome = run_tasks(study, model, dataset, setting, stack.suite, stack.requests)
+    task_seconds = time.monotonic() - evaluated
+    return _Evaluated(weights, heldout, code, outcome, causality, evaluated - began, task_seconds)
+
+
+def evaluate_text(
+    study: Study, model: GPT, dataset: Dataset, seq_len: int
+) -> tuple[Evaluation, CodeLength | None]:
+    """Return the held-out measures of a model on the validation text of `dataset`, and the code
+    length if the study compares it."""
     own = own_measures(study.evaluation.own, study.folder, strict=False)
-    about, precision = study.evaluation, study.evaluation.precision
-    seq_len = setting.data.seq_len
-    told, outcome = None, None
+    precision = study.evaluation.precision
     heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
-    if BITS_PER_BYTE.name in study.metrics:
-        told = code_length(model, dataset, seq_len, about.overlap, precision)
-        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-    heldout_seconds = time.monotonic() - began
-    began = time.monotonic()
-    if of.suite:
-        free_unused(of.trainer.device)  # tasks take as much again, in other pieces
-        outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
-    task_seconds = time.monotonic() - began
-    return _Evaluated(weights, heldout, told, outcome, causality, heldout_seconds, task_seconds)
+    if BITS_PER_BYTE.name not in study.metrics:
+        return heldout, None
+    code = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
+    return replace(heldout, blocks=heldout.blocks.with_others(code.blocks)), code
+
+
+def heldout_scores(heldout: Evaluation, code: CodeLength | None) -> dict[str, float | None]:
+    """Return the scores of held-out text by metric."""
+    return dict(heldout.scores) | ({BITS_PER_BYTE.name: code.bits_per_byte} if code else {})
 
 
 def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
-    """Tell whether a replica of a trained stack diverged, by the rule of `study`."""
-    from paribus.analysis import events_in  # and with it much that a first step does not need
+    """Return whether a replica of a trained stack diverged, by the rule of `study`."""
+    from paribus.analysis import events_in  # slow to import, and not needed before
 
     state = stack.history(replica)
     losses = state.measured[: state.t, list(stack.columns).index("train_loss")]
     return state.diverged_at is not None or (state.t > 0 and events_in(losses, study).diverged)
 
 
-def _reads_the_past(of: TrainedStack, replica: int, where: str, model: GPT) -> dict[str, Any]:
-    """Return what trial.json says of causality; of a trial that diverged, why it is not shown."""
+def _check_causality(stack: TrainedStack, replica: int, where: str, model: GPT) -> dict[str, Any]:
+    """Return the causality record of trial.json. A trial that diverged may fail the check."""
     try:
-        seen = require_causal(where, model, of.trainer.settings[replica], of.dataset)
+        checked = require_causal(where, model, stack.trainer.settings[replica], stack.dataset)
     except NotCausalError as error:
-        if not has_diverged(of.study, of.trainer, replica):
+        if not has_diverged(stack.study, stack.trainer, replica):
             raise
         return {"not_proven": f"it diverged, and a log-probability moves by {error.nats:.3g} nats"}
-    return {"evaluation": seen.nats, "positions": seen.positions}
+    return {"evaluation": checked.nats, "positions": checked.positions}
 
 
-def _about(
-    of: TrainedStack, replica: int, folder: TrialFolder, state: ReplicaState, evaluated: _Evaluated
+def _trial_record(
+    stack: TrainedStack,
+    replica: int,
+    folder: TrialFolder,
+    state: ReplicaState,
+    evaluated: _Evaluated,
 ) -> dict[str, Any]:
-    """trial.json: what was trained, on what, and what shows that nothing else differed."""
-    stack, setting = of.trainer, of.trainer.settings[replica]
+    """Return trial.json: what was trained, on what, and evidence that nothing else differed."""
+    study, dataset, trainer = stack.study, stack.dataset, stack.trainer
+    setting = trainer.settings[replica]
     return {
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": setting.model_dump(mode="json"),
         "parts": describe_parts(setting.model),
-        "own_modules": own_digests(setting, of.study.folder),
-        **measuring_record(of.study),
-        "metrics": measured_metrics(of.study, stack, tasks=evaluated.tasks is not None),
-        "drawings": [one.about for one in recorded_drawings(of.study, stack, evaluated.heldout)],
-        "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
-        "data": of.dataset.record,
+        "own_modules": own_digests(setting, study.folder),
+        **measuring_record(study),
+        "metrics": measured_metrics(study, trainer, tasks=evaluated.tasks is not None),
+        "drawings": [
+            drawing.about for drawing in recorded_drawings(study, trainer, evaluated.heldout)
+        ],
+        "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
+        "data": dataset.record,
         "blocks": evaluated.heldout.blocks.record,
         "parameters": sum(value.size for value in evaluated.weights.values()),
         "iterations": state.t,
         "tokens": setting.tokens_before(state.t),
-        "flops": training_flops(setting, of.dataset.vocab_size, of.study.folder).record,
-        "optimizer": stack.replicas.optimizer_record,
+        "flops": training_flops(setting, dataset.vocab_size, study.folder).record,
+        "optimizer": trainer.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": evaluated.tasks.about if evaluated.tasks else {},
         "causality": evaluated.causality,
-        "code_length": plain(evaluated.told.about) if evaluated.told else {},
-        "consumed": _consumed(setting, folder.seed, of.dataset),
+        "code_length": plain(evaluated.code.about) if evaluated.code else {},
+        "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
-        # Trained side by side; whoever is still missing, or trained again, is trained so too.
-        "stack": [list(trial) for trial in of.trials],
+        # Trials that are still missing, or trained again, are trained in the same stack.
+        "stack": [list(trial) for trial in stack.trials],
     }
 
 
