@@ -111,7 +111,7 @@ def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path)
     assert [one["ranks"] for one in environment["resumed_from"]] == [2]
 
 
-RANKS = "paribus.engine.execution.ranks"
+RANKS = "--multiprocessing-fork"  # a rank is a spawned process
 RUN = """
 import sys, paribus
 from paribus.runs.executors import find_backend

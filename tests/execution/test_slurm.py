@@ -51,7 +51,7 @@ OF_TWO = (
 )
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SECONDS = 300.0
-RANKS = b"paribus.engine.execution.ranks"
+RANKS = b"--multiprocessing-fork"  # a rank is a spawned process
 
 
 @pytest.fixture(scope="module", autouse=True)
