@@ -197,7 +197,10 @@ def _compiled() -> Path:
 def _check(path: Path) -> None:
     """Compare the library with PyTorch in another process, which a faulty one may crash."""
     command = [sys.executable, "-m", "paribus.engine.ops.kernels.self_check", str(path)]
-    check = subprocess.run(command, capture_output=True, text=True, check=False)
+    search_path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    check = subprocess.run(
+        command, env=os.environ | search_path, capture_output=True, text=True, check=False
+    )
     if check.returncode == WRONG_NUMBERS:
         raise ParibusError(
             f"the kernels compiled on this machine compute wrong numbers ({check.stdout.strip()}); "
