@@ -10,12 +10,10 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.drawing import Drawing, drawings_from_records, together
+from paribus.drawing import Drawing, together
 from paribus.engine.evaluation import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
-from paribus.metric import Metric, from_records
-from paribus.report.figures import draw
-from paribus.report.page import render
+from paribus.metric import Metric
 from paribus.report.tables import endpoints as endpoint_table
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.study import Study
@@ -93,41 +91,6 @@ def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
     assert all(contrast.paired for contrast in analysis.contrasts)
     assert "worst tokens" in str(endpoint_table(analysis))
     assert "worst tokens" in decide(analysis)[0].sentence or decide(analysis)[0].row == "1"
-
-
-def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
-    figures = {figure.name: figure for figure in draw(measured, analyse(measured))}
-    quiet = figures["quiet-all-groups"]
-    assert quiet.title.startswith("Quiet: ") and "quiet (%)" in str(quiet.definition)
-    assert {row["part"] for row in quiet.rows} == {"mean", "max"}
-    steps = measured.finished[0].read_columns("probes.parquet").to_pylist()
-    assert {row["step"] for row in quiet.rows} == {row["step"] for row in steps}
-    assert "worst tokens (nats/token)" in str(figures["pairs-worst"].definition)
-    pairs = [str(one.definition) for name, one in figures.items() if name.startswith("pairs-")]
-    assert any("quiet: all, max" in definition for definition in pairs)
-    assert "pairs-validation_loss-position-3" in figures
-    # Measures by their parts: by the number that these are called after, or beside each other.
-    first = measured.finished[0]
-    rows = first.read_columns("evaluation.parquet").to_pylist()
-    values = {row["part"]: row["value"] for row in rows if row["measure"] == "tail"}
-    for name, key in (("tail-length", "place"), ("tail-parts", "part")):
-        figure = figures[name]
-        assert (figure.section, figure.in_text) == ("evaluation", False)
-        assert figure.title.startswith("Loss of the tail")
-        assert "loss of the tail (bits)" in str(figure.definition)
-        trial = [row for row in figure.rows if (row["arm"], row["seed"]) == ("baseline", 1)]
-        assert (first.arm, first.seed) == ("baseline", 1)
-        own = {row[key]: row["value"] for row in trial}
-        own = {k if key == "part" else f"length {k:.0f}": v for k, v in own.items()}
-        assert own == {part: pytest.approx(values[part], 1e-4) for part in own}
-    assert {row["place"] for row in figures["tail-length"].rows} == {1, 2, 4}
-    assert {row["part"] for row in figures["tail-parts"].rows} == {"begin", "end"}
-    assert {row["part"] for row in figures["worst-parts"].rows} == {"all"}
-    # Names are those of files, too.
-    assert not any("/" in name or " " in name for name in figures)
-    analysis = analyse(measured)
-    html = render(measured, analysis, decide(analysis))
-    assert "worst tokens" in html and "quiet-all-groups" in html
 
 
 def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
@@ -242,25 +205,6 @@ def test_an_unknown_endpoint_is_refused_before_anything_trains(verb: str, tmp_pa
     assert not (tmp_path / "r" / "registration.json").exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"items": "loss_sum_nats"},
-        {"uniform": "V**V"},
-        {"better": "up"},
-        {"digits": -1},
-        {"digits": True},
-        {"label": "a\nb"},
-        {"unit": 3},
-        {"x": 1},
-    ],
-)
-def test_a_declaration_of_anybodys_record_is_checked(change: dict[str, object]) -> None:
-    about = Metric("worst", "worst tokens", "", "lower", "evaluation").about
-    with pytest.raises(paribus.ParibusError, match="here: metric 'worst'"):
-        from_records({"worst": about | change}, "here")
-
-
 def test_a_uniform_guess_is_declared() -> None:
     known = {measure.name: measure.metric for measure in all_measures()}
     scores = {name: metric.uniform_guess(65) for name, metric in known.items() if metric.uniform}
@@ -270,28 +214,6 @@ def test_a_uniform_guess_is_declared() -> None:
         "validation_accuracy": 1 / 65,
     }
     assert known["brier_score"].uniform_guess(65) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"how": "pie"}, "how = 'pie' must be"),
-        ({"column": "{}/x"}, "a trend has no {}"),
-        ({"title": "a\nb"}, "no line of text"),
-        ({"parts": "abc"}, "parts = 'abc' must be a list"),
-        ({"parts": ["a"] * 20_001}, "may have 20,000"),
-        ({"x": 1}, "unknown key 'x'"),
-        ({"in_text": "yes"}, "in_text = 'yes' must be true or false"),
-        ({"section": "endpoints"}, "section = 'endpoints' must be 'stability'"),
-        ({"how": "against", "column": "a/{}"}, "'against' has one {}, others none"),
-        ({"note": "a" * 501}, "may have 500 characters"),
-    ],
-)
-def test_a_drawing_of_anybodys_record_is_checked(change: dict[str, object], words: str) -> None:
-    about = Drawing("a/b", "trend", "A", "a").about
-    assert drawings_from_records([about], "here") == [Drawing("a/b", "trend", "A", "a")]
-    with pytest.raises(paribus.ParibusError, match=rf"^here: drawings: .*{words}"):
-        drawings_from_records([about | change], "here")
 
 
 def test_drawings_of_models_of_other_depths_are_one() -> None:

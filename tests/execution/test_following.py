@@ -13,8 +13,6 @@ import paribus
 from paribus.cli.watch import watch
 from paribus.results import Results
 from paribus.runs import trackers
-from paribus.runs.bar import _plain
-from paribus.runs.progress import Progress, Tracker
 from paribus.runs.queue import Order, Queue
 from paribus.runs.standing import read_progress
 from paribus.runs.trackers import known_trackers
@@ -154,45 +152,3 @@ def test_watching_waits_for_a_folder_that_is_not_there_yet(copy: Path, tmp_path:
     timer.join()
     assert seen.startswith("waiting for a study in ") and "Ctrl-C ends this" in seen
     assert "9/9 trials" in seen
-
-
-def test_watching_refuses_what_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("paribus.cli.watch.time.sleep", interrupted)
-    assert shown(tmp_path / "never").count("\n") == 1
-    (tmp_path / "begun" / ".tasks").mkdir(parents=True)  # what a run begins with
-    assert shown(tmp_path / "begun").startswith("waiting for")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file.txt").write_text("something else")
-    with pytest.raises(paribus.ParibusError, match="no results folder"):
-        shown(tmp_path / "other")
-
-
-def test_what_is_done_after_the_last_token_is_said() -> None:
-    told: list[str] = []
-    console = SimpleNamespace(print=lambda text, **_: told.append(text))
-    follow = _plain(console)  # type: ignore[arg-type]
-    progress = Progress(n_trials=2, n_finished=2, tokens=10, tokens_done=10, tokens_before=0)
-    progress.doing = progress.news = "timing the arms in turn"
-    follow(progress)
-    (line,) = told
-    assert line.startswith("2/2 trials, 100% of tokens") and line.endswith(progress.doing)
-    progress.doing, progress.news = "", "a/seed-1 finished"
-    follow(progress)
-    assert "left" not in told[-1], "nothing is left, and nothing is known of what takes time"
-
-
-def test_a_stack_that_is_finished_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(seeds=list(range(1, 6)))
-    results = fabricate(study, lambda arm, seed: 2.0, skip=study.trials)
-    queue = queue_of(results)
-    queue.report("w", {"event": "stage", "home": str(results.path)})
-    trials = [["baseline", seed] for seed in study.seeds]
-    queue.report("w", {"event": "finished", "trials": trials})
-    tracker = Tracker(queue)
-    list(tracker.update())
-    progress = tracker.progress
-    assert progress.news == "baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"
-    assert progress.n_finished == 5

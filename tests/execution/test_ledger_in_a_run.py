@@ -131,7 +131,7 @@ def test_the_key_changes_no_study_that_does_not_set_it(small_study: Maker) -> No
     with pytest.raises(ParibusError, match="no effect without a test part"):
         small_study({"data.test_reuse": "forbid"})
     forbidding = {"set": {"data.test_reuse": "forbid"}}
-    with pytest.raises(ParibusError, match="data.test_reuse"):
+    with pytest.raises(ParibusError, match=r"data.test_reuse"):
         small_study(**split(0.1), arms={"baseline": {}, "a": forbidding})
     with pytest.raises(ParibusError, match=r"data.test_reuse"):
         small_study({"data.test_reuse": "never"}, **split(0.1))

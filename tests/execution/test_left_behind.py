@@ -86,12 +86,6 @@ def test_nothing_outlives_a_dry_run(
     assert not sleepers()
 
 
-@pytest.mark.slow
-def test_whole_runs(small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path) -> None:
-    paribus.run(study_of(small_study), tmp_path / "r", workers=1)
-    assert not sleepers()
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.analysis import analyse, boundaries
+from paribus.analysis import analyse
 from paribus.errors import ParibusError
-from paribus.results import Results, load_results, read_registration
+from paribus.results import Results, load_results
 from paribus.results.store import ResultsFolder
 from paribus.runs import looks as looking
 from paribus.study import Study
@@ -67,13 +67,6 @@ def test_arms_are_trained_as_far_as_looks_need_them(looked: tuple[Study, Results
     timed = {(row["arm"], row["seed"]) for row in results.throughput.to_pylist()}
     assert timed == set(results.trials)
     assert analyse(results).contrast("slow", "validation_loss").sampling.look == 1
-
-
-def test_the_plan_and_its_boundaries_are_registered(looked: tuple[Study, Results]) -> None:
-    study, results = looked
-    registered = read_registration(ResultsFolder(results.path))
-    assert registered["looks"] == boundaries(study)
-    assert registered["seeds"] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_finished_study_with_looks_verifies(looked: tuple[Study, Results]) -> None:

@@ -79,14 +79,6 @@ def test_a_results_folder_that_a_machine_does_not_see(trained: Trained, tmp_path
     assert str(there / "r" / ".run") in said and "every machine sees" in said
 
 
-def test_a_text_that_a_machine_does_not_see(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = Elsewhere(tmp_path / "home", *hiding(trained.study.folder))
-    said = refused(trained, tmp_path / "r", backend)
-    assert str(trained.study.folder / "text.txt") in said
-
-
 def test_another_version_on_a_machine(trained: Trained, tmp_path: Path) -> None:
     about = tmp_path / "packages" / "numpy-1.0.dist-info"
     about.mkdir(parents=True)
@@ -94,13 +86,6 @@ def test_another_version_on_a_machine(trained: Trained, tmp_path: Path) -> None:
     backend = Elsewhere(tmp_path / "home", path=str(about.parent))
     said = refused(trained, tmp_path / "r", backend)
     assert said.startswith("numpy is 1.0 on ") and "use one environment" in said
-
-
-def test_a_machine_without_memory_left(trained: Trained, tmp_path: Path) -> None:
-    """The kernel gives the job's processes no more than they need to begin."""
-    backend = Elsewhere(tmp_path / "home", "prlimit", "--data=150000000")
-    said = refused(trained, tmp_path / "r", backend)
-    assert "can't start new thread" in said or "memory" in said.lower()
 
 
 def test_a_clock_that_differs(trained: Trained, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
 
     # Another machine goes on in what was registered, and says what that costs, once.
     on_a_machine("float32")
+    shutil.rmtree(first.finished[0].path)  # seeds can be added to an unfinished study
     more = paribus.run(tiny("auto", seeds=(1, 2)), tmp_path / "r", workers=2)
     assert more.study.digest == tiny("bfloat16", seeds=(1, 2)).digest
     assert more.trials["layernorm", 2]["setting"]["training"]["precision"] == "bfloat16"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from paribus.engine.execution.trial import trial as resuming
 from paribus.engine.execution.trial.checkpoints import StackCheckpoints, begun_stacks
 from paribus.engine.execution.trial.stacks import plan_stacks, read_recorded
 from paribus.engine.execution.trial.trial import StackTask, run_stack
-from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.software import differences
@@ -236,40 +233,6 @@ def test_left_early(case: Case, whole: dict[str, bytes], monkeypatch: pytest.Mon
     assert case.records() == whole
 
 
-def test_checkpoint_times_count_from_the_end(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes 1 s, a write 30: with one every 3 s not every step writes one."""
-    now = [0.0]
-    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    real_step, real_write = Trainer.step, StackCheckpoints.write
-    written: list[int] = []
-
-    def step(stack: Any) -> None:
-        now[0] += 1
-        real_step(stack)
-
-    def write(self: Any, t: int, *arguments: Any, **named: Any) -> None:
-        now[0] += 30
-        written.append(t)
-        real_write(self, t, *arguments, **named)
-
-    monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(StackCheckpoints, "write", write)
-    assert case.train(seconds=3)
-    assert written == [3, 6, 8]  # the last one as recording begins
-
-
-def test_where_a_stack_stands_is_read_without_its_tensors(case: Case) -> None:
-    case.train(leave_at=LEFT_AT)
-    for shard in case.folder.path.rglob("*.safetensors"):
-        shard.unlink()
-    assert begun_stacks(case.folder.path) == {TRIALS: 6}
-    assert (case.newest[0] / "about.json").stat().st_size < 2**17
-    about = json.loads((case.newest[0] / "about.json").read_text())
-    assert {"seconds", "replicas", "stack", "curve", "machines"} == about["about"].keys()
-    assert [point["step"] for point in about["about"]["curve"]] == [0, 3, 6]
-    assert {"torch", "numpy"} == about["identity"]["version"].keys()
-
-
 def flip(path: Path, at: int) -> None:
     content = bytearray(path.read_bytes())
     content[at] ^= 1
@@ -323,13 +286,3 @@ def assert_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
-
-
-def test_what_is_kept_is_bounded_and_of_the_run(small_study: Maker) -> None:
-    assert small_study({"training.keep": [8, 3]}).setting("baseline").kept_steps == (3,)
-    with pytest.raises(ParibusError, match=r"training.keep = 9 is after the last of 8 steps"):
-        small_study({"training.keep": [9]})
-    with pytest.raises(ParibusError, match="names step 3 2 times"):
-        small_study({"training.keep": [3, 8, 3]})
-    with pytest.raises(ParibusError, match="1,000 are the most: keep fewer"):
-        small_study({"training.iterations": 10**6, "training.keep_every": 1})

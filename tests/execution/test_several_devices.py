@@ -59,12 +59,6 @@ def test_more_ranks_than_a_cpu_is_good_for_are_refused() -> None:
         require_devices(torch.device("cpu"), most + 1)
 
 
-@pytest.mark.slow
-def test_a_stack_over_devices_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ParibusError, match="--stack 2 trains trials side by side"):
-        paribus.run(study(), tmp_path / "r", stack=2, device="cpu", progress=False)
-
-
 FULL = """
 from pathlib import Path
 import torch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.compute as pc
 import pytest
@@ -43,16 +41,6 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained: Trained) ->
     assert costs.prefill is not None
     assert costs.decoding is not None
     assert table.schema.field("seconds").metadata == {b"unit": b"s"}
-
-
-def test_speed_is_no_part_of_the_sealed_records(trained: Trained, copy: Path) -> None:
-    for name in ("throughput.parquet", "manifest.json"):
-        (copy / name).unlink()
-    results = paribus.load_results(copy)
-    assert len(results.throughput) == 0
-    assert not paribus.analyse(results).costs[0].in_turn  # as timed while training
-    again = paribus.run(trained.study, copy, workers=1)
-    assert len(again.throughput) == 3 * len(trained.study.trials)
 
 
 def test_a_costly_arm_is_seen_to_cost(small_study: Maker, fabricate: Fabricate) -> None:

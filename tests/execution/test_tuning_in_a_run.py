@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse
-from paribus.cli import printed
-from paribus.cli.printed import status, tuning
-from paribus.cli.watch import picture
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
-from paribus.engine.execution.estimate import estimate
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
@@ -55,14 +48,13 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Results:
     study = studies_in(folder)(**TABLES)
 
     def interrupt(progress: Progress) -> None:
-        if progress.n_finished == 2:
+        if progress.running:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         paribus.run(study, folder / "r", workers=1, stack=2, watch=interrupt)
     assert not (folder / "r" / "tuning.json").exists()
-    begun = load_results(folder / "r" / "tuning")
-    assert (len(begun.finished), len(begun.unfinished)) == (2, 2)
+    assert load_results(folder / "r" / "tuning").unfinished
     return paribus.run(study, folder / "r", workers=1, stack=2)
 
 
@@ -194,17 +186,6 @@ def mean_loss(model: torch.nn.Module, tokens: Any, seq_len: int) -> float:
     return total / (len(ids) - 1)
 
 
-def test_the_report_says_which_text_it_is_of(tuned: Results) -> None:
-    analysis = analyse(tuned)
-    assert analysis.text.startswith("Held-out scores are of the sealed test part of the text")
-    assert analysis.primary.label == "test loss"
-    assert analysis.tuned.metric.label == "validation loss"
-    (verdict,) = decide(analysis)
-    assert analysis.text in verdict.sentence
-    control = next(c for c in analysis.controls if c.name == "sealed test part")
-    assert (control.state, "read once" in control.detail) == ("held", True)
-
-
 def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path) -> None:
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     path = copy / "test" / "baseline" / "seed-1" / "evaluation.json"
@@ -230,17 +211,6 @@ def test_test_part_missing(tuned: Results, tmp_path: Path, monkeypatch: pytest.M
         patch.setattr(extension, "LEAST_SEEDS", 1)
         why = extension._why_not(ResultsFolder(copy), opened.study, registered)
     assert why.startswith("its sealed test part is not evaluated")
-
-
-def test_seeds_after_the_opening_are_not_finished_then(tuned: Results, tmp_path: Path) -> None:
-    copy = shutil.copytree(tuned.path, tmp_path / "copy")
-    assert ", when every trial was finished." in analyse(load_results(copy)).text
-    registered = json.loads((copy / "registration.json").read_text())
-    registered["registered_at"] = "2100-01-01T00:00:00+00:00"
-    (copy / "registration.json").write_text(json.dumps(registered))
-    assert (
-        ", when every trial registered until then was finished." in analyse(load_results(copy)).text
-    )
 
 
 def test_a_choice_that_does_not_follow_is_refused(tuned: Results, tmp_path: Path) -> None:
@@ -281,44 +251,3 @@ def test_a_test_part_read_early_ends_the_study(small_study: Maker, tmp_path: Pat
     with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
         paribus.run(study, early.path, workers=1)
     assert not (early.path / "tuning").exists()
-
-
-def shown(parts: Iterable[Any]) -> str:
-    console = Console(width=100, record=True, file=io.StringIO())
-    for part in parts:
-        console.print(part)
-    return " ".join(console.export_text().split())
-
-
-def test_status_and_watch_show_the_tuning(tuned: Results, tmp_path: Path) -> None:
-    folder = ResultsFolder(shutil.copytree(tuned.path, tmp_path / "copy"))
-    whole = shown([picture(folder.path)[0]])
-    assert "test part" not in shown(status(load_results(folder.path)))
-    assert "tuned: baseline learning_rate 0.01; layernorm learning_rate 0.01" in whole
-    # As a run that was killed in its tuning leaves it.
-    folder.create(with_choice(folder.read_study(), {}))
-    seals = json.loads((folder.path / "manifest.json").read_text())
-    for name in ("tuning.json", "test.json", "test_part.json"):
-        (folder.path / name).unlink()
-        del seals[name]
-    (folder.path / "manifest.json").write_text(json.dumps(seals))
-    for trial in ("trials", "tuning/trials/layernorm-2"):
-        shutil.rmtree(folder.path / trial)
-    line = "tuning: 3 of 4 trials are finished the arms are not tuned yet"
-    assert line in shown(tuning(folder))
-    assert "the sealed test part is not evaluated yet" in shown(status(load_results(folder.path)))
-    group, is_done = picture(folder.path)
-    seen = shown([group])
-    assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
-    assert not is_done
-
-
-def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Maker) -> None:
-    rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
-    plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6}
-    study = small_study(tuning=plan, tasks={"names": []})
-    cost = estimate(study, workers=1, device="cpu")
-    assert cost.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds
-    verdict = sum(cost.arms[arm].tokens for arm, _ in study.trials)
-    assert cost.tokens == verdict + 18 * 6 * 4 * 16
-    assert "and 18 that tune before them" in shown(printed.cost(study, cost))
