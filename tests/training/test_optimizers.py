@@ -6,7 +6,7 @@ Each is compared over several steps, alone and for three replicas with learning 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,49 +57,68 @@ def ours(groups: list[ParameterGroup], rates: Sequence[float]) -> tuple[Rows, St
     for t in range(STEPS):
         grads = Rows.of(numbers(R, 1 + t)).flat
         stacked.update(grads, torch.tensor(rates)[:, None], torch.tensor(t))
+        stacked.afterwards(t)
     return weights, stacked
 
 
-def theirs(make: Callable[..., torch.optim.Optimizer], rates: Sequence[float]) -> dict[str, Tensor]:
-    """The same by PyTorch, one replica after the other; the bias is not decayed."""
+def steps_of(optimizer: Any, named: dict[str, Tensor], R: int, r: int) -> None:
+    """Make STEPS steps of another optimizer with the gradients of replica r."""
+    for t in range(STEPS):
+        for name, grad in numbers(R, 1 + t).items():
+            if name in named:
+                named[name].grad = grad[r].clone()
+        optimizer.step()
+
+
+def theirs(
+    make: Callable[..., Any], rates: Sequence[float], names: Sequence[str] = tuple(SHAPES)
+) -> dict[str, Tensor]:
+    """The same by another package, one replica after the other; the bias is not decayed."""
     trained = []
     for r, rate in enumerate(rates):
-        named = {n: x[r].clone().requires_grad_() for n, x in numbers(len(rates), 0).items()}
-        bias = named["bias"]
-        matrices = [x for n, x in named.items() if n != "bias"]
-        optimizer = make(
-            [{"params": matrices}, {"params": [bias], "weight_decay": 0.0}],
-            lr=rate,
-            weight_decay=DECAY,
-        )
-        for t in range(STEPS):
-            for name, grad in numbers(len(rates), 1 + t).items():
-                named[name].grad = grad[r].clone()
-            optimizer.step()
+        named = {n: numbers(len(rates), 0)[n][r].clone().requires_grad_() for n in names}
+        groups = [{"params": [x for n, x in named.items() if n != "bias"]}]
+        if "bias" in named:
+            groups.append({"params": [named["bias"]], "weight_decay": 0.0})
+        steps_of(make(groups, lr=rate, weight_decay=DECAY), named, len(rates), r)
         trained.append(named)
-    return {n: torch.stack([one[n].detach() for one in trained]) for n in SHAPES}
+    return {n: torch.stack([each[n].detach() for each in trained]) for n in names}
 
 
 RATES = {1: [0.02], 3: [0.01, 0.02, 0.05]}
 
 
 @alone_and_stacked
-def test_adamw_is_pytorch_s(R: int) -> None:
-    options = {"betas": (0.8, 0.95), "eps": 1e-6}
-    found, _ = ours([group("adamw", list(SHAPES), RATES[R], **options)], RATES[R])
-    expected = theirs(lambda *a, **k: torch.optim.AdamW(*a, **k, **options), RATES[R])
-    for name, values in expected.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-6, atol=1e-6)
+@pytest.mark.parametrize(
+    ("name", "reference", "options", "scale", "rtol"),
+    [
+        ("adamw", torch.optim.AdamW, {"betas": (0.8, 0.95), "eps": 1e-6}, 1, 1e-6),
+        ("sgd", torch.optim.SGD, {"momentum": 0.0, "nesterov": False}, 1, 1e-6),
+        ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": False}, 1, 1e-6),
+        ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, 1, 1e-6),
+        # Some rates are above and some below 1 / sqrt(step).
+        ("adafactor", torch.optim.Adafactor, {}, 10, 1e-5),
+    ],
+)
+def test_optimizers_of_pytorch(
+    name: str, reference: Any, options: dict[str, Any], scale: int, rtol: float, R: int
+) -> None:
+    rates = [rate * scale for rate in RATES[R]]
+    found, _ = ours([group(name, list(SHAPES), rates, **options)], rates)
+    for parameter, values in theirs(partial(reference, **options), rates).items():
+        torch.testing.assert_close(found[parameter], values, rtol=rtol, atol=1e-6)
 
 
-@alone_and_stacked
-@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
-def test_sgd_is_pytorch_s(R: int, momentum: float, nesterov: bool) -> None:
-    options = {"momentum": momentum, "nesterov": nesterov}
-    found, _ = ours([group("sgd", list(SHAPES), RATES[R], **options)], RATES[R])
-    expected = theirs(lambda *a, **k: torch.optim.SGD(*a, **k, **options), RATES[R])
-    for name, values in expected.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-6, atol=1e-6)
+def test_adafactor_keeps_rows_and_columns() -> None:
+    _, stacked = ours([group("adafactor", list(SHAPES), RATES[1])], RATES[1])
+    kept = {
+        slot: {n: tuple(x.shape[1:]) for n, x in of.items()} for slot, of in stacked.slots.items()
+    }
+    assert kept == {
+        "row_square": {"a": (6,), "b": (6,), "c": (3,)},
+        "column_square": {"a": (4,), "b": (4,), "c": (8,)},
+        "square": {"bias": (5,)},
+    }
 
 
 @alone_and_stacked
@@ -108,35 +127,21 @@ def test_sgd_is_pytorch_s(R: int, momentum: float, nesterov: bool) -> None:
 def test_muon_is_pytorch_s(R: int, nesterov: bool, adjust_lr: str) -> None:
     """In bfloat16, in which batched products may round otherwise: by a few units of 2^-8."""
     names = ["a", "b", "c"]
-    options = {"momentum": 0.9, "nesterov": nesterov, "adjust_lr": adjust_lr}
-    groups = [group("muon", names, RATES[R], **options), group("adamw", ["bias"], RATES[R])]
+    options = {"momentum": 0.9, "nesterov": nesterov}
+    groups = [
+        group("muon", names, RATES[R], adjust_lr=adjust_lr, **options),
+        group("adamw", ["bias"], RATES[R]),
+    ]
     found, stacked = ours(groups, RATES[R])
     assert {slot: list(rows) for slot, rows in stacked.slots.items()} == {
         "momentum_buffer": names,
         "exp_avg": ["bias"],
         "exp_avg_sq": ["bias"],
     }
-    expected = []
-    for r, rate in enumerate(RATES[R]):
-        named = {n: numbers(R, 0)[n][r].clone().requires_grad_() for n in names}
-        optimizer = torch.optim.Muon(
-            named.values(),
-            lr=rate,
-            weight_decay=DECAY,
-            momentum=0.9,
-            nesterov=nesterov,
-            adjust_lr_fn=adjust_lr,
-        )
-        for t in range(STEPS):
-            for name, grad in numbers(R, 1 + t).items():
-                if name in named:
-                    named[name].grad = grad[r].clone()
-            optimizer.step()
-        expected.append(named)
-    for name in names:
-        values = torch.stack([one[name].detach() for one in expected])
-        step = max(RATES[R]) * 2
-        torch.testing.assert_close(found[name], values, rtol=0, atol=STEPS * step * 2**-8)
+    reference = partial(torch.optim.Muon, adjust_lr_fn=adjust_lr, **options)
+    atol = STEPS * max(RATES[R]) * 2 * 2**-8
+    for name, values in theirs(reference, RATES[R], names).items():
+        torch.testing.assert_close(found[name], values, rtol=0, atol=atol)
         assert (found[name] - numbers(R, 0)[name]).abs().max() > 0.05
 
 
@@ -176,31 +181,6 @@ def test_lion_is_the_paper_s_algorithm(R: int) -> None:
 
 
 SQUARE = {"a": (6, 6), "b": (6, 6), "c": (3, 8), "bias": (5,)}
-
-
-def steps_of(optimizer: Any, named: dict[str, Tensor], R: int, r: int) -> None:
-    for t in range(STEPS):
-        for name, grad in numbers(R, 1 + t).items():
-            if name in named:
-                named[name].grad = grad[r].clone()
-        optimizer.step()
-
-
-@alone_and_stacked
-def test_adafactor_is_pytorch_s(R: int) -> None:
-    rates = [rate * 10 for rate in RATES[R]]  # some above and some below 1 / sqrt(step)
-    found, stacked = ours([group("adafactor", list(SHAPES), rates)], rates)
-    expected = theirs(torch.optim.Adafactor, rates)
-    for name, values in expected.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-5, atol=1e-6)
-    kept = {
-        slot: {n: tuple(x.shape[1:]) for n, x in of.items()} for slot, of in stacked.slots.items()
-    }
-    assert kept == {
-        "row_square": {"a": (6,), "b": (6,), "c": (3,)},
-        "column_square": {"a": (4,), "b": (4,), "c": (8,)},
-        "square": {"bias": (5,)},
-    }
 
 
 @alone_and_stacked
@@ -264,28 +244,15 @@ def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any
     package = pytest.importorskip("pytorch_optimizer")
     names = ["a", "b", "c"] if largest_side == 4 else ["a", "b"]
     monkeypatch.setitem(globals(), "SHAPES", {n: SQUARE[n] for n in names})
+    monkeypatch.setitem(globals(), "DECAY", 0.0)
     options = {"betas": (0.9, 0.95), "shampoo_beta": 0.8}
-    mine = group("soap", names, RATES[R], **options, every=3, largest_side=largest_side)
-    mine = replace(mine, decays=(0.0,) * R)
-    weights = Rows.of(numbers(R, 0))
-    stacked = StackedOptimizer([mine], weights)
-    for t in range(STEPS):
-        rates = torch.tensor(RATES[R])[:, None]
-        stacked.update(Rows.of(numbers(R, 1 + t)).flat, rates, torch.tensor(t))
-        stacked.afterwards(t)
-    for r, rate in enumerate(RATES[R]):
-        named = {n: x[r].clone().requires_grad_() for n, x in numbers(R, 0).items()}
-        optimizer = package.SOAP(
-            list(named.values()),
-            lr=rate,
-            **options,
-            weight_decay=0.0,
-            precondition_frequency=3,
-            max_precondition_dim=largest_side,
-        )
-        steps_of(optimizer, named, R, r)
-        for name, values in named.items():
-            torch.testing.assert_close(weights[name][r], values.detach(), rtol=1e-4, atol=1e-4)
+    groups = [group("soap", names, RATES[R], **options, every=3, largest_side=largest_side)]
+    found, stacked = ours(groups, RATES[R])
+    reference = partial(
+        package.SOAP, **options, precondition_frequency=3, max_precondition_dim=largest_side
+    )
+    for name, values in theirs(reference, RATES[R], names).items():
+        torch.testing.assert_close(found[name], values, rtol=1e-4, atol=1e-4)
     assert ("left_gram" in stacked.slots) and ("a" in stacked.slots["left_gram"]) == (
         largest_side > 4
     )

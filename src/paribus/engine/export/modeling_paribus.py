@@ -62,38 +62,22 @@ def _dotted(value: Any) -> Any:
     return SimpleNamespace(**{key: _dotted(inner) for key, inner in value.items()})
 
 
-class RMSNormWithoutGain(nn.Module):
-    """x / sqrt(mean(x^2) + eps)."""
+class PlainNorm(nn.Module):
+    """A norm without parameters: rms_free, center, or fixed_scale."""
 
-    def __init__(self, eps: float) -> None:
+    def __init__(self, model: Any, kind: str, eps: float) -> None:
         super().__init__()
-        self.eps = eps
+        self.kind, self.eps, self.scale = kind, eps, 1.0
+        if kind == "fixed_scale":
+            summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
+            variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
+            self.scale = torch.tensor(1 / math.sqrt(variance), device="cpu").item()
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., D] -> the same shape."""
-        return F.rms_norm(x, x.shape[-1:], eps=self.eps)
-
-
-class Center(nn.Module):
-    """x - mean(x)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> the same shape."""
-        return x - x.mean(dim=-1, keepdim=True)
-
-
-class FixedScale(nn.Module):
-    """x * c, with the c that gives embeddings unit variance at initialization."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
-        variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
-        self.scale = torch.tensor(1 / math.sqrt(variance), device="cpu").item()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> the same shape."""
-        return x * self.scale
+        if self.kind == "rms_free":
+            return F.rms_norm(x, x.shape[-1:], eps=self.eps)
+        return x - x.mean(dim=-1, keepdim=True) if self.kind == "center" else x * self.scale
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
@@ -102,9 +86,7 @@ def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
         return nn.RMSNorm(width, eps=eps or RMSNORM_EPS)
-    if kind == "rms_free":
-        return RMSNormWithoutGain(eps or RMSNORM_EPS)
-    return {"center": Center, "none": nn.Identity, "fixed_scale": lambda: FixedScale(model)}[kind]()
+    return nn.Identity() if kind == "none" else PlainNorm(model, kind, eps or RMSNORM_EPS)
 
 
 class MLP(nn.Module):
