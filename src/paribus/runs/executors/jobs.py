@@ -1,8 +1,7 @@
-"""Executors whose workers are jobs of a scheduler: they are queued, and outlive the command.
+"""Executors whose workers are jobs of a scheduler: they wait in its queue and outlive the command.
 
-A job is the command line of a worker. What a scheduler has to do is `submit`, `states` and
-`cancel`. Jobs that have ended before the run is over are submitted again; that happens too when the
-command is given once more.
+A job is the command line of a worker. A scheduler needs `submit`, `states` and `cancel`. If all
+jobs end before the run is over, they are submitted again, also by the next command.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
@@ -33,12 +32,12 @@ from paribus.untrusted_io import is_regular, read_json
 Count = Annotated[int, Field(ge=1)]
 Phase = Literal["queued", "running", "requeued", "ended"]
 JOBS = 16
-ASK_SECONDS = 2.0  # between two questions to the scheduler, at least
-WAIT_SECONDS = 10.0  # that a job may wait before the reason is told
-UNKNOWN_SECONDS = 30.0  # a scheduler may not know yet what it was just given
-SILENT_SECONDS = 600.0  # that a scheduler may fail to answer, as those do that are restarted
+ASK_SECONDS = 2.0  # between two questions to the scheduler
+WAIT_SECONDS = 10.0  # a job waits before the reason is shown
+UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
+SILENT_SECONDS = 600.0  # a scheduler may not answer, such as while it restarts
 END_SECONDS = 300.0  # for jobs to leave when the run is over
-CANCEL_SECONDS = 15.0  # of which they may take so long to leave by themselves
+CANCEL_SECONDS = 15.0  # after which they are cancelled
 TAIL_BYTES = 4096
 SUBMITTED = "submitted.json"
 NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
@@ -49,34 +48,20 @@ class JobOptions(Retrying):
 
     jobs: Count = JOBS
     """How many run at the same time, at most."""
-    trials_per_job: Count | None = None
-    """State it to have a job for so many trials."""
     workers: Count | None = None
     """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _require_no_empty_text(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what a scheduler would have words of its own for, or take for something else."""
-        for key, value in given.items():
-            parts = value.items() if isinstance(value, dict) else ()
-            for name, text in ((key, value), *((f"{key}.{part}", of) for part, of in parts)):
-                if isinstance(text, str) and not text.strip():
-                    raise ValueError(f"{name} = {text!r} is empty; state a value, or leave it out")
-        return given
 
 
 @dataclass(frozen=True)
 class JobState:
-    """What a scheduler says of a job.
+    """What a scheduler reports of a job.
 
     Attributes:
         id: as users type it.
-        phase: "ended" is whatever will not run again by itself.
-        words: the scheduler's own: its name of the state, and the reason.
+        phase: "ended" if it will not run again by itself.
+        words: the scheduler's name of the state, and its reason.
         node: where it runs.
         is_cancelled: whether a person ended it.
-        is_held: whether it waits until somebody lets it go on.
     """
 
     id: str
@@ -84,31 +69,34 @@ class JobState:
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
-    is_held: bool = False
+
+
+States = Mapping[tuple[str, int], JobState]
+"""State of each job, keyed by the name of its submission and its number."""
 
 
 class JobBackend(Backend):
-    """Submits jobs. One submission is an array of them, under a name that is never used again."""
+    """Submits arrays of jobs, each under a name that is never used again."""
 
-    options: Any  # `JobOptions`, or what inherits from it
+    options: Any  # `JobOptions`, or a subclass of it
 
     @abstractmethod
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; `scratch` is a folder for what the scheduler writes.
+        """Submit a job for each command; `scratch` is a folder for the scheduler's files.
 
         Raises ParibusError in the scheduler's words.
         """
 
     @abstractmethod
-    def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
-        """Ask the scheduler once; {(name, which of its jobs): state} of those that it knows."""
+    def states(self, names: Collection[str]) -> States:
+        """Ask the scheduler once for all jobs of these submissions that it knows."""
 
     @abstractmethod
     def cancel(self, names: Collection[str]) -> None:
-        """End all jobs of these names, queued or running, and no other ones."""
+        """End all jobs of these submissions, queued or running, and no others."""
 
     def log(self, scratch: Path, number: int) -> Path | None:
-        """Return what a job of that submission printed last; None where it printed nothing yet."""
+        """Return the file with a job's standard error; None if there is none yet."""
         return None
 
     def workers(self, devices_per_trial: int = 1) -> int | None:
@@ -116,9 +104,7 @@ class JobBackend(Backend):
         return self.options.workers
 
     def n_jobs(self, n_trials: int, workers: int | None = None) -> int:
-        """Return how many jobs, of so many trials at the same time each, do so many trials."""
-        if of_each := self.options.trials_per_job:
-            return min(math.ceil(n_trials / of_each), max(n_trials, 1))
+        """Return how many jobs to submit for a number of trials."""
         return min(self.options.jobs, math.ceil(max(n_trials, 1) / (workers or 1)))
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> Jobs:
@@ -126,25 +112,20 @@ class JobBackend(Backend):
         return Jobs(self, queue, n_trials, devices_per_trial)
 
 
-@dataclass(frozen=True)
-class Submission:
-    """One array of jobs."""
-
-    name: str
-    jobs: int
-
-
 class Jobs:
-    """The jobs of a run, seen from the command that follows it. They go on without it."""
+    """The jobs of a run, seen from the command that follows it. They do not depend on it.
+
+    Attributes:
+        submissions: the number of jobs of each submission, by name.
+    """
 
     def __init__(
         self, backend: JobBackend, queue: Queue, n_trials: int, devices_per_trial: int
     ) -> None:
         self._backend, self._queue = backend, queue
-        self._workers = backend.workers(devices_per_trial)
-        self._n_jobs = backend.n_jobs(n_trials, self._workers)
-        self._asked, self._answered = -ASK_SECONDS, time.monotonic()
-        self._submitted_at = time.monotonic()
+        self._n_jobs = backend.n_jobs(n_trials, backend.workers(devices_per_trial))
+        self._asked = -ASK_SECONDS
+        self._answered = self._last_alive = time.monotonic()
         self._is_silent = False
         self._resubmissions = 0
         self._waiting: dict[str, float] = {}
@@ -162,31 +143,14 @@ class Jobs:
         self._warn_about_waiting(states)
         self._release_claims(states)
         if any(state.phase != "ended" for state in states.values()):
-            self._submitted_at = time.monotonic()
-            return
-        if time.monotonic() - self._submitted_at < UNKNOWN_SECONDS and not states:
-            return
-        last = next(iter(states.values()), None)
-        if last is not None and last.is_cancelled:
-            raise ParibusError(f"job {last.id} was cancelled; run again to continue")
-        self._resubmissions += 1
-        words = last.words if last else "gone from the queue"
-        said = self._last_line()
-        if self._resubmissions > self._backend.retries:
-            unseen = "" if self._known_events() else f"; does every machine see {self._queue.path}?"
-            raise ParibusError(
-                f"the jobs ended ({words}) before the run{f': {said}' if said else ''}{unseen}; "
-                "finished trials are kept: run again to continue"
-            )
-        logging.getLogger("paribus").warning(
-            "the jobs ended (%s)%s; others are submitted", words, f": {said}" if said else ""
-        )
-        self._submit()
+            self._last_alive = time.monotonic()
+        elif states or time.monotonic() - self._last_alive >= UNKNOWN_SECONDS:
+            self._submit_again(next(iter(states.values()), None))
 
     def stop(self) -> None:
-        """Jobs go on without the command, unless the run has failed."""
+        """Cancel the jobs if the run has failed; otherwise they go on."""
         if self._queue.failure() is not None:
-            self._backend.cancel([one.name for one in self.submissions])
+            self._backend.cancel(list(self.submissions))
             return
         logging.getLogger("paribus").warning(
             "jobs go on without this command; `paribus cancel %s` ends them",
@@ -194,34 +158,53 @@ class Jobs:
         )
 
     def leave(self) -> None:
-        """Wait until all jobs have left; those that do not are cancelled."""
-        names, began, is_cancelled = [one.name for one in self.submissions], time.monotonic(), False
+        """Wait until all jobs have left; cancel those that do not."""
+        began, is_cancelled = time.monotonic(), False
         while (waited := time.monotonic() - began) < END_SECONDS:
             time.sleep(max(self._asked + ASK_SECONDS - time.monotonic(), 0))
             states = self._states()
-            if states is not None and all(one.phase == "ended" for one in states.values()):
+            if states is not None and all(state.phase == "ended" for state in states.values()):
                 return
             if waited > CANCEL_SECONDS and not is_cancelled:  # such as one that is queued again
-                self._backend.cancel(names)
+                self._backend.cancel(list(self.submissions))
                 is_cancelled = True
 
     def _submit(self) -> None:
-        order = self._queue.read_order()
-        name = f"paribus-{order.token}-{len(self.submissions) + 1}"
-        commands = [command(self._queue, order.token, name, k) for k in range(self._n_jobs)]
+        token = self._queue.read_order().token
+        name = f"paribus-{token}-{len(self.submissions) + 1}"
+        commands = [command(self._queue, token, name, k) for k in range(self._n_jobs)]
         scratch = scratch_folder(self._queue, name)
         scratch.mkdir(parents=True, exist_ok=True)
         self._backend.submit(name, commands, scratch)
-        self.submissions.append(Submission(name, self._n_jobs))
-        about = [[one.name, one.jobs] for one in self.submissions]
-        write_bytes(self._queue.path / SUBMITTED, json.dumps(about).encode())
-        self._submitted_at = time.monotonic()
+        self.submissions[name] = self._n_jobs
+        write_bytes(self._queue.path / SUBMITTED, json.dumps(self.submissions).encode())
+        self._last_alive = time.monotonic()
 
-    def _states(self) -> Mapping[tuple[str, int], JobState] | None:
-        """Return what the scheduler says; None if it does not answer for a while."""
+    def _submit_again(self, last: JobState | None) -> None:
+        """Submit jobs after all have ended. Raises ParibusError if that happened too often."""
+        if last is not None and last.is_cancelled:
+            raise ParibusError(f"job {last.id} was cancelled; run again to continue")
+        self._resubmissions += 1
+        state = last.words if last else "gone from the queue"
+        log = self._backend.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
+        reason = "".join(f": {line}" for line in tail(log)[:1])
+        if self._resubmissions > self._backend.retries:
+            has_begun = any(True for _ in self._queue.events({}))
+            hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
+            raise ParibusError(
+                f"the jobs ended ({state}) before the run{reason}{hint}; "
+                "finished trials are kept: run again to continue"
+            )
+        logging.getLogger("paribus").warning(
+            "the jobs ended (%s)%s; others are submitted", state, reason
+        )
+        self._submit()
+
+    def _states(self) -> States | None:
+        """Return what the scheduler reports; None while it does not answer."""
         self._asked = time.monotonic()
         try:
-            states = self._backend.states([one.name for one in self.submissions])
+            states = self._backend.states(list(self.submissions))
         except ParibusError as error:
             if time.monotonic() - self._answered >= SILENT_SECONDS:
                 raise
@@ -232,9 +215,8 @@ class Jobs:
         self._answered, self._is_silent = time.monotonic(), False
         return states
 
-    def _warn_about_waiting(self, states: Mapping[tuple[str, int], JobState]) -> None:
-        """Say once why jobs wait, in the scheduler's words."""
-        log = logging.getLogger("paribus").warning
+    def _warn_about_waiting(self, states: States) -> None:
+        """Warn once why jobs wait, in the scheduler's words."""
         waiting = Counter(
             state.words for state in states.values() if state.phase in ("queued", "requeued")
         )
@@ -243,57 +225,61 @@ class Jobs:
             since = self._waiting.setdefault(words, now)
             if 0 <= now - since >= WAIT_SECONDS:
                 self._waiting[words] = math.inf
-                log("%s (%s)", "1 job waits" if n == 1 else f"{n} jobs wait", words)
+                jobs = "1 job waits" if n == 1 else f"{n} jobs wait"
+                logging.getLogger("paribus").warning("%s (%s)", jobs, words)
 
-    def _release_claims(self, states: Mapping[tuple[str, int], JobState]) -> None:
-        """Give back what jobs had claimed that have ended."""
+    def _release_claims(self, states: States) -> None:
+        """Release the claims of jobs that have ended."""
         ended = {f"{name}-{k}" for (name, k), state in states.items() if state.phase == "ended"}
         for task, record in self._queue.claims().items():
             if record.get("worker") in ended:
                 self._queue.release(task, died="a job ended")
 
-    def _known_events(self) -> bool:
-        return any(True for _ in self._queue.events({}))
 
-    def _last_line(self) -> str:
-        one = self.submissions[-1]
-        log = self._backend.log(scratch_folder(self._queue, one.name), 0)
-        return next(iter(tail(log)), "")
+def workers_per_job(backend: JobBackend, devices_per_trial: int) -> int:
+    """Return one worker for the devices of a trial: GPUs of a job, or else its cores.
+
+    Raises ParibusError if a job has fewer GPUs than a trial takes.
+    """
+    options = backend.options
+    if options.gpus and devices_per_trial > max(options.gpus, 1):
+        raise ParibusError(
+            f"backend '{backend.name}': resources.devices_per_trial = {devices_per_trial}, and "
+            f"each job has gpus = {options.gpus:g}; set gpus = {devices_per_trial}, or use fewer "
+            "devices"
+        )
+    devices = int(options.gpus or options.cpus or 1)
+    return options.workers or max(devices // devices_per_trial, 1)
 
 
 def command(queue: Queue, token: str, name: str, number: int) -> list[str]:
     """Return the command line of a job."""
-    searched = os.pathsep.join(shared_folders())
-    return [
-        *("env", f"PYTHONPATH={searched}", sys.executable, "-P", "-m", "paribus.runs.worker"),
-        *(str(queue.path), "--name", f"{name}-{number}", "--token", token),
-    ]
+    path = os.pathsep.join(shared_folders())
+    worker = ["env", f"PYTHONPATH={path}", sys.executable, "-P", "-m", "paribus.runs.worker"]
+    return [*worker, str(queue.path), "--name", f"{name}-{number}", "--token", token]
 
 
 def scratch_folder(queue: Queue, name: str) -> Path:
-    """Return the folder of a scheduler's own files for one submission."""
+    """Return the folder for a scheduler's files of one submission."""
     return queue.path / "scheduler" / name
 
 
-def read_submissions(queue: Queue) -> list[Submission]:
-    """Return what was submitted for a queue.
+def read_submissions(queue: Queue) -> dict[str, int]:
+    """Return the number of jobs of each submission, by name.
 
-    Raises ParibusError if a name is not of the form that we give: `cancel` ends jobs by name.
+    Raises ParibusError for a name that is not ours, because `cancel` ends jobs by name.
     """
     path = queue.path / SUBMITTED
     if not is_regular(path):
-        return []
-    try:
-        submissions = [Submission(str(name), int(n)) for name, n in read_json(path)]
-    except (TypeError, ValueError):
-        submissions = []
-    if not submissions or not all(NAME.fullmatch(one.name) for one in submissions):
+        return {}
+    submissions = read_json(path)
+    if not (isinstance(submissions, dict) and all(map(NAME.fullmatch, submissions))):
         raise ParibusError(f"{path} was changed; remove {queue.path} and run again")
-    return submissions
+    return {name: int(n) for name, n in submissions.items()}
 
 
 def tail(path: Path | None) -> list[str]:
-    """Return the last lines of a log, the last one first; none where there is no log."""
+    """Return the last lines of a log, the last one first; empty if there is none."""
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))

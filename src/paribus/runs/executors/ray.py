@@ -1,8 +1,8 @@
-"""`ray`: jobs of a Ray cluster, where there is no SLURM, by Ray's own job submission.
+"""`ray`: jobs of a Ray cluster, through Ray's job submission.
 
-A job is a command line that Ray starts on a node with room for it; it goes on without us. All nodes
-share the results folder and its scratch folder. Ray has no queue that brings a job back after its
-node was lost: whoever follows the run submits its trials again, and so does the next `paribus run`.
+A job is a command line that Ray starts on a node with room for it. All nodes share the results
+folder. Ray does not restart a job whose node was lost: the command that follows the run submits
+jobs again, and so does the next `paribus run`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from pydantic import Field
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState, Phase
+from paribus.runs.executors.jobs import (
+    JobBackend,
+    JobOptions,
+    JobState,
+    Phase,
+    workers_per_job,
+)
 
 PHASES: dict[str, Phase] = {"PENDING": "queued", "RUNNING": "running"}
 
@@ -38,27 +44,17 @@ class RayOptions(JobOptions):
 class Ray(JobBackend):
     """Jobs of Ray."""
 
-    _known: Any = None
+    _client: Any = None
 
     def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return one for the devices of a trial: GPUs, or else cores.
-
-        Raises ParibusError where a job, which is on one machine, has too few GPUs.
-        """
-        asked: RayOptions = self.options
-        if asked.gpus and devices_per_trial > max(asked.gpus, 1):
-            raise ParibusError(
-                f"backend 'ray': a trial takes {devices_per_trial} GPUs of one machine, and gpus = "
-                f"{asked.gpus:g} of each job; state gpus = {devices_per_trial}, or fewer devices"
-            )
-        devices = int(asked.gpus) or int(asked.cpus or 1) or 1
-        return asked.workers or max(devices // devices_per_trial, 1)
+        """Return one for the devices of a trial."""
+        return workers_per_job(self, devices_per_trial)
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; its name is its id, so that none can be there twice."""
+        """Submit a job for each command; its id is its name, so it cannot exist twice."""
         for number, command in enumerate(commands):
             log = shlex.quote(str(self._log(scratch, number)))
-            self._asked(
+            self._call(
                 "submit_job",
                 entrypoint=f"exec {shlex.join(command)} 2> {log}",
                 submission_id=f"{name}_{number}",
@@ -69,24 +65,24 @@ class Ray(JobBackend):
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask the cluster once."""
-        found = {}
-        for job in self._asked("list_jobs"):
+        states = {}
+        for job in self._call("list_jobs"):
             name, _, number = str(job.submission_id).rpartition("_")
             if name in names and number.isdecimal():
                 state = getattr(job.status, "value", str(job.status))
                 words = " ".join(f"{state}: {job.message}".split())
                 node = (job.driver_node_id or "")[:12]
                 phase = PHASES.get(state, "ended")
-                found[name, int(number)] = JobState(
+                states[name, int(number)] = JobState(
                     job.submission_id, phase, words, node, is_cancelled=state == "STOPPED"
                 )
-        return found
+        return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Stop those that run or wait; each writes its checkpoints first."""
+        """Stop jobs that run or wait; each writes its checkpoints first."""
         for (name, number), state in self.states(names).items():
             if state.phase != "ended":
-                self._asked("stop_job", f"{name}_{number}")
+                self._call("stop_job", f"{name}_{number}")
 
     def log(self, scratch: Path, number: int) -> Path | None:
         """Return what the job wrote to its standard error."""
@@ -95,8 +91,8 @@ class Ray(JobBackend):
     def _log(self, scratch: Path, number: int) -> Path:
         return scratch / f"{number}.log"
 
-    def _asked(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Return what the cluster answers. Raises ParibusError in its words."""
+    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of the cluster's client. Raises ParibusError in its words."""
         try:
             from ray.job_submission import (  # pyright: ignore[reportMissingImports]
                 JobSubmissionClient,
@@ -106,10 +102,10 @@ class Ray(JobBackend):
                 "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'"
             ) from None
         try:
-            if self._known is None:
-                self._known = JobSubmissionClient(self.options.address)
-            return getattr(self._known, method)(*arguments, **named)
-        except Exception as error:  # in whatever class, these are Ray's words
+            if self._client is None:
+                self._client = JobSubmissionClient(self.options.address)
+            return getattr(self._client, method)(*arguments, **named)
+        except Exception as error:  # of any class: the message is Ray's
             words = next((line for line in reversed(str(error).splitlines()) if line.strip()), "")
             raise ParibusError(
                 f"backend 'ray': {words.strip() or type(error).__name__}; run again to continue"

@@ -1,9 +1,8 @@
-"""`slurm`: arrays of jobs of SLURM, by submitit.
+"""`slurm`: arrays of SLURM jobs, through submitit.
 
-submitit writes the script and a pickle of the command in a scratch folder of the run's own; the
-job reads it there. Before a job's time is over, or when it is preempted, SLURM signals it: its
-workers write checkpoints, and it goes back to the queue under its own number, whether anybody
-watches or not. What SLURM knows is asked of `squeue`, once for all jobs of a study.
+submitit writes the script and a pickle of the command into a scratch folder of the run. Before a
+job's time is over, or when it is preempted, SLURM signals it: its workers write checkpoints, and it
+is requeued under its own number, without the command that submitted it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,14 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
+from paribus.runs.executors.jobs import (
+    Count,
+    JobBackend,
+    JobOptions,
+    JobState,
+    Phase,
+    workers_per_job,
+)
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
 MOST_TIMEOUTS = (
@@ -74,7 +80,7 @@ class SlurmOptions(JobOptions):
 
     @model_validator(mode="after")
     def _require_time_to_train(self) -> Self:
-        """Require a job longer than its warning: else it would go back to the queue for ever."""
+        """Require a job longer than its warning; it would be requeued forever."""
         if self.checkpoint_seconds_before >= 60 * self.time:
             raise ValueError(
                 f"checkpoint_seconds_before = {self.checkpoint_seconds_before} must be less than "
@@ -84,26 +90,26 @@ class SlurmOptions(JobOptions):
 
 
 class Attempt:
-    """A command, as submitit calls it on a node; told to leave, it ends the command first."""
+    """A command that submitit calls on a node; when told to leave, it ends the command first."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        """Run it to its end; raises RuntimeError where it fails, so that the job has failed too."""
+        """Run the command; raise RuntimeError if it fails, so that the job fails too."""
         self._process = subprocess.Popen(self.command)
         if code := self._process.wait():
             raise RuntimeError(f"{self.command[-1]} ended with code {code}")
         return 0
 
     def checkpoint(self) -> Any:
-        """Let workers write their checkpoints; what comes back is queued again."""
+        """Let workers write their checkpoints, and return what submitit queues again."""
         from submitit.helpers import DelayedSubmission
 
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
-            # This is a signal's handler: `wait`, which it has interrupted, holds a lock.
+            # This runs in a signal handler, and the interrupted `wait` holds a lock.
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(Attempt(self.command))
@@ -114,17 +120,8 @@ class Slurm(JobBackend):
     """Jobs of SLURM."""
 
     def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return one for the devices of a trial: GPUs, or else cores.
-
-        Raises ParibusError if a job has fewer GPUs than a trial takes.
-        """
-        asked: SlurmOptions = self.options
-        if asked.gpus and devices_per_trial > asked.gpus:
-            raise ParibusError(
-                f"backend 'slurm': resources.devices_per_trial = {devices_per_trial}, and each job "
-                f"has gpus = {asked.gpus}; set gpus = {devices_per_trial}, or fewer devices"
-            )
-        return asked.workers or max((asked.gpus or asked.cpus or 1) // devices_per_trial, 1)
+        """Return one for the devices of a trial."""
+        return workers_per_job(self, devices_per_trial)
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit one array through submitit."""
@@ -137,77 +134,70 @@ class Slurm(JobBackend):
             ) from None
         _require_slurm()
         executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
-        asked: SlurmOptions = self.options
-        further = {"requeue": True} | asked.options
+        options: SlurmOptions = self.options
         parameters = {
             "job_name": name,
-            "time": asked.time,
-            "partition": asked.partition,
-            "account": asked.account,
-            "qos": asked.qos,
-            "mem": asked.memory,
-            "cpus_per_task": asked.cpus or asked.workers or asked.gpus or 1,
-            "gpus_per_node": asked.gpus or None,
+            "time": options.time,
+            "partition": options.partition,
+            "account": options.account,
+            "qos": options.qos,
+            "mem": options.memory,
+            "cpus_per_task": options.cpus or options.workers or options.gpus or 1,
+            "gpus_per_node": options.gpus or None,
             "nodes": 1,
-            "signal_delay_s": asked.checkpoint_seconds_before,
-            "array_parallelism": asked.jobs,
-            "setup": list(asked.setup) or None,
-            "additional_parameters": further,
+            "signal_delay_s": options.checkpoint_seconds_before,
+            "array_parallelism": options.jobs,
+            "setup": list(options.setup) or None,
+            "additional_parameters": {"requeue": True} | options.options,
         }
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said):
+            with contextlib.redirect_stderr(output):
                 executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
                 with executor.batch():
                     for command in commands:
                         executor.submit(Attempt(command))
-        except Exception as error:  # in whatever class, these are the words of sbatch
+        except Exception as error:  # of any class: the message is that of sbatch
             raise ParibusError(
-                f"backend 'slurm': {_last_line(str(error) or said.getvalue())}"
+                f"backend 'slurm': {_last_line(str(error) or output.getvalue())}"
             ) from None
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask `squeue` once."""
-        listed = ",".join(names)
-        said = _ask("squeue", "-h", "-r", "-t", "all", "-u", _user(), "-n", listed, "-o", FIELDS)
-        found: dict[tuple[str, int], JobState] = {}
-        for line in said.splitlines():
-            fields = line.split("|")
-            if len(fields) != len(FIELDS.split("|")):
+        output = _ask(
+            *("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser()),
+            *("-n", ",".join(names), "-o", FIELDS),
+        )
+        states: dict[tuple[str, int], JobState] = {}
+        for line in output.splitlines():
+            fields = [field.strip() for field in line.split("|")]
+            if len(fields) != len(FIELDS.split("|")) or fields[0] not in names:
                 continue
-            name, array, number, state, reason, node, own = (field.strip() for field in fields)
-            if name not in names:
-                continue
-            is_array = number.isdecimal()
-            place = int(number) if is_array else 0
-            words = state if reason in ("None", "") else f"{state}: {reason}"
+            name, array, number, state, reason, node, job = fields
             phase: Phase = "ended"
-            phase = "running" if state in RUNNING else "queued" if state in QUEUED else phase
-            if phase == "queued" and reason == "BeginTime":
-                phase = "requeued"  # preempted or out of time, and SLURM lets it wait a little
-            found[name, place] = JobState(
-                f"{array}_{number}" if is_array else own,
+            if state in RUNNING:
+                phase = "running"
+            elif state in QUEUED:  # "BeginTime": SLURM delays a job that was requeued
+                phase = "requeued" if reason == "BeginTime" else "queued"
+            is_array = number.isdecimal()
+            states[name, int(number) if is_array else 0] = JobState(
+                f"{array}_{number}" if is_array else job,
                 phase,
-                words,
+                state if reason in ("None", "") else f"{state}: {reason}",
                 node,
                 is_cancelled=state == "CANCELLED",
-                is_held=phase == "queued" and "held" in reason.lower(),
             )
-        return found
+        return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """End them by name; names of ours are of one study."""
+        """End jobs by name; each name belongs to one study."""
         for name in names:
-            _ask("scancel", "-u", _user(), "-n", name)
+            _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
     def log(self, scratch: Path, number: int) -> Path | None:
-        """Return what the last attempt of a job wrote to its standard error."""
-        found = [*scratch.glob(f"*_{number}_0_log.err"), *scratch.glob("*_0_log.err")]
-        return found[0] if found else None
-
-
-def _user() -> str:
-    return getpass.getuser()
+        """Return the standard error of a job's last attempt."""
+        logs = [*scratch.glob(f"*_{number}_0_log.err"), *scratch.glob("*_0_log.err")]
+        return logs[0] if logs else None
 
 
 def _require_slurm() -> None:
@@ -219,7 +209,7 @@ def _require_slurm() -> None:
 
 
 def _ask(*command: str) -> str:
-    """Return what a program of SLURM says. Raises ParibusError in its words."""
+    """Return the output of a SLURM program. Raises ParibusError in its words."""
     _require_slurm()
     try:
         done = subprocess.run(
