@@ -10,8 +10,7 @@ import pytest
 import paribus
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
-from paribus.engine.execution.trial.questions import run_tasks
-from paribus.engine.execution.trial.suite import drafted_tasks
+from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
 from paribus.engine.tasks import write_standard
 from paribus.report.section_tables import tasks_in_words
 from paribus.results import Results, ResultsFolder

@@ -1,7 +1,6 @@
-"""More questions for trials that are finished: any tasks, any number of shots, every question.
+"""More questions for finished trials: any tasks, any number of shots, every question.
 
-What a study registered is answered while it runs; this is beside it, and changes no verdict.
-Answers are kept in `evaluations/<digest of what was asked>/`, and asked for once.
+They change no verdict. Answers are kept in `evaluations/<digest of the request>/`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from paribus.results import Results, ResultsFolder, load_results, read_registrat
 from paribus.results.formats import write_json, write_table
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
-from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
@@ -44,11 +42,11 @@ class Answers:
     """The answers of finished trials.
 
     Attributes:
-        path: where it is kept.
+        path: the folder with the answers.
         tasks: a row per arm, seed, task and shots: chance, items, correct, accuracy ...
         items: a row per question.
         not_offered: (task, shots) that do not fit the window of some arm.
-        unlike: arms that were shown other prompts than the baseline; they cannot be compared.
+        unlike: arms with other prompts than the baseline, which cannot be compared.
     """
 
     path: Path
@@ -91,41 +89,15 @@ def evaluate(
     Raises ParibusError for an unknown task, a number of shots that fits nowhere, where no trial is
     finished, and where the folder names custom code that is not trusted.
     """
-    at = find_backend(backend)
+    backend = find_backend(backend)
     loaded = load_results(results, trust=trust)
-    require_stacked(loaded.study, "asking more tasks")
-    require_trust(loaded.study)
-    folder = ResultsFolder(loaded.path)
+    study, folder = loaded.study, ResultsFolder(loaded.path)
+    require_stacked(study, "asking more tasks")
+    require_trust(study)
     if not loaded.finished:
         raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
     require_positive(workers=workers)
-    request = _request(kind, tasks, shots, items, data)
-    if step is not None or average_last != 1:
-        request["weights"] = {"step": step, "average_last": average_last}
-        for trial in loaded.finished:
-            trial.require_weights(step, average_last)
-    require_same_sources(loaded.study, loaded.trials)
-    with folder.lock():
-        if kind == "own":
-            suite = _suite(loaded, folder)
-            suite.find(tasks)  # an unknown name is told before anything starts
-            request["suite_sha256"] = suite.digest
-        out = folder.path / "evaluations" / digest(request)[:12]
-        todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
-        _ask(loaded, todo, request, out, workers, device, at)
-        write_json(out / "request.json", request)
-        return _collect(loaded, out)
-
-
-def _request(
-    kind: Kind,
-    tasks: Sequence[str] | None,
-    shots: Sequence[int] | None,
-    items: int | None,
-    data: str | os.PathLike[str] | None,
-) -> dict[str, Any]:
-    """Return what is asked, as plain values: their digest names the folder of the answers."""
-    request: dict[str, Any] = {
+    request: dict[str, Any] = {  # its digest names the folder of the answers
         "kind": kind,
         "tasks": list(tasks) if tasks is not None else None,
         "shots": list(shots or (SHOTS if kind == "own" else (0,))),
@@ -133,81 +105,80 @@ def _request(
     }
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
-    return request
-
-
-def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
-    """Return the suite of the study; made now where the study itself has no tasks."""
-    study, there = results.study, folder.path / FOLDER
-    if (there / "suite.json").is_file():
-        suite = read_suite(there)
-        registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
-        if registered not in (None, suite.digest):
-            raise ParibusError(
-                f"{there} is not the suite that was registered (digest {suite.digest[:12]}, and "
-                f"{str(registered)[:12]} in registration.json); restore it"
+    if step is not None or average_last != 1:
+        request["weights"] = {"step": step, "average_last": average_last}
+        for trial in loaded.finished:
+            trial.require_weights(step, average_last)
+    require_same_sources(study, loaded.trials)
+    with folder.lock():
+        if kind == "own":
+            suite = _suite(study, folder)
+            suite.find(tasks)  # refuses an unknown name before anything starts
+            request["suite_sha256"] = suite.digest
+        out = folder.path / "evaluations" / digest(request)[:12]
+        todo = [
+            Task(
+                f"{k:05d}.{trial.arm}.seed-{trial.seed}",
+                "answer",
+                f"on {trial.label}",
+                str(loaded.path.absolute()),
+                {
+                    "arm": trial.arm,
+                    "seed": trial.seed,
+                    "request": request,
+                    "out": str(out.absolute()),
+                },
             )
-        return suite
-    return make_suite(study, read_data(study), there)
+            for k, trial in enumerate(loaded.finished)
+            if not (answers_folder(out, trial.arm, trial.seed).path / "about.json").is_file()
+        ]
+        if todo:
+            ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
+        write_json(out / "request.json", request)
+        return _collect(loaded, out)
 
 
-def _is_answered(out: Path, trial: TrialFolder) -> bool:
-    return (answers_folder(out, trial.arm, trial.seed).path / "about.json").is_file()
-
-
-def _ask(
-    results: Results,
-    todo: list[TrialFolder],
-    request: dict[str, Any],
-    out: Path,
-    workers: int | None,
-    device: Device,
-    backend: Backend,
-) -> None:
-    """Let worker processes answer for the trials `todo`, each in its own."""
-    if not todo:
-        return
-    tasks = [
-        Task(
-            f"{k:05d}.{trial.arm}.seed-{trial.seed}",
-            "answer",
-            f"on {trial.label}",
-            str(results.path.absolute()),
-            {"arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out.absolute())},
+def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
+    """Return the suite of the study; it is made now if the study has no tasks."""
+    place = folder.path / FOLDER
+    if not (place / "suite.json").is_file():
+        return make_suite(study, read_data(study), place)
+    suite = read_suite(place)
+    registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
+    if registered not in (None, suite.digest):
+        raise ParibusError(
+            f"{place} is not the suite that was registered (digest {suite.digest[:12]}, and "
+            f"{str(registered)[:12]} in registration.json); restore it"
         )
-        for k, trial in enumerate(todo)
-    ]
-    ask(results.study, results.path, tasks, workers=workers, device=device, backend=backend)
-
-
-def _about(folder: TrialFolder) -> dict[str, Any]:
-    """Return about.json of a trial's answers. Raises ParibusError where they were changed."""
-    about = folder.read_json("about.json")
-    for name in ANSWERED:
-        if about["sha256"].get(name) != file_digest(folder.path / name):
-            raise ParibusError(
-                f"{folder.path / name} was changed after it was written; delete {folder.path} and "
-                "evaluate again"
-            )
-    return about
+    return suite
 
 
 def _collect(results: Results, out: Path) -> Answers:
-    """Return the answers of all trials as two tables, written beside them."""
+    """Return the answers of all trials as two tables, and write them.
+
+    Raises ParibusError if an answer was changed.
+    """
     folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
-    about = {(f.arm, f.seed): _about(f) for f in folders}
+    not_offered: set[tuple[str, int]] = set()
+    prompts: dict[str, set[str]] = {}
+    for folder in folders:
+        about = folder.read_json("about.json")
+        for name in ANSWERED:
+            if about["sha256"].get(name) != file_digest(folder.path / name):
+                raise ParibusError(
+                    f"{folder.path / name} was changed after it was written; delete {folder.path} "
+                    "and evaluate again"
+                )
+        not_offered |= {tuple(pair) for pair in about["not_offered"]}
+        prompts.setdefault(folder.arm, set()).add(about["prompts_sha256"])
     tables = {
         name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
         for name in ("tasks", "items")
     }
     for name, table in tables.items():
         write_table(out / f"{name}.parquet", table)
-    not_offered = {tuple(pair) for record in about.values() for pair in record["not_offered"]}
-    prompts: dict[str, set[str]] = {}
-    for (arm, _), record in about.items():
-        prompts.setdefault(arm, set()).add(record["prompts_sha256"])
     asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
-    unlike = tuple(arm for arm, found in prompts.items() if found != asked)
+    unlike = tuple(arm for arm, digests in prompts.items() if digests != asked)
     return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)
 
 

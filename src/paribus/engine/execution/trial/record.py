@@ -26,7 +26,7 @@ from paribus.engine.evaluation.harness import CELLS, ITEMS, SharedRequests, Task
 from paribus.engine.evaluation.measures import all_measures
 from paribus.engine.execution.trial.endpoints import declarations
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
-from paribus.engine.execution.trial.questions import run_tasks
+from paribus.engine.execution.trial.suite import run_tasks
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.model import GPT, build_model, describe_parts, load_parameters, training_flops

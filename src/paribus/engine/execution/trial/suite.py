@@ -1,20 +1,22 @@
-"""The tasks of a study: made or described once, before its registration, and then the same."""
+"""The tasks of a study: made once, before its registration, and asked of every trial."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paribus.engine.data import Dataset
-from paribus.engine.setting import Data
+from paribus.engine.setting import Data, Setting
 from paribus.engine.tasks import (
+    PINNED,
     STANDARD_FILE,
     WrittenSuite,
     build_suite,
     own_tasks,
+    read_standard,
     read_suite,
     registered_tasks,
     write_standard,
@@ -25,6 +27,11 @@ from paribus.results import ResultsFolder, task_names
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
+if TYPE_CHECKING:  # whoever registers a study needs no PyTorch
+    import torch
+
+    from paribus.engine.evaluation.harness import SharedRequests, TaskResults
+
 FOLDER = "tasks"
 DRAFT = ".tasks"
 ANSWERED = ("tasks.parquet", "items.parquet")  # later answers, sealed by about.json beside them
@@ -34,110 +41,48 @@ ANSWERED = ("tasks.parquet", "items.parquet")  # later answers, sealed by about.
 def drafted_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> Iterator[dict[str, Any]]:
-    """Return what is registered of the tasks of `study`, new or as an earlier run wrote them.
+    """Yield what is registered of the study's tasks, which are made unless they exist.
 
-    What is new is a hidden draft that is gone afterwards, unless `adopt_suite` was called: nothing
-    is left of a run that its registration refuses. Raises ParibusError where a task that the study
-    names cannot be made or its data cannot be had, or the suite that is there is of other text.
+    New tasks are a hidden draft, which is removed afterwards unless `adopt_suite` was called: a run
+    that its registration refuses leaves nothing. Raises ParibusError if a task cannot be made, its
+    data cannot be loaded, or existing tasks are of another text.
     """
-    asked = study.tasks
-    if not _asks(study):
+    if not _has_tasks(study):
         yield {}
         return
-    draft, there = folder.path / DRAFT, folder.path / FOLDER
+    tasks, draft, place = study.tasks, folder.path / DRAFT, folder.path / FOLDER
+    has_suite = tasks.names != ()
     try:
-        if (there / ("suite.json" if asked.names != () else STANDARD_FILE)).is_file():
-            at = there
-            if asked.names != ():
-                _require_origin(study, datasets, there)
+        if (place / ("suite.json" if has_suite else STANDARD_FILE)).is_file():
+            if has_suite:
+                _require_origin(study, datasets, place)
         else:
-            at = draft
+            place = draft
             shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
-            described = _described(study)
-            if asked.names != ():
+            described = {}
+            if tasks.standard:  # before anything else: their data may not be available
+                from paribus.engine.evaluation.harness import describe_standard
+
+                described = describe_standard(
+                    tasks.standard,
+                    shots=tasks.shots,
+                    n_items=tasks.standard_items,
+                    data_folder=_standard_data(study),
+                )
+            if has_suite:
                 make_suite(study, datasets, draft)
             if described:
                 write_standard(draft, described)
-        registered = registered_tasks(at, asked)
-        _require_once(task_names(registered))
+        registered = registered_tasks(place, tasks)
+        names = task_names(registered)
+        if duplicates := [name for name in names if names.count(name) > 1]:
+            raise ParibusError(
+                f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; give your own "
+                "another name"
+            )
         yield registered
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _asks(study: Study) -> bool:
-    return study.tasks.names != () or bool(study.tasks.standard)
-
-
-def _require_origin(study: Study, datasets: Mapping[Data, Dataset], there: Path) -> None:
-    """Raise ParibusError where the suite is not of this study's text, seed and window."""
-    origin = read_suite(there).origin
-    found = origin["seed"], origin["window"], origin["data"]
-    if found != (study.tasks.seed, _window(study), datasets[study.data].digests):
-        raise ParibusError(
-            f"{there} was made from another text, seed or window; choose another folder "
-            "with --results"
-        )
-
-
-def _require_once(names: Sequence[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ParibusError(
-            f"tasks.own and tasks.standard both have a task '{twice}'; give your own another name"
-        )
-
-
-def _described(study: Study) -> dict[str, Any]:
-    """Return the standard tasks that the study asks, by version and digest of their data; none are
-    asked.
-
-    Raises ParibusError where their data cannot be had, before anything is trained.
-    """
-    asked = study.tasks
-    if not asked.standard:
-        return {}
-    from paribus.engine.evaluation.harness import describe_standard
-
-    return describe_standard(
-        asked.standard,
-        shots=asked.shots,
-        n_items=asked.standard_items,
-        data_folder=standard_data(study),
-    )
-
-
-def standard_data(study: Study) -> Path | None:
-    """Return where copies of the standard tasks' data sets lie; None where the hub has them."""
-    stated = study.tasks.standard_data
-    return None if stated is None else (study.folder / stated).resolve()
-
-
-def make_suite(study: Study, datasets: Mapping[Data, Dataset], at: Path) -> WrittenSuite:
-    """Draw the questions of `study` and write them to the folder `at`.
-
-    They are texts, and all arms are asked the same ones: each must fit into the window of every
-    arm, in that arm's tokens.
-
-    There are as many as the text has, for whoever wants more later, and at least those that are
-    asked.
-    """
-    window, asked = _window(study), study.tasks.items
-    own = own_tasks(study.tasks.own, study.folder)
-    readers = [
-        (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
-        for setting in map(study.setting, study.arms)
-        if setting.data != study.data
-    ]
-    suite = build_suite(
-        datasets[study.data], study.tasks.seed, window, least=asked, own=own, readers=readers
-    )
-    return write_suite(at, suite)
-
-
-def _window(study: Study) -> int:
-    """Return what every arm can read."""
-    return min(study.setting(arm).data.seq_len for arm in study.arms)
 
 
 def adopt_suite(folder: ResultsFolder) -> None:
@@ -146,11 +91,118 @@ def adopt_suite(folder: ResultsFolder) -> None:
         (folder.path / DRAFT).rename(folder.path / FOLDER)
 
 
+def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> WrittenSuite:
+    """Draw questions from the text of `study` and write them to the folder `place`.
+
+    All arms are asked the same questions, so each must fit the window of every arm, in that arm's
+    tokens. There are as many as the text allows, in case more are asked later.
+    """
+    readers = [
+        (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
+        for setting in map(study.setting, study.arms)
+        if setting.data != study.data
+    ]
+    suite = build_suite(
+        datasets[study.data],
+        study.tasks.seed,
+        _window(study),
+        least=study.tasks.items,
+        own=own_tasks(study.tasks.own, study.folder),
+        readers=readers,
+    )
+    return write_suite(place, suite)
+
+
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
-    """Return where the suite of a study under way is; None where it has no tasks."""
-    return folder.path / FOLDER if _asks(study) else None
+    """Return the folder of the study's tasks; None if it has none."""
+    return folder.path / FOLDER if _has_tasks(study) else None
 
 
 def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:
-    """Return where one trial's answers to more questions are (see `evaluate`)."""
+    """Return the folder of a trial's answers to more questions (see `evaluate`)."""
     return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
+
+
+def run_tasks(
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    folder: Path,
+    shared: SharedRequests | None = None,
+) -> TaskResults | None:
+    """Let a model answer the registered tasks in `folder`; return None if none of them fits.
+
+    The models of one stack may share prepared requests, unless a custom module could change them.
+
+    Raises ParibusError if a standard task is not the one that was registered.
+    """
+    from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks, together
+
+    if setting.model.modules.named:
+        shared = None
+    tasks = study.tasks
+    parts: list[TaskResults] = []
+    asked = (model, dataset.tokenizer, setting.data.seq_len)
+    offered = read_suite(folder).find(tasks.names) if tasks.names != () else ()
+    if any(n in task.shots for task in offered for n in tasks.shots):
+        results = evaluate_tasks(
+            *asked,
+            folder,
+            tasks=tasks.names,
+            shots=tasks.shots,
+            n_items=tasks.items,
+            unknown=tasks.unknown,
+            shared=shared,
+        )
+        parts.append(results)
+    if tasks.standard:
+        registered = read_standard(folder)
+        results = evaluate_standard(
+            *asked,
+            tasks=list(registered),
+            shots=tasks.shots,
+            n_items=tasks.standard_items,
+            data_folder=_standard_data(study),
+            shared=shared,
+        )
+        for name, pins in results.pins["tasks"].items():
+            differing = [key for key in PINNED if pins[key] != registered[name][key]]
+            if differing:
+                raise ParibusError(
+                    f"task '{name}' is not the one that was registered: its "
+                    f"{', '.join(differing)} differ; every trial needs the same data set and the "
+                    "same lm_eval"
+                )
+        parts.append(results)
+    return together(parts) if parts else None
+
+
+def _has_tasks(study: Study) -> bool:
+    return study.tasks.names != () or bool(study.tasks.standard)
+
+
+def _require_origin(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
+    """Raise ParibusError if a suite is not of this study's text, seed and window."""
+    origin = read_suite(place).origin
+    expected = {
+        "seed": study.tasks.seed,
+        "window": _window(study),
+        "data": datasets[study.data].digests,
+    }
+    if any(origin[key] != value for key, value in expected.items()):
+        raise ParibusError(
+            f"{place} was made from another text, seed or window; choose another folder "
+            "with --results"
+        )
+
+
+def _standard_data(study: Study) -> Path | None:
+    """Return the folder with copies of the standard tasks' data; None to use the hub."""
+    stated = study.tasks.standard_data
+    return None if stated is None else (study.folder / stated).resolve()
+
+
+def _window(study: Study) -> int:
+    """Return the longest text that every arm can read."""
+    return min(study.setting(arm).data.seq_len for arm in study.arms)
