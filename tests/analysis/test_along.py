@@ -133,8 +133,8 @@ def test_without_a_curve_nothing_is_said(small_study: Maker, fabricate: Fabricat
 @pytest.mark.parametrize(
     ("overrides", "metric", "words"),
     [
-        ({}, "tokens_speedup", "no held-out curve is measured; state evaluation.every"),
-        ({"evaluation.every": 2}, "flops_to_target", "there is no target; state evaluation.target"),
+        ({}, "tokens_speedup", "no held-out curve is measured; set evaluation.every"),
+        ({"evaluation.every": 2}, "flops_to_target", "there is no target; set evaluation.target"),
         ({"evaluation.every": 2}, "tokens_speed", "tokens_speedup"),
     ],
 )
