@@ -147,7 +147,7 @@ def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder: Path) -> No
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"test_fraction": 0.2, "test_path": "t2"}, "both seal a test part; state one"),
+        ({"test_fraction": 0.2, "test_path": "t2"}, "both seal a test part"),
         ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave no text to train on"),
     ],
 )

@@ -16,7 +16,7 @@ from paribus.engine.setting.bounds import (
 )
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
-from paribus.study.base import Grown, Spec
+from paribus.study.base import Grown, Part
 
 CORPUS = "corpus"
 """Name of the training part of `data.corpus` in a mixture."""
@@ -25,35 +25,10 @@ TOKENIZERS = frozenset({"character", "byte", "pydoc-512"})
 """Built-in tokenizers: characters, bytes, and those of `engine/data/tokenizers/`."""
 
 
-class SourceText(Spec):
-    """A named text for a mixture; keys as in `data`."""
+class SourceText(Part):
+    """A text, as `corpus` or as a source of a mixture."""
 
     corpus: str = "text"
-    """As `data.corpus`."""
-    path: str | None = None
-    """As `data.path`."""
-    column: Annotated[str, Field(min_length=1)] | None = None
-    """As `data.column`."""
-    name: str | None = None
-    """As `data.name`."""
-    subset: str | None = None
-    """As `data.subset`."""
-    split: Annotated[str, Field(min_length=1)] | None = None
-    """As `data.split`."""
-    revision: str | None = None
-    """As `data.revision`."""
-
-
-Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
-"""Shares of training windows by source."""
-
-
-class Data(Grown):
-    """The text, and how it becomes windows of tokens."""
-
-    later = ("test_reuse", "vocab_size")
-
-    corpus: str = "pydoc"
     """A name of `paribus.engine.data.corpora`, or the import path of a custom corpus."""
     path: str | None = None
     """File or folder of the corpus, relative to the study file."""
@@ -67,6 +42,18 @@ class Data(Grown):
     """The split of a data set whose text is read. None: `train`."""
     revision: str | None = None
     """The commit of a data set on the hub."""
+
+
+Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
+"""Shares of training windows by source."""
+
+
+class Data(SourceText, Grown):
+    """The text, and how it becomes windows of tokens."""
+
+    later = ("test_reuse", "vocab_size")
+
+    corpus: str = "pydoc"
     sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
         default_factory=dict
     )
