@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import shutil
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
@@ -14,93 +14,81 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.files import fleeting, whole_folder, write_bytes
-from paribus.metric import Metric
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.declared import COUNT, line_of, metrics_of
 from paribus.study import Study
-from paribus.study.trainer import Declaration, Trainer, TrialRecord
+from paribus.study.trainer import Declaration, Trainer, Trial, TrialRecord
 
 REPEATS = "repeats"
 ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 
 
 def trainer_records(
-    study: Study, trainer: Trainer, todo: Sequence[tuple[str, int]]
-) -> Generator[tuple[tuple[str, int], TrialRecord]]:
-    """Yield the records of `todo` as they are finished. Raises ParibusError for any other.
+    study: Study, trainer: Trainer, todo: Sequence[Trial]
+) -> Generator[tuple[Trial, TrialRecord]]:
+    """Yield the records of `todo` as they are finished, and close the trainer's generator.
 
-    When it is closed, so is what the trainer was in the middle of.
+    Raises ParibusError if the trainer fails, or returns anything else.
     """
-    with contextlib.ExitStack() as last:
-        given = iter(trainer.run(study, todo) if todo else ())
-        if isinstance(given, Generator):
-            last.callback(given.close)
-        yield from _checked_records(study, given, todo)
-
-
-def _checked_records(
-    study: Study, given: Iterator[Any], todo: Sequence[tuple[str, int]]
-) -> Iterator[tuple[tuple[str, int], TrialRecord]]:
-    left = set(todo)
-    while True:
-        try:
-            trial, record = next(given)
-            if not isinstance(record, TrialRecord):
-                raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
-        except StopIteration:
-            break
-        except ParibusError:
-            raise
-        except Exception as error:
-            arm, seed = next(one for one in todo if one in left)
-            raise ParibusError(
-                f"trainer '{study.trainer}' failed on {arm}/seed-{seed}, in line "
-                f"{line_of(error)}: {type(error).__name__}: {error}; finished trials are kept: fix "
-                "it and run again"
-            ) from error
-        if trial not in left:
-            raise ParibusError(
-                f"trainer '{study.trainer}' gave a record of {trial!r:.80}, which it was not asked "
-                f"for, or gave twice; asked for: {', '.join(map(str, todo[:3]))} ..."
-            )
-        left.discard(trial)
-        yield trial, record
-    if left:
+    missing, who = set(todo), f"trainer '{study.trainer}'"
+    with contextlib.ExitStack() as stack:
+        records = iter(trainer.run(study, todo) if todo else ())
+        if isinstance(records, Generator):
+            stack.callback(records.close)
+        while True:
+            try:
+                trial, record = next(records)
+                if not isinstance(record, TrialRecord):
+                    raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
+            except StopIteration:
+                break
+            except ParibusError:
+                raise
+            except Exception as error:
+                arm, seed = next((trial for trial in todo if trial in missing), todo[-1])
+                raise ParibusError(
+                    f"{who} failed on {arm}/seed-{seed}, in line {line_of(error)}: "
+                    f"{type(error).__name__}: {error}; finished trials are kept: fix it and run "
+                    "again"
+                ) from error
+            if trial not in missing:
+                raise ParibusError(
+                    f"{who} gave a record of {trial!r:.80}, which it was not asked for, or gave "
+                    f"twice; asked for: {', '.join(map(str, todo[:3]))} ..."
+                )
+            missing.discard(trial)
+            yield trial, record
+    if missing:
         raise ParibusError(
-            f"trainer '{study.trainer}' gave no record of {len(left)} of {len(todo)} trials, such "
-            f"as {min(left)}; run the study again"
+            f"{who} gave no record of {len(missing)} of {len(todo)} trials, such as "
+            f"{min(missing)}; run the study again"
         )
 
 
 def write_record(
-    study: Study,
-    folder: TrialFolder,
-    declaration: Declaration,
-    record: TrialRecord,
+    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
-    """Write and seal what a trainer gave of one trial.
+    """Write and seal the record of a trial, whose folder appears whole.
 
-    The trial's folder appears whole. If another worker has sealed the trial meanwhile, its record
-    counts, whatever its scores: this one is compared with it, and kept as a repeat if it differs.
-
-    Raises ParibusError for what was not declared.
+    If another worker has sealed the trial meanwhile, its record counts, whatever its scores; a
+    record that differs from it is kept as a repeat. Raises ParibusError for undeclared content.
     """
     if not folder.is_finished:
         try:
-            with whole_folder(folder.path) as made:
-                _write(study, replace(folder, path=made), declaration, record)
+            with whole_folder(folder.path) as path:
+                _write(study, replace(folder, path=path), declaration, record)
             return
         except ParibusError:
             if not folder.is_finished:
                 raise
-    with fleeting() as made:
-        second = replace(folder, path=made / "trial")
+    with fleeting() as path:
+        second = replace(folder, path=path / "trial")
         _write(study, second, declaration, record)
         if second.seal == folder.seal:
             return
         home = folder.path.parents[2] / REPEATS / folder.arm
-        k = len(list(home.glob(f"seed-{folder.seed}.*")) if home.is_dir() else ()) + 1
-        kept = home / f"seed-{folder.seed}.{k}"
+        number = len(list(home.glob(f"seed-{folder.seed}.*"))) + 1
+        kept = home / f"seed-{folder.seed}.{number}"
         with whole_folder(kept) as whole:
             shutil.copytree(second.path, whole, dirs_exist_ok=True)
     logging.getLogger("paribus").warning(
@@ -111,62 +99,40 @@ def write_record(
 
 
 def _write(
-    study: Study,
-    folder: TrialFolder,
-    declaration: Declaration,
-    record: TrialRecord,
+    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
+    scores, items = _checked(study, folder.label, declaration, record)
     metrics = metrics_of(declaration)
-    steps, at = len(record.losses), record.diverged_at
-    if at is not None and not (at >= 0 and (at < steps or not steps)):
-        raise ParibusError(
-            f"trial {folder.label} diverged at step {at} of {steps}; diverged_at counts from 0"
-        )
-    if record.seconds is not None and not 0 <= record.seconds < math.inf:
-        raise ParibusError(f"trial {folder.label} took {record.seconds} seconds; give a number")
-    for endpoint in study.judged:
-        if endpoint.metric not in record.scores:
-            raise ParibusError(
-                f"trial {folder.label} has no score of '{endpoint.metric}', which is primary; a "
-                "trial that diverged has NaN"
-            )
-    scores = _numbers(folder, "scores", record.scores, metrics)
-    items = _by_item(folder, declaration, _declared(folder, "items", record.items, metrics))
-    for name, values in items.items():
-        given, mean = scores.get(name), float(values.mean()) if values.size else math.nan
-        if given is None or not math.isclose(given, mean, rel_tol=1e-9, abs_tol=1e-12):
-            raise ParibusError(
-                f"trial {folder.label}: '{name}' is {given} and the mean of its items is {mean}; "
-                "it is declared in by_item, as their mean"
-            )
-    for name in record.controls:
-        if name not in declaration.controls:
-            raise ParibusError(
-                f"trial {folder.label}: control '{name}' is not declared: "
-                f"{nearest(name, declaration.controls)}"
-            )
     written = ["trial.json", "evaluation.json"]
-    n = len(next(iter(items.values()), ()))
-    if n:
-        columns = {"item": np.arange(n), COUNT: np.ones(n)} | items
-        folder.write_columns(ITEMS, columns, dict.fromkeys(columns, ""))
-        written.append(ITEMS)
-    if len(record.losses):
+
+    def write_table(name: str, columns: dict[str, Any], units: Mapping[str, str]) -> None:
+        folder.write_columns(name, columns, dict.fromkeys(columns, "") | units)
+        written.append(name)
+
+    n_items = len(next(iter(items.values()), ()))
+    if n_items:
+        columns = {"item": np.arange(n_items), COUNT: np.ones(n_items)}
+        write_table(ITEMS, columns | items, {})
+    if n := len(record.losses):
+        steps = np.asarray(record.steps or range(1, n + 1), np.int64)
         losses = np.asarray(record.losses, np.float64)
-        at_steps = record.steps or range(1, len(losses) + 1)
-        columns = {"step": np.asarray(at_steps, np.int64), "train_loss": losses}
-        folder.write_columns(STEPS, columns, {"step": "steps", "train_loss": ""})
-        written.append(STEPS)
+        write_table(STEPS, {"step": steps, "train_loss": losses}, {"step": "steps"})
     if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:
-        names, steps_, values = zip(*points, strict=True)
-        columns = {"metric": np.asarray(names), "step": np.asarray(steps_, np.float64)}
-        columns["value"] = np.asarray(values, np.float64)
-        folder.write_columns(SERIES, columns, dict.fromkeys(columns, ""))
-        written.append(SERIES)
+        names, at_steps, values = zip(*points, strict=True)
+        columns = {
+            "metric": np.asarray(names),
+            "step": np.asarray(at_steps, np.float64),
+            "value": np.asarray(values, np.float64),
+        }
+        write_table(SERIES, columns, {})
     for name, content in record.files.items():
         write_bytes(folder.path / name, content)
         written.append(name)
-    about = dict(record.about) | {
+    if record.seconds:  # a speed needs a time
+        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
+        folder.write_json("timing.json", timing)
+    folder.write_json("evaluation.json", scores)
+    trial = {
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": study.setting(folder.arm).model_dump(mode="json"),
@@ -174,55 +140,62 @@ def _write(
         "drawings": [],
         "own_modules": {},
         "controls": dict(record.controls),
-        "blocks": {"kind": "item", "items": n, "blocks": n},
+        "blocks": {"kind": "item", "items": n_items, "blocks": n_items},
         "diverged_at": record.diverged_at,
     }
-    if record.seconds:  # of none no speed can be told
-        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
-        folder.write_json("timing.json", timing)
-    folder.write_json("evaluation.json", scores)
-    folder.write_json("trial.json", about)
+    folder.write_json("trial.json", dict(record.about) | trial)
     folder.finish(written)
 
 
-def _by_item(
-    folder: TrialFolder, declaration: Declaration, given: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    items = {name: np.asarray(values, np.float64) for name, values in given.items()}
+def _checked(
+    study: Study, label: str, declaration: Declaration, record: TrialRecord
+) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
+    """Return scores, with None for non-finite ones, and items by metric.
+
+    Raises ParibusError for anything that was not declared or is inconsistent.
+    """
+    where, metrics = f"trial {label}", {metric.name for metric in declaration.metrics}
+    n_steps, at = len(record.losses), record.diverged_at
+    if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
+        raise ParibusError(f"{where} diverged at step {at} of {n_steps}; diverged_at counts from 0")
+    if record.seconds is not None and not 0 <= record.seconds < math.inf:
+        raise ParibusError(f"{where} took {record.seconds} seconds; give a number")
+    for endpoint in study.judged:
+        if endpoint.metric not in record.scores:
+            raise ParibusError(
+                f"{where} has no score of '{endpoint.metric}', which is primary; a trial that "
+                "diverged has NaN"
+            )
+    _require_declared(record.scores, metrics, f"{where}: scores of")
+    _require_declared(record.items, metrics, f"{where}: items of")
+    _require_declared(record.controls, declaration.controls, f"{where}: control")
+    for name, value in record.scores.items():
+        if isinstance(value, bool | str) or not isinstance(value, SupportsFloat):
+            raise ParibusError(f"{where}: the score of '{name}' is {value!r:.40}, and no number")
+    scores = {name: float(value) for name, value in record.scores.items()}
+    items = {name: np.asarray(values, np.float64) for name, values in record.items.items()}
     sizes = sorted({values.size for values in items.values()})
     if len(sizes) > 1 or any(values.ndim != 1 for values in items.values()):
         raise ParibusError(
-            f"trial {folder.label}: items of {', '.join(sorted(items))} are no lists of one length "
-            f"({sizes}); all metrics by item are of the same items"
+            f"{where}: items of {', '.join(sorted(items))} are no lists of one length ({sizes}); "
+            "all metrics by item are of the same items"
         )
-    if undeclared := sorted(set(items) - declaration.by_item):
-        raise ParibusError(
-            f"trial {folder.label}: items of '{undeclared[0]}', which is not in by_item of the "
-            "declaration"
-        )
-    return items
-
-
-def _numbers(
-    folder: TrialFolder, what: str, given: Mapping[str, float], metrics: Mapping[str, Metric]
-) -> dict[str, float | None]:
-    """Return scores as JSON has them: null where one is not finite."""
-    found = _declared(folder, what, given, metrics)
-    for name, value in found.items():
-        if isinstance(value, bool | str) or not isinstance(value, SupportsFloat):
+    for name, values in items.items():
+        if name not in declaration.by_item:
             raise ParibusError(
-                f"trial {folder.label}: the score of '{name}' is {value!r:.40}, and no number"
+                f"{where}: items of '{name}', which is not in by_item of the declaration"
             )
-    return {n: float(v) if math.isfinite(float(v)) else None for n, v in found.items()}
-
-
-def _declared(
-    folder: TrialFolder, what: str, given: Mapping[str, Any], metrics: Mapping[str, Metric]
-) -> dict[str, Any]:
-    for name in given:
-        if name not in metrics:
+        score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
+        if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
             raise ParibusError(
-                f"trial {folder.label}: {what} of '{name}', which is not declared: "
-                f"{nearest(name, metrics)}"
+                f"{where}: '{name}' is {record.scores.get(name)} and the mean of its items is "
+                f"{mean}; it is declared in by_item, as their mean"
             )
-    return dict(given)
+    return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
+
+
+def _require_declared(names: Collection[str], declared: Collection[str], what: str) -> None:
+    """Raise ParibusError for a name that is not declared."""
+    for name in names:
+        if name not in declared:
+            raise ParibusError(f"{what} '{name}', which is not declared: {nearest(name, declared)}")
