@@ -110,7 +110,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
         page = (folder / "report.html").stat().st_size / 1e6
         print(
             f"{n:6} trials  page {page:.2f} MB, paper "
-            f"{(folder / 'paper.pdf').stat().st_size / 1e6:.2f} MB",
+            f"{(folder / 'report.pdf').stat().st_size / 1e6:.2f} MB",
             flush=True,
         )
     for verb, by_size in found.items():

@@ -7,18 +7,14 @@
 
 Of every effect, interaction and change by budget that was asked (analysis.json, budget.json): the
 mean over seeds of the difference in nats/token over the sealed pages, its standard error from
-seeds, pages and the choice of the learning rates, and p by Holm's method. Of every other number
-that the paper prints of these studies (paper.lock.json), such as contrasts that were not
-registered, losses of trials, rates and what tuning found: the same, as far as it is printed. The
-choice of rates is drawn anew with another generator, so that errors agree to some per cent only.
+seeds, pages and the choice of the learning rates, and p by Holm's method. The choice of rates is
+drawn anew with another generator, so that errors agree to some per cent only.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,9 +24,7 @@ from scipy import stats
 
 DRAWS = 200_000
 RATE = "training.optimizer.learning_rate"
-PAPER = Path(__file__).parents[1] / "docs/paper/paper.lock.json"
-# As the paper calls the halves, and budget.json groups of cells.
-HALVES = ("factorial", "long")
+# As budget.json groups the cells.
 CELLS = {
     "tied, no warmup": "",
     "tied, warmup": "-warm",
@@ -41,8 +35,6 @@ GROUPS = {name: [cell] for name, cell in CELLS.items()} | {
     "all cells": list(CELLS.values()),
     "three cells": list(CELLS.values())[1:],
 }
-CALL = re.compile(r"(change|value|best_tried|at_one_value|setting)\((\w+), ([^)]*)\)")
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of means in nats/token; of intervals, relatively: paribus has 10,000 draws of what can have a long
 # tail, whose SD then moves by 4% with their seed. Of p, in quantiles of the normal distribution.
 CLOSE, ALIKE = 1e-9, 0.1
@@ -151,34 +143,6 @@ class Half:
         """Return the SD of it that is of choosing rates."""
         return choice_error([(w, *three(*self.tuned[arm])) for arm, w in weights.items()])
 
-    def told(self, what: str, arm: str, more: dict[str, str]) -> list[float]:
-        """Return the numbers that a call in the paper's braces prints."""
-        rates, losses = self.tuned[arm]
-        other = more.get("against")
-        if what == "value":
-            seeds = [int(more["seed"])] if "seed" in more else self.seeds
-            return [float(np.mean([self.scores[arm][seed].mean() for seed in seeds]))]
-        if what == "setting":
-            place, around = three(rates, losses)
-            a, b, _ = np.polyfit(place - place[1], around.mean(1), 2)
-            return [float(np.exp(place[1] - b / (2 * a)) / float(more.get("per", 1)))]
-        if what == "best_tried":
-            found = losses[best(losses)]
-            if other:
-                theirs = self.tuned[other][1]
-                found = found - theirs[best(theirs)]
-            return [float(found.mean()), float(found.min()), float(found.max())]
-        if what == "at_one_value":
-            apart = (losses - self.tuned[self.references[arm]][1]).mean(1)
-            low, high = int(np.nanargmin(apart)), int(np.nanargmax(apart))
-            return [apart[low], rates[low], apart[high], rates[high]]
-        weights = {arm: 1.0, other or self.references[arm]: -1.0}
-        delta = self.delta(weights, self.seeds)
-        choice = 0.0 if "as_given" in more else self.choice(weights)
-        half = stats.t.ppf(0.975, len(delta) - 1) * standard_error(delta, choice)
-        mean = float(delta.mean())
-        return [mean] if "interval" in more else [mean, mean - half, mean + half]
-
 
 def agrees(name: str, delta: np.ndarray, choice: float, says: dict[str, float]) -> bool:
     """Print a number twice, and return whether it is the same."""
@@ -212,28 +176,6 @@ def family_agrees(ours: dict[str, float], theirs: dict[str, float]) -> Iterator[
         yield agree
 
 
-def printed_agrees(numbers: list[float], text: str) -> bool:
-    """Return whether numbers are those of a text, to its last digits; intervals to ALIKE."""
-    there = NUMBER.findall(text)
-    units = [10.0 ** -len(one.partition("e")[0].partition(".")[2]) for one in there]
-    values = [float(one) for one in there]
-    spread = ALIKE * (max(numbers) - min(numbers)) / 2 if "[" in text else 0.0
-    powers = [10.0 ** int(one.partition("e")[2] or 0) for one in there]
-    return 0 < len(values) <= len(numbers) and all(
-        abs(ours - value) <= 0.51 * unit * power + (spread if place else 0.0)
-        for place, (ours, value, unit, power) in enumerate(
-            zip(numbers, values, units, powers, strict=False)
-        )
-    )
-
-
-def arguments(text: str) -> tuple[list[str], dict[str, str]]:
-    """Return the plain arguments of a call, and those with names."""
-    parts = text.split(", ")
-    named = dict(one.split("=") for one in parts if "=" in one)
-    return [one for one in parts if "=" not in one], named
-
-
 def main(*folders: Path) -> int:
     """Print every number twice, and return 1 where some do not agree."""
     halves, found = [Half(folder) for folder in folders], []
@@ -265,30 +207,6 @@ def main(*folders: Path) -> int:
             if group == "all cells":
                 ours[name] = p_of(delta, choice)
         found += family_agrees(ours, {name: changes[f"{name}: p"] for name in ours})
-        by_name, counted, left = dict(zip(HALVES, halves, strict=True)), Counter(), Counter()
-        for call, text in json.loads(PAPER.read_text())["values"].items():
-            name, _, rest = call.partition("(")
-            if rest.rstrip(")").partition(", ")[0] not in by_name:
-                continue
-            of = CALL.fullmatch(call)
-            plain, more = arguments(of[3]) if of else ([], {})
-            # The loss and the rate; not another metric, nor another key of the setting.
-            if (
-                of is None
-                or (name == "value" and plain[1:])
-                or (name == "setting" and plain[0] != RATE)
-            ):
-                left[name] += 1
-                continue
-            arm = plain[-1] if name == "setting" else plain[0]
-            numbers = by_name[of[2]].told(name, arm, more)
-            agree = printed_agrees(numbers, text)
-            counted[name] += 1
-            found.append(agree)
-            if not agree:
-                print(f"{call}: {numbers}  there {text}  DIFFERS")
-        for title, of in (("printed in the paper", counted), ("of these not computed", left)):
-            print(f"{title}:", ", ".join(f"{n} x {what}" for what, n in of.items()))
     print(f"{sum(found)} of {len(found)} agree")
     return 0 if all(found) else 1
 

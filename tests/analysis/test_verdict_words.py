@@ -10,11 +10,8 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
-from paribus.decision import Verdict, decide, find_rule, out_of_reach
-from paribus.decision.reach import MORE_HARM
+from paribus.decision import Verdicts, decide, find_rule, out_of_reach
 from paribus.engine.evaluation.harness import CELLS, ITEMS
-from paribus.report.card import card
-from paribus.report.words import headlines
 from paribus.results import load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
@@ -22,6 +19,7 @@ from paribus.rng import stream
 from paribus.statistics import Interval
 
 from ..conftest import Fabricate, Maker
+from ..reported import codes, rows, texts
 
 GATE = "stability_gate.py:STABILITY_GATE"
 SEEDS = [1, 2, 3, 4, 5]
@@ -32,28 +30,25 @@ NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.021, -0.009], strict=True))
 
 def verdicts_of(
     small_study: Maker, fabricate: Fabricate, deltas: list[float], **options: object
-) -> tuple[list[Verdict], str]:
+) -> Verdicts:
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=options.pop("arms", TWO_ARMS))
 
     def loss(arm: str, seed: int) -> float:
         return 2.5 + NOISE[seed] + (0.0 if arm == "baseline" else deltas[seed - 1])
 
-    analysis = analyse(fabricate(study, loss, **options))
-    verdicts = decide(analysis)
-    return verdicts, " ".join(headlines(analysis, verdicts)).replace("\N{NO-BREAK SPACE}", " ")
+    return decide(analyse(fabricate(study, loss, **options)))
 
 
 def test_divergence_in_every_seed_is_a_verdict(small_study: Maker, fabricate: Fabricate) -> None:
     """At five pairs exact McNemar cannot go below .0625, and over two contrasts not below .125."""
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     gone = [("arm", seed) for seed in SEEDS]
-    (arm, other), words = verdicts_of(small_study, fabricate, [0.0] * 5, arms=arms, diverged=gone)
+    verdicts = verdicts_of(small_study, fabricate, [0.0] * 5, arms=arms, diverged=gone)
+    arm, other = verdicts
     assert (arm.word, arm.row, arm.outcome) == ("UNRESOLVED", "2b", "INCONCLUSIVE")
-    assert "diverged in 5 of 5 seeds against 0 of 5" in arm.sentence
-    assert words.count("diverged in 5 of 5 seeds against 0 of 5") == 1
-    assert "cannot test" in arm.sentence
     assert other.word == "SAME"
-    assert "diverged" not in other.sentence
+    assert "5 of 5" in rows(verdicts)["arm"].change
+    assert "5 of 5" not in rows(verdicts)["other"].note
 
 
 def test_some_divergence_is_in_every_sentence(small_study: Maker, fabricate: Fabricate) -> None:
@@ -63,10 +58,9 @@ def test_some_divergence_is_in_every_sentence(small_study: Maker, fabricate: Fab
     (verdict,) = verdicts = decide(analysis)
     assert (verdict.word, verdict.outcome, verdict.n) == ("UNRESOLVED", "INCONCLUSIVE", 3)
     assert verdict.p is verdict.adjusted_p is None
-    ((row,),) = card(analysis, verdicts).blocks.values()
-    assert row.p == "n = 3"
-    for text in (verdict.sentence, " ".join(headlines(analysis, verdicts)), row.note):
-        assert "diverged in 2 of 5 seeds against 0 of 5" in text
+    row = rows(verdicts)["arm"]
+    assert row.p == "" and row.change.endswith("n = 3")
+    assert "2 of 5" in row.note
 
 
 @pytest.mark.parametrize(
@@ -97,63 +91,47 @@ def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
         return 2.5 + by_seed * seed + (effect + 0.001 * (seed % 3) if arm == "arm" else 0.0)
 
     made = fabricate(study, loss, diverged=[("arm", 1)])
-    (verdict,) = decide(analyse(made))
+    (verdict,) = verdicts = decide(analyse(made))
     assert (verdict.word, verdict.outcome) == (word, outcome)
-    cautions = [caution.text for caution in verdict.cautions if caution.code == "diverged"]
-    assert len(cautions) == 1 and "1 of 8 runs of arm and 0 of 8" in cautions[0]
-    assert ("does not hold" in cautions[0]) == (word == "UNRESOLVED")
+    (caution,) = texts(verdicts, "diverged")
+    assert "1 of 8" in caution and "0 of 8" in caution
     if word == "UNRESOLVED":  # more seeds are not what is missing
-        assert verdict.pairs_needed is None and verdict.pairs_why_not
-
-
-def test_a_missing_trial_is_all_that_is_told(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=TWO_ARMS)
-    made = fabricate(study, lambda *_: 2.5, diverged=[("arm", 1)], skip=[("arm", 2)])
-    analysis = analyse(made)
-    verdicts = decide(analysis)
-    ((row,),) = card(analysis, verdicts).blocks.values()
-    assert (row.word, row.note) == ("INVALID", "")
-    assert "a trial is missing: " in " ".join(headlines(analysis, verdicts))
-    assert "diverged" not in " ".join(headlines(analysis, verdicts))
+        assert verdict.pairs_needed is None and verdict.needed.why_not
 
 
 def test_a_lost_pair_makes_no_n_enough(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
-    (lost,), _ = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
+    (lost,) = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
     # More seeds at this rate of divergence would show harm, which is no way to resolve it.
     assert (lost.outcome, lost.pairs_needed) == ("INCONCLUSIVE", None)
-    assert lost.pairs_why_not == MORE_HARM and not lost.needs
+    assert lost.needed.why_not == "more_harm" and not lost.needed.instead
 
 
 def test_near_ties_say_that_tests_disagree(small_study: Maker, fabricate: Fabricate) -> None:
-    (verdict,), words = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
-    assert (verdict.word, verdict.row) == ("WORSE", "3")
-    caveat = "Other tests disagree: studentized bootstrap (Holm p = 0.156). The registered one"
-    assert caveat in verdict.sentence
-    (said,) = (one.text for one in verdict.cautions if one.code == "tests_disagree")
-    assert said.startswith(caveat) and "the paired t" in said
-    assert "p < 0.001" in words and "0.156" not in words  # of the test that decides
+    verdicts = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
+    assert (verdicts[0].word, verdicts[0].row) == ("WORSE", "3")
+    (text,) = texts(verdicts, "tests_disagree")
+    assert "= 0.156" in text
+    assert rows(verdicts)["arm"].p == "<0.001"  # of the test that decides
 
 
 def test_small_differences_have_no_disagreement(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.00108, 0.00109, 0.00112, 0.0011201, 0.0011202]  # the ratios of the case above
-    (verdict,), _ = verdicts_of(small_study, fabricate, deltas)
-    assert verdict.word == "SAME"
-    assert "tests_disagree" not in [one.code for one in verdict.cautions]
+    verdicts = verdicts_of(small_study, fabricate, deltas)
+    assert verdicts[0].word == "SAME"
+    assert "tests_disagree" not in codes(verdicts)
 
 
 def test_equal_differences_are_an_effect(small_study: Maker, fabricate: Fabricate) -> None:
-    (verdict,), words = verdicts_of(small_study, fabricate, [0.5] * 5)
-    assert (verdict.word, verdict.row) == ("WORSE", "3")
-    assert "All 5 differences are equal" in verdict.sentence
-    assert "resolution of the measurement" in verdict.sentence
-    assert "+0.5000 [+0.5000, +0.5000]" in verdict.sentence
-    assert "unbounded" not in words
+    verdicts = verdicts_of(small_study, fabricate, [0.5] * 5)
+    assert (verdicts[0].word, verdicts[0].row) == ("WORSE", "3")
+    assert "resolution" in codes(verdicts)
+    assert rows(verdicts)["arm"].change == "+0.5000 [+0.5000, +0.5000]"
 
 
 def test_equivalence_is_adjusted_over_contrasts(small_study: Maker, fabricate: Fabricate) -> None:
     deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
-    (alone,), _ = verdicts_of(small_study, fabricate, deltas, folder="one")
+    (alone,) = verdicts_of(small_study, fabricate, deltas, folder="one")
     assert (alone.word, alone.outcome) == ("SAME", "NO EFFECT")
     arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
     study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=arms)
@@ -272,9 +250,9 @@ def test_the_target_decides(small_study: Maker, fabricate: Fabricate, target: st
     # p, Holm, the row's evidence and the sentence are all of what decides.
     assert contrast.holm_p == pytest.approx(says.p_value)
     assert contrast.equivalence_holm_p == pytest.approx(says.equivalence_p)
-    (verdict,) = decide(analysis)
+    (verdict,) = verdicts = decide(analysis)
     mean, low, high = (100 * x for x in (says.mean, says.interval.low, says.interval.high))
-    assert f"{mean:+.2f} [{low:+.2f}, {high:+.2f}] percentage points" in verdict.sentence
+    assert rows(verdicts)["arm"].change == f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
     significant = says.p_value <= 0.05 and not contrast.equivalent(0.05)
     assert (verdict.evidence.state.quality == "Q-") == significant
 
@@ -298,7 +276,6 @@ def test_no_effect_needs_the_registered_interval(small_study: Maker, fabricate: 
         words[target] = verdict.word
         within = -0.05 < says.equivalence_interval.low < says.equivalence_interval.high < 0.05
         assert contrast.equivalent(0.05) == within == (target == "this item set")
-        assert ("no effect worth having" in verdict.sentence) == within
     assert words == {"this item set": "SAME", "new items": "UNRESOLVED"}
 
 

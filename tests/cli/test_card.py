@@ -15,9 +15,8 @@ import pytest
 from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.cli.options import console
-from paribus.cli.printed import _fitted, _shortened
 from paribus.decision import WORDS, decide
-from paribus.report.card import CardRow, card
+from paribus.report.model import build_report
 from paribus.results import load_results
 
 from ..conftest import studies_in
@@ -86,43 +85,15 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> 
     )
     # Of one that is too small to matter, a p of a difference would say nothing.
     assert all(("p" in row) == (row[0] != "SAME") for row in told)
-    assert "By the rule superiority: adopt b-good and d-better." in out
-    assert "20 of 20 trials" not in out and "25 of 25 trials" in out
+    assert "25 of 25 trials" in out
     assert verb("report", "--no-page", results)[1] == out
-
-
-def rows(count: int, word: str, change: str, note: str) -> list[CardRow]:
-    return [CardRow(word, note, f"arm-{n}", change, "p 0.500") for n in range(count)]
-
-
-def test_a_long_card_tells_further_endpoints_shortly() -> None:
-    undecided = rows(4, "UNRESOLVED", "+0.10 [-1.00, +1.20]", "needs more questions")
-    worse = rows(1, "WORSE", "-4.00 [-6.00, -2.00]", "")
-    first = rows(4, "BETTER", "-0.1000 [-0.2000, -0.0000]", "")
-    short = _shortened({"loss": first, "accuracy": [*undecided, *worse]})
-    assert short["loss"] == first and short["accuracy"][1:] == worse
-    one = short["accuracy"][0]
-    assert (one.word, one.arm, one.note) == ("UNRESOLVED", "4 of 5", "needs more questions")
-    few = {"loss": rows(2, "BETTER", "-0.1", ""), "accuracy": undecided}
-    assert _shortened(few) == few
-
-
-def test_a_line_of_a_card_fits_whatever_its_note() -> None:
-    wide = {"word": 10, "arm": 22, "change": 26}
-    change = "+0.0019 [-0.2987, +0.3026]"
-    for note in ("", "needs ~19 seeds", "needs something that takes a whole line to say"):
-        row = CardRow("UNRESOLVED", note, "rmsnorm-hot-bfloat16", change, "p 0.500")
-        line, beside, below = _fitted(row, wide)
-        assert len(f"  UNRESOLVED  {line}  {beside}".rstrip()) <= 80
-        assert change in line and note in (beside, below)
 
 
 def test_same_shows_its_margin_on_every_card(results: Path) -> None:
     found = analyse(load_results(results))
-    shown = card(found, decide(found))
-    notes = {row.word: row.note for rows in shown.blocks.values() for row in rows}
+    notes = {row.word: row.note for row in build_report(decide(found)).rows}
     assert "±0.02" in notes["SAME"] and "±" not in notes["BETTER"] + notes["WORSE"]
-    assert verb("report", results, "--no-paper")[0] == 0
+    assert verb("report", results, "--no-pdf")[0] == 0
     (page,) = results.glob("*.html")
     forms = verb("report", "--no-page", results)[1], page.read_text(), found._repr_html_()
     assert all("±0.02" in one for one in forms)
@@ -155,7 +126,7 @@ def test_json_stands_alone_on_standard_output(results: Path) -> None:
 
 
 def test_what_is_written_besides_goes_to_standard_error(results: Path) -> None:
-    code, out, err = verb("report", results, "--no-paper", "--json")
+    code, out, err = verb("report", results, "--no-pdf", "--json")
     assert code == 0 and len(json.loads(out)["verdicts"]) == len(EFFECTS)
     assert "page: " in err
 
@@ -199,14 +170,14 @@ def test_where_every_trial_diverged_that_comes_first(tmp_path: Path) -> None:
     assert not any(word in question + first for word in WORDS)
     assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
     assert verdicts["other"]["cautions"][0]["code"] == "all_diverged"
-    assert verdicts["other"]["pairs_why_not"] and verdicts["other"]["pairs_needed"] is None
+    assert verdicts["other"]["needed"]["why_not"] and verdicts["other"]["pairs_needed"] is None
 
 
 def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path: Path) -> None:
     noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
     out, verdicts = told_of(tmp_path, loss=lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
     one = verdicts["other"]
-    assert one["word"] == "UNRESOLVED" and one["pairs_needed"] > 5 and not one["pairs_why_not"]
+    assert one["word"] == "UNRESOLVED" and one["pairs_needed"] > 5 and not one["needed"]["why_not"]
     assert f"needs ~{one['pairs_needed']} seeds" in out
     # A few hundred tokens say nothing of other text.
     assert "other_text" in [caution["code"] for caution in one["cautions"]]
@@ -219,9 +190,8 @@ def test_an_arm_that_is_larger_is_not_compared_at_equal_cost(results: Path) -> N
     large = [replace(small[0], more_parameters=0.5, more_flops=-0.25), *small[1:]]
     for costs, n in ((small, 0), (large, 1)):
         analysis = replace(found, costs=tuple(costs))
-        verdicts = decide(analysis)
-        unequal = [c.text for v in verdicts for c in v.cautions if c.code == "unequal_size"]
-        shown = card(analysis, verdicts)
-        notes = " ".join(row.note for rows in shown.blocks.values() for row in rows)
-        assert len(unequal) == notes.count("50% more parameters, 25% fewer") == n
-        assert not set(unequal) & set(shown.cautions)
+        report = build_report(decide(analysis))
+        cautions = [c for row in report.rows for c in row.cautions if c.code == "unequal_size"]
+        notes = " ".join(row.note for row in report.rows)
+        assert len(cautions) == notes.count("50% more parameters, 25% fewer") == n
+        assert not {c.code for c in report.cautions} & {"unequal_size"}

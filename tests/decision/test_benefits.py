@@ -11,7 +11,6 @@ from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
-from paribus.report.words import headlines
 from paribus.results import ResultsFolder, load_results
 
 from ..conftest import Fabricate, Maker
@@ -72,7 +71,7 @@ def judged(
 
 
 def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) -> None:
-    analysis, verdict = judged(
+    analysis, _ = judged(
         small_study, fabricate, speed=1.25, memory=0.5, benefit="training_throughput"
     )
     speed = analysis.contrast("arm", "training_throughput").decided
@@ -83,7 +82,6 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
     assert memory.constant
     (costs,) = analysis.costs
     assert costs.more_memory == pytest.approx(-0.5)
-    assert "a ratio of 1.250" in verdict.sentence
     assert analysis.summary("baseline", "training_memory").mean == pytest.approx(1.0)  # MiB
 
 
@@ -115,13 +113,9 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
     ],
 )
 def test_a_benefit_adopts(small_study: Maker, fabricate: Fabricate, given: dict, row: str) -> None:
-    analysis, verdict = judged(small_study, fabricate, **given)
+    _, verdict = judged(small_study, fabricate, **given)
     assert verdict.row == row
     assert (verdict.outcome == "ADOPT") == (row == "6")
-    text = " ".join(headlines(analysis, [verdict]))
-    assert text.endswith(".")
-    if row in ("5", "6"):
-        assert "a ratio of" in verdict.sentence
 
 
 SPEEDS = ["training_throughput", "prefill_throughput", "decoding_throughput", "training_memory"]

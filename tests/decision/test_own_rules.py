@@ -131,7 +131,6 @@ def test_an_own_rule_runs_only_once(with_own: Callable[[str], Study], fabricate:
     layernorm, rmsnorm = decide(analysis)
     assert (layernorm.row, layernorm.outcome, layernorm.rule) == ("10", "ADOPT", "mine.py:BOLD")
     assert (rmsnorm.row, rmsnorm.outcome) == ("30", "INCONCLUSIVE")
-    assert "Adopt layernorm: as we judge it." in layernorm.sentence
     # The word is that of the evidence, whatever the rule does.
     assert (layernorm.word, rmsnorm.word) == ("BETTER", "SAME")
 

@@ -18,6 +18,7 @@ from paribus.results import Results, ResultsFolder, opened_texts
 from paribus.study import parse_study
 
 from ..conftest import SMALL, Maker, studies_in
+from ..reported import cautions
 from .conftest import run_here
 
 TABLES: dict[str, Any] = {
@@ -61,7 +62,7 @@ def test_another_split_of_the_same_text_counts(three: tuple[Path, list[Results]]
     assert (said[2].opened_for, said[2].validated, said[2].studies, said[2].tests) == (2, 1, 3, 3)
     assert said[2].first is not None and said[2].first.study == "plain"
     verdicts = [paribus.decide(paribus.analyse(one)) for one in results]
-    codes = [[caution.code for caution in of[0].cautions] for of in verdicts]
+    codes = [[caution.code for caution in cautions(each)] for each in verdicts]
     assert [("reused" in of) for of in codes] == [False, True, True]
     for (verdict,), studies in zip(verdicts[1:], (2, 3), strict=True):
         assert verdict.adjusted_p is not None

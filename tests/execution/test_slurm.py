@@ -118,7 +118,7 @@ def test_status_and_cancel(
     file = trained.study.folder / "again.toml"
     file.write_text(toml_of(trained.study))
     results = tmp_path / "r"
-    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
+    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-pdf"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     other = subprocess.run(
         ["sbatch", "--parsable", "--hold", "--wrap", "sleep 600"],
@@ -156,7 +156,7 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     text = toml_of(trained.study).replace("iterations = 8", "iterations = 800")
     file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
     results = tmp_path / "r"
-    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-paper"]
+    given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-pdf"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

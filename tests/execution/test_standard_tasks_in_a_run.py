@@ -12,7 +12,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
 from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
 from paribus.engine.tasks import write_standard
-from paribus.report.section_tables import tasks_in_words
+from paribus.report.tables import tasks_text
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 from paribus.verification.verify import registration_findings
@@ -72,9 +72,11 @@ def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results: Resul
                  for task in ("typo", *ASKED)]  # fmt: skip
         assert row["macro_accuracy"] == pytest.approx(sum(means) / 3)
         assert row["task_accuracy/piqa"] == pytest.approx(means[2])
-    words = tasks_in_words(results)
-    assert "on typo, made from held-out text; lambada_openai (version 1, 2 questions of" in words
-    assert f"SHA-256 {piqa['data_sha256'][:12]})" in words and "(lm_eval 0.4" in words
+    words = tasks_text(results)
+    assert (
+        "lambada_openai version 1, 2 questions of" in words and "typo from held-out text" in words
+    )
+    assert f"SHA-256 {piqa['data_sha256'][:12]}" in words and "lm_eval 0.4" in words
     analysis = paribus.analyse(results)
     assert {contrast.task for contrast in analysis.tasks} == {"typo", *ASKED}
     controls = {c.name: c.state for c in results.controls if c.arm == "rmsnorm"}

@@ -21,7 +21,7 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.execution.trial.stacks import sharing_arms
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.report.section_tables import data_tables
+from paribus.report.tables import data_tables
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, parse_study
 from paribus.verification import verify

@@ -105,7 +105,7 @@ def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Maker, ledg
     before = ledger.read_bytes()
     run(study)
     verdict(results)
-    assert main(["report", str(results), "--no-paper"]) == 0
+    assert main(["report", str(results), "--no-pdf"]) == 0
     moved = results.rename(results.with_name("moved"))
     verdict(moved)
     assert ledger.read_bytes() == before

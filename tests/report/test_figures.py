@@ -13,7 +13,7 @@ from paribus.analysis import analyse
 from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.figures.trained_models import tasks
-from paribus.report.section_tables import task_table
+from paribus.report.tables import task_table
 from paribus.results import Results
 
 from ..conftest import Fabricate, Maker, studies_in

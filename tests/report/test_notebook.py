@@ -54,7 +54,7 @@ def test_every_object_shows_itself(results: Results) -> None:
         if shown is results.study:
             assert "<b>why</b>?" in tags.texts  # as text, not as a tag
         else:
-            assert {"BETTER", verdicts[0].badge} & set(tags.texts)
+            assert {"BETTER", verdicts[0].word} & set(tags.texts)
             assert "data:image/svg+xml" in shown._repr_html_()
 
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import TaskContrast, analyse
-from paribus.report.section_tables import task_contrast_table
 from paribus.report.table_model import Table
+from paribus.report.tables import task_contrast_table
 from paribus.statistics import paired_contrast
 
 from ..conftest import Fabricate, Maker

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import vl_convert
-from rich.console import Console
 
-from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.printed import chosen
-from paribus.decision import decide, shared_caveats
-from paribus.errors import ParibusError
+from paribus.decision import decide
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
 from paribus.report.page import render
-from paribus.report.paper.bound import Bound
-from paribus.report.paper.contents import Material, sections
-from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
-from paribus.report.words import headlines
+from paribus.report.tables import tuning_table
 from paribus.results import Results
 
 from ..conftest import Fabricate, Maker, studies_in
+from ..reported import texts
 from ..tuned_results import RATE, surface, tables, tuned_and_trained
 
 RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
@@ -54,43 +47,6 @@ def analysis(made: Results) -> Analysis:
 @pytest.fixture(scope="module")
 def drawn(analysis: Analysis) -> dict[str, Figure]:
     return {figure.name: figure for figure in tuning_figures(analysis)}
-
-
-def test_a_paper_names_the_best_that_was_tried(made: Results, analysis: Analysis) -> None:
-    means = {
-        point.arm: point.mean
-        for point in analysis.tuned.points
-        if point.chosen  # type: ignore
-    }
-    bound = Bound({"one": made.path}, digits=3)
-    assert bound.best_tried("one", "layernorm") == numbers.fixed(means["layernorm"], 4)
-    change = numbers.signed(means["layernorm"] - means["baseline"], 3)
-    assert bound.best_tried("one", "layernorm", against="baseline") == change
-    low, high = sorted(numbers.fixed(surface("layernorm", 1e-2, of), 4) for of in (101, 102))
-    with_ends = bound.best_tried("one", "layernorm", ends=True)
-    assert with_ends == f"{numbers.fixed(means['layernorm'], 4)} ({low} to {high})"
-
-
-def test_a_paper_says_what_a_shared_value_would_have_told(made: Results) -> None:
-    # Where the baseline diverges with a seed, the rate has no change of that seed.
-    changes = {
-        rate: np.mean(
-            [
-                surface("layernorm", rate, of) - surface("baseline", rate, of)
-                for of in (101, 102)
-                if (rate, of) != (1e-2, 102)
-            ]
-        )
-        for rate in RATES
-    }
-    low, high = min(changes, key=changes.__getitem__), max(changes, key=changes.__getitem__)
-    told = Bound({"one": made.path}, digits=3).at_one_value("one", "layernorm")
-    low_told, high_told = (
-        f"{numbers.signed(changes[rate], 3)} at {numbers.compact(rate)}" for rate in (low, high)
-    )
-    assert told == f"{low_told} to {high_told}"
-    with pytest.raises(ParibusError, match="share no value"):
-        Bound({"one": made.path}).at_one_value("one", "baseline")
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:
@@ -124,31 +80,6 @@ def test_the_contrast_stands_at_shared_values(analysis: Analysis, drawn: dict[st
     says = analysis.contrast("layernorm", "validation_loss").decided
     ends = (says.mean, says.interval.low, says.interval.high)
     assert (band["value"], band["low"], band["high"]) == pytest.approx(ends, rel=1e-4)
-    table = shared_table(analysis)
-    assert [row[2] for row in table.rows] == [
-        *(f"both at learning_rate {rate}" for rate in ("1e-5", "1e-4", "0.001", "0.01")),
-        AT_BEST,
-    ]
-    assert [row[3] for row in table.rows] == ["2", "2", "2", "1", "5"]
-    assert float(table.rows[0][4]) == pytest.approx(apart[1e-5], abs=1e-4)
-
-
-def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> None:
-    (verdict,) = decide(analysis)
-    open_ = "of layernorm: the best is the largest value tried (learning_rate 0.01)"
-    assert "with each arm at its best of the learning rates tried" in verdict.answer
-    assert open_ not in verdict.answer and open_ not in " ".join(headlines(analysis, [verdict]))
-    assert any(open_ in line for line in verdict.caveats)
-    assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
-    assert any("2 tuning seeds cannot show it" in line for line in verdict.caveats)
-    assert "learning rate" in verdict.caveats[0] and "layernorm changes" in verdict.caveats[0]
-    assert "the sign depends" in verdict.caveats[0]
-    assert [caution.text for caution in verdict.cautions] == list(verdict.caveats)
-    assert verdict.cautions[0].code == "tuning"
-    assert shared_caveats([verdict, replace(verdict, cautions=verdict.cautions[1:])]) == [
-        *verdict.caveats[1:]
-    ]
-    assert shared_caveats([]) == []
 
 
 def test_the_page_shows_tuning(made: Results, analysis: Analysis, drawn: dict[str, Figure]) -> None:
@@ -156,16 +87,7 @@ def test_the_page_shows_tuning(made: Results, analysis: Analysis, drawn: dict[st
     places = [page.index(f'id="{name}"') for name in ("verdict", "tuning", "controls")]
     assert places == sorted(places)
     figures = [page.index(f'id="figure-tuning-{name}"') for name in ("learning_rate", "contrast")]
-    assert places[1] < figures[0] < figures[1] < page.index("What every arm was tuned to")
-
-
-def test_the_report_has_tuning(made: Results, analysis: Analysis, drawn: dict[str, Figure]) -> None:
-    material = Material(made, analysis, decide(analysis), list(drawn.values()))
-    (part,) = (one for one in sections(material) if one.title == "Tuning")
-    table, _, figures = part.blocks
-    assert table == tuning_table(analysis)
-    assert [one.name for one in figures] == ["tuning-learning_rate", "tuning-contrast"]
-    assert "4 candidates" in next(one.text for one in material.facts if one.name == "Tuning")
+    assert places[1] < figures[0] < figures[1] < page.index("judged at")
 
 
 def test_two_keys_are_two_curves_that_print(small_study: Maker, tmp_path: Path) -> None:
@@ -240,17 +162,19 @@ def test_listed_combinations_are_dots(small_study: Maker, tmp_path: Path) -> Non
         assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
 
 
-def test_the_terminal_says_what_was_chosen(analysis: Analysis) -> None:
-    console = Console(width=120, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in chosen(analysis):
-        console.print(part)
-    text = " ".join(console.export_text().split())
-    assert "tuning: 4 candidates by validation loss" in text
-    assert "layernorm learning_rate 0.01" in text
-    assert "-0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in text
-
-
 def test_an_untuned_study_says_nothing_of_it(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + seed / 100))
-    assert tuning_figures(analysis) == tuning_in_words(analysis) == list(chosen(analysis)) == []
-    assert tuning_table(analysis) is shared_table(analysis) is None
+    assert tuning_figures(analysis) == list(chosen(analysis)) == []
+    assert tuning_table(analysis) is None
+
+
+def test_what_the_tuning_leaves_open_is_a_caution(analysis: Analysis) -> None:
+    cautions = texts(decide(analysis), "tuning")
+    assert any("0.01" in text and "layernorm" in text for text in cautions)  # an open edge
+    assert any("+0.5000" in text for text in cautions)  # the change at equal rates
+    table = tuning_table(analysis)
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [
+        ("baseline", "learning_rate 0.001"),
+        ("layernorm", "learning_rate 0.01"),
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
+from paribus.report.model import build_report
 from paribus.results import (
     Control,
     ResultsFolder,
@@ -390,5 +391,8 @@ def test_flops_of_own_code_are_not_proven(small_study: Maker, tmp_path: Path) ->
     assert "own code (mlp)" in budgets()["own"].detail
     analysis = paribus.analyse(load_results(results.path))
     assert analysis.contrast("own", "validation_loss").paired
-    said = {verdict.arm: " ".join(verdict.caveats) for verdict in paribus.decide(analysis)}
+    said = {
+        row.name: " ".join(c.text for c in row.cautions)
+        for row in build_report(paribus.decide(analysis)).rows
+    }
     assert "Budgets are not proven" in said["own"] and "Budgets" not in said["hot"]

@@ -137,7 +137,7 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
     refused(("report", "--no-page"), damaged, file)
 
 
-@pytest.mark.parametrize("options", [["--no-page"], ["--no-paper"]], ids=str)
+@pytest.mark.parametrize("options", [["--no-page"], ["--no-pdf"]], ids=str)
 def test_read_only(damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     def read_only(*args: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")

@@ -14,12 +14,13 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.card import card
+from paribus.report.model import build_report
 from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, package_versions, settle
 
 from ..conftest import Maker
 from ..fabricated import registered, write_results
+from ..reported import cautions, codes
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 
@@ -207,9 +208,9 @@ def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
     analysis = analyse(results)
     verdicts = decide(analysis)
     assert verdicts[0].word != "INVALID"
-    assert verdicts[0].cautions[0].code == "edited"
-    shown = card(analysis, verdicts)
-    assert shown.question == DESCRIBED["question"] and key in " ".join(shown.cautions)
+    report = build_report(verdicts)
+    assert report.gravest is not None and report.gravest.code == "edited"
+    assert report.question == DESCRIBED["question"] and key in report.gravest.text
     page = render(results, analysis, verdicts)
     assert DESCRIBED["question"] in page and "the winner" not in page
     found = paribus.verify(tmp_path / "r").findings
@@ -237,7 +238,7 @@ def test_texts_that_are_deleted_from_a_registration_are_found(
     file.write_text(json.dumps(table))
     results = load_results(tmp_path / "r")
     assert keys <= set(results.edited)
-    assert decide(analyse(results))[0].cautions[0].code == "edited"
+    assert cautions(decide(analyse(results)))[0].code == "edited"
     found = paribus.verify(tmp_path / "r").findings
     assert any("arms.arm.title" in finding and EDITED in finding for finding in found)
     assert lost or any("words is not what" in finding for finding in found)
@@ -284,3 +285,4 @@ def test_seeds_added_later_are_said(small_study: Maker, fabricate: Callable) -> 
     assert "baseline/seed-1" in written["results_when_registered"]
     analysis = analyse(load_results(first.path))
     assert analysis.late_seeds == (3,)
+    assert "late_seeds" in codes(decide(analysis))

@@ -28,7 +28,7 @@ from paribus.study import Study
 from .conftest import processes, records, study_in, wait_for
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--no-paper", "--results", "r"]
+COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--no-pdf", "--results", "r"]
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from types import ModuleType
@@ -106,9 +105,3 @@ def test_report_and_paper_are_there() -> None:
     assert (PAGE / "report.html").stat().st_size < 2_000_000
     for path in (PAGE / "report.pdf", PAPER / "paper.pdf"):
         assert path.read_bytes().startswith(b"%PDF-")
-
-
-def test_paper_was_built_from_its_source() -> None:
-    for line in (PAPER / "paper.sha256").read_text(encoding="utf-8").splitlines():
-        digest, name = line.split()
-        assert hashlib.sha256((PAPER / name).read_bytes()).hexdigest() == digest, name

@@ -38,7 +38,7 @@ WRITES = {
     "train": RECORDS,
     "register": RECORDS,
     "evaluate": ("evaluations/",),
-    "report": ("report.html", "paper.pdf", "paper/", "tables/", "analysis.json", "verdict.json"),
+    "report": ("report.html", "report.pdf", "tables/", "analysis.json", "verdict.json"),
     "export": ("out/",),
 }
 ARGUMENTS = {

@@ -23,13 +23,14 @@ from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import CappedLog, run_program
 from paribus.programs.values import Finder, in_rows, number
-from paribus.report.card import card
+from paribus.report.model import build_report
 from paribus.study.load import parse_study
 from paribus.trainers.command.reported import Reported, read_reported, reported_value
 from paribus.trainers.command.sources import place, source_of
 from paribus.verification import verify
 
 from ..command_line import verb
+from ..reported import texts
 from ..repository import git
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
@@ -394,7 +395,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
         ('"{folder}"]', '"{folder}", "{wd}"]'),
     )
     (folder / "train.py").write_text(PROGRAM.replace("- lr +", "- lr + float(sys.argv[5]) +"))
-    code, out, err = verb("run", "study.toml", "--results", "r", "--workers", "2", "--no-paper")
+    code, out, err = verb("run", "study.toml", "--results", "r", "--workers", "2", "--no-pdf")
     assert code == 0, err
     assert "BETTER" in out and "hot" in out and "hot/seed-3 finished: val_bpb" in out
     results = paribus.load_results("r")
@@ -489,10 +490,10 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder: Path) -> No
     assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
     _, out, _ = verb("status", "r")
     assert "✗ failed: exit code 3" in out
-    assert "left out: 3 of bad" in verb("report", "--no-page", "r")[1]
+    assert "3 of bad" in verb("report", "--no-page", "r")[1]
     assert json.loads(verb("report", "--no-page", "r", "--json")[1])["excluded"] == {"bad": 3}
-    assert verb("report", "r", "--no-paper")[0] == 0
-    assert "left out: 3 of bad" in (folder / "r" / "report.html").read_text()
+    assert verb("report", "r", "--no-pdf")[0] == 0
+    assert "3 of 3 runs of bad" in (folder / "r" / "report.html").read_text()
 
 
 def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -504,14 +505,14 @@ def test_a_failed_trial_is_no_diverged_one(folder: Path, caplog: pytest.LogCaptu
     )
     results = paribus.run(study, "r")
     analysis = paribus.analyse(results)
-    failed, diverged = paribus.decide(analysis)
+    verdicts = paribus.decide(analysis)
+    failed, diverged = verdicts
     # Five pairs are too few to show by events that an arm diverges more often.
     assert (failed.word, diverged.word) == ("DESCRIPTIVE", "UNRESOLVED")
     assert not analysis.all_diverged("hot") and analysis.all_diverged("lost")
     assert not {one for one in analysis.events if one[0] == "hot"}
     assert analysis.n_finished == analysis.n_trials == 15
-    cautions = {one.code: one.text for one in failed.cautions}
-    assert "5 of 5 runs of hot, 0 of 5 of baseline" in cautions["excluded"]
+    assert "5 of 5 runs of hot and 0 of 5 runs of baseline" in texts(verdicts, "excluded")[0]
     assert not [one for one in caplog.records if "read its seed" in one.getMessage()]
 
 
@@ -542,8 +543,8 @@ for step in range(20 if do == "longer" else 10):
     analysis = paribus.analyse(paribus.run(study, "r"))
     (control,) = [one for one in analysis.controls if one.name == "steps"]
     assert control.state == state and words in control.detail
-    (said,) = paribus.decide(analysis)
-    assert any("of the same step" in one.text for one in said.cautions) == (state == "not proven")
+    said = texts(paribus.decide(analysis), "not_proven")
+    assert any("of the same step" in text for text in said) == (state == "not proven")
 
 
 def test_a_pattern_that_matches_numbers_of_two_names_is_told(
@@ -558,8 +559,7 @@ def test_a_pattern_that_matches_numbers_of_two_names_is_told(
     analysis = paribus.analyse(results)
     (control,) = [one for one in analysis.controls if one.name == "steps"]
     assert control.state == "not proven" and "val_bpb_ema" in control.detail
-    (said,) = paribus.decide(analysis)
-    assert any("val_bpb_ema" in one.text for one in said.cautions)
+    assert any("val_bpb_ema" in text for text in texts(paribus.decide(analysis), "not_proven"))
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(
@@ -844,10 +844,11 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(
     detail = {one.arm: one.detail for one in results.controls if one.name == "source"}
     assert evidence["patched"] in detail["patched"] and evidence["baseline"] in detail["patched"]
     analysis = paribus.analyse(results)
-    for verdict in paribus.decide(analysis):
-        told = [one.text for one in verdict.cautions if one.code == "uncommitted"]
-        assert len(told) == 1 and evidence["baseline"] in told[0]
-    assert any("uncommitted" in fact for fact in card(analysis, paribus.decide(analysis)).facts)
+    report = build_report(paribus.decide(analysis))
+    for row in report.rows:
+        (text,) = [one.text for one in row.cautions if one.code == "uncommitted"]
+        assert evidence["baseline"] in text
+    assert any("uncommitted" in fact for fact in report.facts)
     setting = study.setting("patched")
     copy = place(study, "patched", setting, source_of(study, "patched", setting), tmp_path / "c")
     assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()
@@ -937,7 +938,7 @@ def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> No
     (folder / "train.py").write_text(PROGRAM + "import time; time.sleep(0.3)\n")
     words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results"]
     subprocess.run([*words, "whole"], cwd=folder, check=True, capture_output=True)
-    assert (folder / "whole" / "paper.pdf").stat().st_size > 0
+    assert (folder / "whole" / "report.pdf").stat().st_size > 0
 
     def sealed(name: str) -> set[str]:
         return {str(one.parent) for one in (folder / name).glob("trials/*/*/manifest.json")}

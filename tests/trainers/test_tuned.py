@@ -90,7 +90,7 @@ def test_each_arm_is_trained_at_its_best(made: Results) -> None:
 @pytest.mark.slow
 def test_it_is_reported_and_kept(copy: Path) -> None:
     for words in (
-        ["report", "copy", "--no-paper"],
+        ["report", "copy", "--no-pdf"],
         ["status", "copy"],
         ["archive", "copy", "kept"],
     ):

@@ -13,9 +13,10 @@ from typing import Any
 
 from paribus.analysis import Analysis, analyse
 from paribus.campaign.record import Campaign, Idea
-from paribus.decision import decide, verdict_record
+from paribus.decision import decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
+from paribus.report.model import build_report, verdict_record
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
@@ -75,7 +76,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             analysis = _analysed(campaign, study, folder, run, register, is_final=True)
             decided = decide(analysis)
             write_json(folder / "analysis.json", analysis.to_dict())
-            write_json(folder / "verdict.json", verdict_record(analysis, decided))
+            write_json(folder / "verdict.json", verdict_record(build_report(decided)))
             note(ResultsFolder(folder), is_known=True)
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")

@@ -62,11 +62,11 @@ VERBS = {
     "cancel": folder_verbs.cancel,
     "judge": judge_verb.judge,
     "evaluate": folder_verbs.evaluate,
-    "paper": folder_verbs.paper,
     "report": commands.report,
     "verify": folder_verbs.verify,
     "archive": folder_verbs.archive,
     "export": folder_verbs.export,
+    "values": folder_verbs.values,
 }
 for _place, (_name, _verb) in enumerate(VERBS.items()):
     app.command(_verb, name=_name, sort_key=_place)
@@ -84,8 +84,8 @@ app.command(campaign)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
-    cannot be judged, or `verify` found something; 10: `campaign try` did not keep the idea; with
+    0: done; 1: `values --check` found something; 2: bad input, said in one line; 3: an arm cannot
+    be judged, or `verify` found something; 10: `campaign try` did not keep the idea; with
     `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -37,11 +37,10 @@ from paribus.errors import ParibusError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from paribus.analysis import Analysis
-    from paribus.decision import Verdict
     from paribus.engine.cost import Cost
     from paribus.engine.training.parameters import ParameterRow
     from paribus.metric import Metric
+    from paribus.report.model import Report
     from paribus.results import Results
     from paribus.study import Study
 
@@ -246,7 +245,7 @@ def run(
         list[str] | None,
         Parameter(negative=(), help="A tracker to write to as well: tensorboard, wandb."),
     ] = None,
-    paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
     null: Annotated[
         int | None,
         Parameter(
@@ -279,7 +278,7 @@ def run(
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*printed.design(staged, {}, warnings=True)]
     done = train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
-    return _finish(done, answer, paper=paper)
+    return _finish(done, answer, pdf=pdf)
 
 
 def _run_null(
@@ -348,13 +347,13 @@ def report(
     page: Annotated[
         bool, Parameter(negative="--no-page", help="Draw the page; without it no PDF either.")
     ] = True,
-    paper: Annotated[bool, Parameter(negative="--no-paper", help="Write the PDF too.")] = True,
+    pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
     answer: Answer = PLAIN,
 ) -> int:
-    """Test every contrast again, draw page and paper, print the card."""
+    """Test every contrast again, draw the page and the PDF, print the card."""
     from paribus.results import load_results
 
-    return _finish(load_results(folder), answer, page=page, paper=paper and page)
+    return _finish(load_results(folder), answer, page=page, pdf=pdf and page)
 
 
 def train(
@@ -433,18 +432,20 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
     return loaded
 
 
-def analysed(results: Results) -> tuple[Analysis, list[Verdict]]:
+def analysed(results: Results) -> Report:
     """Analyse and decide; write analysis.json and verdict.json."""
     from paribus.analysis import analyse as analyse_results
-    from paribus.decision import decide as decide_analysis
-    from paribus.decision import verdict_record
+    from paribus.decision import decide
+    from paribus.report.model import build_report, verdict_record
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
     from paribus.study.trainer import RUNS
 
     if not results.finished:
-        raise ParibusError(f"no trial in {results.path} is finished; run the study first")
+        raise ParibusError(
+            f"no trial in {results.path} is finished; run the study first", code="unfinished"
+        )
     if changed := judged_files.changed(ResultsFolder(results.path)):
         logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
     if results.study.trainer == RUNS:
@@ -453,36 +454,36 @@ def analysed(results: Results) -> tuple[Analysis, list[Verdict]]:
         if added := added_later(ResultsFolder(results.path)):
             logging.getLogger("paribus").warning("%s: the verdict is on the others", added)
     analysis = analyse_results(results)
-    verdicts = decide_analysis(analysis)
+    report = build_report(decide(analysis))
     write_json(results.path / "analysis.json", analysis.to_dict())
-    write_json(results.path / "verdict.json", verdict_record(analysis, verdicts))
+    write_json(results.path / "verdict.json", verdict_record(report))
     note(ResultsFolder(results.path), is_known=True)
-    return analysis, verdicts
+    return report
 
 
-def _finish(results: Results, answer: Answer, *, paper: bool, page: bool = True) -> int:
-    """Analyse, decide, write page and paper, print the card; returns the exit code."""
+def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
+    """Analyse, decide, write page and PDF, print the card; returns the exit code."""
     from paribus.cli import printed
 
     results, written = results.standing, list[str]()
     if page:
-        analysis, verdicts, written = _draw(results, paper=paper)
+        report, written = _draw(results, pdf=pdf)
     else:
-        analysis, verdicts = analysed(results)
+        report = analysed(results)
     if answer.verbose:
+        analysis = report.verdicts.analysis
         show(*printed.chosen(analysis), *printed.sampled(analysis), *printed.tasks(analysis))
         show(*printed.contrasts(analysis), *printed.comparison(analysis))
-        show(*printed.not_compared(results))
-        show(*printed.verdicts(analysis.study, verdicts))
-    return give(analysis, verdicts, answer, written)
+        show(*printed.decided(report.verdicts))
+    return give(report, answer, written)
 
 
-def _draw(results: Results, *, paper: bool) -> tuple[Analysis, list[Verdict], list[str]]:
-    """Analyse and decide, and write the page and the paper; returns lines on what was written."""
+def _draw(results: Results, *, pdf: bool) -> tuple[Report, list[str]]:
+    """Analyse and decide, and write the page and the PDF; returns lines on what was written."""
     from paribus.files import sweep
     from paribus.report.figures import draw
     from paribus.report.page import prepare, write_report
-    from paribus.report.paper import write_paper
+    from paribus.report.pdf import write_pdf
     from paribus.results import write_tables
     from paribus.runs.bar import doing
 
@@ -490,36 +491,31 @@ def _draw(results: Results, *, paper: bool) -> tuple[Analysis, list[Verdict], li
     sweep(results.path)
     with doing(console, "analysing"):
         _ = results.trial_probes  # whole, because figures and tables need them: read once for all
-        analysis, verdicts = analysed(results)
+        report = analysed(results)
         write_tables(results)
-    with doing(console, "drawing the page and the paper" if paper else "drawing the page"):
-        results = results.judged
+    with doing(console, "drawing the page and the PDF" if pdf else "drawing the page"):
+        results, analysis = results.judged, report.verdicts.analysis
         drawn = draw(results, analysis)
-        written = [f"page: {write_report(results, analysis, verdicts, drawn)}"]
-        if paper:
-            written.append(f"paper: {write_paper(results, analysis, verdicts, drawn)}")
-    return analysis, verdicts, written
+        written = [f"page: {write_report(results, analysis, report.verdicts, drawn)}"]
+        if pdf:
+            written.append(f"PDF: {write_pdf(results, analysis, report.verdicts, drawn)}")
+    return report, written
 
 
-def give(
-    analysis: Analysis,
-    verdicts: list[Verdict],
-    answer: Answer,
-    written: Sequence[str] = (),
-) -> int:
+def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     """Print the card or verdict.json, and return the exit code."""
-    from paribus.cli import printed
-    from paribus.decision import WORDS, exit_code, verdict_record
-    from paribus.report.card import card, markdown
+    from paribus.decision import WORDS, exit_code
+    from paribus.report.model import verdict_record
+    from paribus.report.render import card_markdown, card_text
     from paribus.schema import stamped
 
     if answer.json:
-        print_json(stamped(verdict_record(analysis, verdicts)))
+        print_json(stamped(verdict_record(report)))
     elif answer.markdown:
-        print(markdown(card(analysis.by_name, verdicts)), end="")
+        print(card_markdown(report), end="")
     else:
-        show(*printed.card(analysis, verdicts))
+        console.print(card_text(report, verbose=answer.verbose), soft_wrap=True)
     for line in written:
         show_path(line)
-    code = exit_code(verdict.word for verdict in verdicts)
+    code = exit_code(verdict.word for verdict in report.verdicts)
     return code if answer.exit_verdict or code == WORDS["INVALID"].exit_code else 0

@@ -209,36 +209,27 @@ def archive(
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 
 
-def paper(
-    source: Annotated[Path, Parameter(help="The paper, a Markdown file.")],
+def values(
+    paper: Annotated[Path, Parameter(help="A paper.toml, which names studies.")],
     *,
-    output: Annotated[
-        Path | None,
-        Parameter(name=["--output", "-o"], help="The PDF; by default named as the paper."),
-    ] = None,
     check: Annotated[
-        bool,
+        Path | None,
         Parameter(
-            negative=(),
-            help="Only list numbers that come from no study, and values that changed; exit "
-            "code 1 if there are any.",
+            help="A Typst or LaTeX document: list its numbers that are bound to no value, and "
+            "values that changed; exit code 1 if there are any."
         ),
-    ] = False,
+    ] = None,
 ) -> int:
-    """Make the PDF of a paper whose numbers come from studies."""
-    from paribus.report import paper as papers
+    """Write the values, tables and figures of studies for a paper in Typst or LaTeX."""
+    from paribus.report.values import check_document, write_values
 
-    if check:
-        findings = papers.check(source)
+    if check is not None:
+        findings = check_document(paper, check)
         for line in findings:
             show_path(line)
         return 1 if findings else 0
-    pdf = output or source.with_suffix(".pdf")
-    if pdf.suffix != ".pdf":
-        raise ParibusError(f"{pdf} must be the name of a file that ends in .pdf; choose another")
-    for line in papers.set_paper(source, pdf):
-        show_path(line)
-    show_path(f"paper: {pdf}")
+    for path in write_values(paper):
+        show_path(f"written: {path}")
     return 0
 
 

@@ -209,18 +209,16 @@ def _give(results: Results, page: Path | None, answer: Answer) -> int:
     """Analyse, decide, write the page, print the card; returns the exit code."""
     from paribus.cli.commands import analysed, give
 
-    analysis, verdicts = analysed(results)
-    written: list[str] = []
+    report, written = analysed(results), list[str]()
+    analysis = report.verdicts.analysis
     if page is not None:
         from paribus.files import write_bytes
-        from paribus.report.figures import draw
         from paribus.report.page import render
 
-        drawn = draw(results, analysis)
-        write_bytes(page, render(results, analysis, verdicts, drawn).encode())
+        write_bytes(page, render(results, analysis, report.verdicts).encode())
         written.append(f"page: {page}")
     if answer.verbose:
         from paribus.cli import printed
 
-        show(*printed.comparison(analysis), *printed.verdicts(analysis.study, verdicts))
-    return give(analysis, verdicts, answer, written)
+        show(*printed.comparison(analysis))
+    return give(report, answer, written)

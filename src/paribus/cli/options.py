@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
+from rich.theme import Theme
 
 from paribus.errors import ParibusError
 
@@ -160,7 +161,9 @@ class Planned(Where):
 
 
 PLANNED = Planned()
-console = Console(highlight=False, soft_wrap=False)
+# The styles of words.
+THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"})
+console = Console(highlight=False, soft_wrap=False, theme=THEME)
 
 
 Json = Annotated[

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from paribus import numbers
@@ -21,30 +19,12 @@ from paribus.analysis import (
     look_in_words,
     sights,
 )
-from paribus.decision import (
-    STYLE_OF,
-    TESTS,
-    Calibration,
-    Verdict,
-    judge,
-    shared_caveats,
-    unreachable,
-)
+from paribus.decision import Calibration, Verdicts, rule_of, unreachable
 from paribus.digests import flatten
 from paribus.metric import Metric
 from paribus.report import tables
-from paribus.report.card import CardRow
-from paribus.report.card import card as report_card
-from paribus.report.section_tables import (
-    accuracy_table,
-    macro_table,
-    sensitivity_table,
-    task_contrast_table,
-    tuning_in_words,
-    tuning_table,
-)
+from paribus.report.cells import TESTS, join
 from paribus.report.table_model import MARKS, Table
-from paribus.report.words import listed
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study, in_words, is_untuned, tuning_study
@@ -56,11 +36,6 @@ if TYPE_CHECKING:
     from paribus.engine.training.parameters import ParameterRow
     from paribus.runs.standing import JobRow
 
-STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
-CARD_WIDTH = 80  # up to which a note stands beside its arm
-COLUMNS = ("word", "arm", "change")  # of the card
-DECIDES_NOTHING = {"SAME", "UNRESOLVED", "DESCRIPTIVE"}
-LONG_CARD = 6  # arms over all endpoints; of more, further endpoints are told shortly
 MIB = 2**20
 
 Parts = Iterator[RenderableType]
@@ -103,145 +78,17 @@ def _values(title: str, told: dict[str, str]) -> Table:
     return _table(title, ("", " "), told.items(), "")
 
 
-# Verdicts and results
-
-
-def card(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
-    """Yield the card: a line for each arm, how to read it, and what to be careful of."""
-    shown = report_card(analysis.by_name, verdicts)
-    yield f"[bold]{escape(shown.question)}[/]"
-    if shown.lead:
-        yield f"[bold {STYLES['bad']}]{escape(shown.lead)}[/]"
-    blocks = _shortened(shown.blocks)
-    if shown.overruled:
-        yield f"[bold]{escape(shown.overruled)}[/]"
-    rows = [row for block in blocks.values() for row in block]
-    wide = {name: max((len(getattr(row, name)) for row in rows), default=0) for name in COLUMNS}
-    for metric, block in blocks.items():
-        wide["arm"] = max((len(row.arm) for row in block), default=0)
-        wide["change"] = max((len(row.change) for row in block if row.p or row.note), default=0)
-        others = shown.compared[metric]
-        with_mean = f"  {metric}; {others[0].arm} {others[0].mean}" if len(others) == 1 else ""
-        yield dim(with_mean if 0 < len(with_mean) <= CARD_WIDTH else f"  {metric}")
-        for row in block:
-            line, note, below = _fitted(row, wide)
-            style = STYLES[STYLE_OF[row.word]]
-            beside = dim(f"  {note}") if note else ""
-            word = escape(row.word.ljust(wide["word"]))
-            yield f"  [bold {style}]{word}[/]  {escape(line)}{beside}"
-            if below:
-                yield Padding(dim(below), (0, 0, 0, wide["word"] + 4))
-    for metric, others in shown.beside.items():
-        yield dim(f"  beside: {metric}")
-        for arm, change, p in others:
-            line = "  ".join((arm.ljust(wide["arm"]), change.ljust(wide["change"]), p)).rstrip()
-            yield f"  {'':{wide['word']}}  {escape(line)}"
-    yield escape(shown.reading)
-    if shown.action:
-        yield escape(shown.action)
-    if shown.cautions:
-        first, *rest = shown.cautions
-        more = f" {numbers.plural(len(rest), 'more caution')}: --verbose." if rest else ""
-        yield f"[yellow]{escape(first)}[/]{more}"
-    yield f"{'; '.join(shown.facts)}."
-
-
-def _fitted(row: CardRow, wide: Mapping[str, int]) -> tuple[str, str, str]:
-    """Return the line of an arm behind its word, the note beside it, and what comes below.
-
-    A p that an interval around 0 implies gives way to a note.
-    """
-    arm, change = row.arm.ljust(wide["arm"]), row.change.ljust(wide["change"])
-    whole = "  ".join(filter(str.strip, (arm, change, row.p))).rstrip()
-    room = CARD_WIDTH - wide["word"] - 4
-    implied = row.word == "UNRESOLVED" and "[-" in row.change and ", +" in row.change
-    lines = [whole, f"{arm}  {row.change}"] if implied else [whole]
-    for line in lines if row.note else ():
-        if len(f"{line}  {row.note}") <= room:
-            return line, row.note, ""
-    return (whole, "", row.note) if len(whole) <= room else (row.arm, "", row.change)
-
-
-def _shortened(blocks: dict[str, list[CardRow]]) -> dict[str, list[CardRow]]:
-    """Return the blocks of a card; of a long one, arms of a further endpoint that have one word
-    which decides nothing as one row, with the least and the largest change."""
-    if sum(map(len, blocks.values())) <= LONG_CARD:
-        return blocks
-    first, *others = blocks
-    found = {first: blocks[first]}
-    for metric in others:
-        alike: dict[str, list[CardRow]] = {}
-        for row in blocks[metric]:
-            alike.setdefault(row.word, []).append(row)
-        rows, n = [], len(blocks[metric])
-        for word, mine in alike.items():
-            changes = [row.change.partition(" [")[0] for row in mine]
-            if len(mine) > 2 and word in DECIDES_NOTHING and all(changes):
-                notes = {row.note for row in mine}
-                note = notes.pop() if len(notes) == 1 else "each: --verbose"
-                between = f"from {changes[0]} to {changes[-1]}"
-                some = f"all {len(mine)}" if len(alike) == 1 else f"{len(mine)} of {n}"
-                mine = [CardRow(mine[0].word, note, some, between, "")]
-            rows += mine
-        found[metric] = rows
-    return found
-
-
-def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
-    """Yield each verdict in full, under it what it depends on, and at the end what all depend on
-    and what they say of the study's hypotheses; of several endpoints, under the name of each."""
-    shared = shared_caveats(verdicts)
-    metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
-    for metric in metrics:
-        mine = [verdict for verdict in verdicts if verdict.metric == metric]
-        if len(metrics) > 1:
-            yield f"\n[bold]on {escape(mine[0].label)}[/]"
-        for one in mine:
-            style = STYLES[STYLE_OF[one.word]]
-            row = f"[dim](rule's row {one.row}: {one.outcome})[/]"
-            yield f"[bold {style}]{one.badge}[/] {row} {escape(one.answer)}"
-            yield from _list(line for line in one.caveats if line not in shared)
-    if len(verdicts) > 1 and shared:
-        yield dim("all of this:")
-    yield from _list(shared)
-    yield from hypotheses(study, verdicts)
-
-
-def hypotheses(study: Study, verdicts: list[Verdict]) -> Parts:
-    """Yield what the verdicts say of each hypothesis of the study."""
-    for one in judge(study, verdicts):
-        yield f"[bold]{escape(one.name)}[/]{escape(one.sentence.removeprefix(one.name))}"
-
-
-def _list(lines: Iterable[str]) -> Parts:
-    """Yield a line for each, the text of long ones aligned."""
-    for line in lines:
-        row = Grid.grid(padding=(0, 1))
-        row.add_row(" -", escape(line))
-        yield row
+# Results
 
 
 def comparison(analysis: Analysis) -> Parts:
-    """Yield every endpoint of every arm, the controls, and what was left out."""
+    """Yield every endpoint of every arm, the controls, and what was excluded."""
     named = analysis.by_name
     yield tables.endpoints(named)
     if absent := tables.not_measured(analysis):
         yield dim(absent)
     yield tables.controls(named).only("control", "arm", "state", "evidence")
-    yield from _left_out(named)
-
-
-def not_compared(results: Results) -> Parts:
-    """Yield what trials recorded that is no endpoint; nothing where all of it is one."""
-    metrics, compared = results.metrics, results.study.metrics
-    left = [of.label for name, of in metrics.items() if name not in compared]
-    if left:
-        yield dim(f"recorded in tables/scores.csv, and no endpoint: {', '.join(left)}")
-
-
-def _left_out(analysis: Analysis) -> Parts:
-    for line in tables.left_out(analysis):
-        yield f"[yellow]left out:[/] {escape(line)}"
+    yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(named))
 
 
 def contrasts(analysis: Analysis) -> Parts:
@@ -251,25 +98,31 @@ def contrasts(analysis: Analysis) -> Parts:
     labels = [label for label in full.head if label not in tables.WHOSE]
     rows = list(zip(full.rows, named.contrasts, strict=True))
     for arm, reference in named.study.contrasts:
-        mine = [(row, c) for row, c in rows if c.arm == arm]
-        for row, contrast in mine:
+        own = [(row, c) for row, c in rows if c.arm == arm]
+        for row, contrast in own:
             title = f"{arm} against {reference}: {contrast.declared.label}"
             if contrast.primary and contrast.decided is None:
                 yield f"[bold]{escape(title)}[/]: {escape(contrast.why_not)}"
             elif contrast.primary:
                 yield replace(full, rows=[row]).only(*labels, title=title)
-        others = [row for row, c in mine if not c.primary and c.decided is not None]
+        others = [row for row, c in own if not c.primary and c.decided is not None]
         title = f"{arm} against {reference}: the other endpoints"
-        shown = ("endpoint", level, "simultaneous", "Holm p")
-        yield replace(full, rows=others).only(*shown, title=title)
+        yield replace(full, rows=others).only("endpoint", level, "Holm p", title=title)
     yield tables.stability(named)
-    yield from _left_out(named)
-    yield dim("everything else, every pair included, is in analysis.json")
+    yield dim("analysis.json has everything else, every pair included")
+
+
+def decided(verdicts: Verdicts) -> Parts:
+    """Yield the row of the registered rule that decided each verdict."""
+    rule = rule_of(verdicts.analysis)
+    rows = [(v.arm, v.label, v.word, v.row, v.outcome, v.reason) for v in verdicts]
+    head = ("arm", "endpoint", "word", "row", "outcome", "reason")
+    yield _table(f"by the rule: {rule.title}", head, rows, *head)
 
 
 def tasks(analysis: Analysis) -> Parts:
     """Yield the tasks of each contrast."""
-    table = task_contrast_table(analysis.by_name)
+    table = tables.task_contrast_table(analysis.by_name)
     if table is None:
         return
     labels = [label for label in table.head if label != "arm"]
@@ -282,12 +135,12 @@ def tasks(analysis: Analysis) -> Parts:
 def answers(study: Study, found: Answers) -> Parts:
     """Yield accuracy by task and shots, and the macro averages; means over seeds, with their SD."""
     named, rows = study.by_name, found.tasks.to_pylist()
-    if table := accuracy_table(named, rows):
+    if table := tables.accuracy_table(named, rows):
         yield table
-    yield macro_table(named, rows)
+    yield tables.macro_table(named, rows)
     if found.not_offered:
         pairs = ", ".join(f"{task} at {n}" for task, n in found.not_offered)
-        yield dim(f"does not fit the window, and was not asked: {pairs}")
+        yield dim(f"not asked, because it does not fit the window: {pairs}")
     for arm in found.unlike:
         yield f"[red]{escape(arm)} was shown other prompts; it cannot be compared[/]"
 
@@ -312,16 +165,12 @@ def tuning(folder: ResultsFolder) -> Parts:
 
 
 def chosen(analysis: Analysis) -> Parts:
-    """Yield the choice of each arm, and between what its contrast lies at shared values."""
+    """Yield what each arm was tuned to, and its sensitivity to the learning rate."""
     named = analysis.by_name
-    table, sensitivities = tuning_table(named), sensitivity_table(named)
-    if table is None:
-        return
-    yield table.only("arm", "chosen", "judged at", "mean", "seeds from, to", "diverged")
-    if sensitivities:
-        change = tables.change_head(analysis.study)
-        yield sensitivities.only("arm", "mean", change, "p")
-    yield from map(escape, tuning_in_words(named)[1:])
+    if table := tables.tuning_table(named):
+        yield table.only("arm", "best tried", "judged at", "mean", "seeds from, to", "diverged")
+    if table := tables.sensitivity_table(named):
+        yield table
 
 
 def planned(study: Study, plan: PlannedLooks | None) -> Parts:
@@ -412,7 +261,7 @@ def smallest_change(
         yield dim("What choosing the tuned values adds is not in it.")
     if unknown:
         yield warning(
-            f"how much {listed(unknown)} varies from seed to seed is not known: no kept study has "
+            f"how much {join(unknown)} varies from seed to seed is not known: no kept study has "
             "a like contrast. A pilot tells:"
         )
     elif any(row.kept for row in rows):
@@ -436,7 +285,7 @@ def _source(row: Detectable, metric: Metric) -> str:
     half = f"; the middle half has {low} to {high}" if len(row.kept.sds) > 3 else ""
     return (
         f"SD of paired differences {sd}, the median of {contrasts} that change "
-        f"{listed([f'the {kind}' for kind in row.kept.kind])} in "
+        f"{join([f'the {kind}' for kind in row.kept.kind])} in "
         f"{studies} of small models{half}."
     )
 
@@ -497,7 +346,7 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
             missed = f"{least} the smallest effect worth detecting, {worth}"
             told.setdefault(missed, []).append(row.contrast)
     for words, contrasts in told.items():
-        yield warning(f"{listed(contrasts)}: {words}")
+        yield warning(f"{join(contrasts)}: {words}")
 
 
 def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:

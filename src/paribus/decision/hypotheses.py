@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from paribus import numbers
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.errors import ParibusError, nearest
 from paribus.study import Hypothesis, Study
@@ -39,15 +38,6 @@ class EndpointJudgement:
     verdicts: int
     reasons: tuple[str, ...]
 
-    @property
-    def sentence(self) -> str:
-        """`undecided on macro accuracy (0 of 2 verdicts: more seeds are needed)`."""
-        decisive = self.supporting + self.contradicting
-        counts = f"{decisive} of {numbers.plural(self.verdicts, 'verdict')}"
-        if self.state == "mixed":
-            counts = f"{self.supporting} for, {self.contradicting} against"
-        return f"{self.state} on {self.label} ({counts}: {'; '.join(self.reasons)})"
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -68,36 +58,20 @@ class Judgement:
     verdicts: int
     endpoints: tuple[EndpointJudgement, ...]
 
-    @property
-    def sentence(self) -> str:
-        """`H1a: supported: it costs quality. It is supported on ... (2 of 2 verdicts: ...).`."""
-        statement = " ".join(self.statement.split()).removesuffix(".")
-        stated = [endpoint.sentence for endpoint in self.endpoints if endpoint.stated]
-        others = [endpoint.sentence for endpoint in self.endpoints if not endpoint.stated]
-        text = f"{self.name}: {self.state}: {statement}. It is {'; '.join(stated)}."
-        if others:
-            text += f" By the same rows it would be {'; '.join(others)}."
-        return text
 
-
-def supports(hypothesis: Hypothesis, row: Row) -> bool | None:
-    """Return True where `row` supports the hypothesis, False where it contradicts it, else None."""
-    named = {row.outcome, f"row {row.id}"}
-    if named & set(hypothesis.supported_by):
-        return True
-    return False if named & set(hypothesis.contradicted_by) else None
-
-
-def said_by(study: Study, row: Row, arm: str, metric: str) -> dict[str, bool]:
-    """Return, by name, the hypotheses that `row` for `arm` on `metric` supports or contradicts."""
-    said = {one.name: supports(one, row) for one in study.hypotheses if is_about(one, arm, metric)}
-    return {name: says for name, says in said.items() if says is not None}
-
-
-def is_about(hypothesis: Hypothesis, arm: str, metric: str) -> bool:
-    """Return whether a verdict on `arm` and `metric` bears on the hypothesis."""
-    of_arm = not hypothesis.arms or arm in hypothesis.arms
-    return of_arm and hypothesis.endpoint in (None, metric)
+def row_verdicts(study: Study, row: Row, arm: str, metric: str) -> dict[str, bool]:
+    """Return, by name, whether `row` for `arm` on `metric` supports or contradicts a hypothesis."""
+    named, bearing = {row.outcome, f"row {row.id}"}, dict[str, bool]()
+    for hypothesis in study.hypotheses:
+        if hypothesis.endpoint not in (None, metric):
+            continue
+        if hypothesis.arms and arm not in hypothesis.arms:
+            continue
+        if named & set(hypothesis.supported_by):
+            bearing[hypothesis.name] = True
+        elif named & set(hypothesis.contradicted_by):
+            bearing[hypothesis.name] = False
+    return bearing
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:

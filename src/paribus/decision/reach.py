@@ -27,8 +27,6 @@ from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
 MORE_RUNS = "more seeds"
-NOT_WITH_RUNS = "not with more runs"
-MORE_HARM = "more runs would show harm at these rates"
 
 
 @dataclass(frozen=True)
@@ -170,18 +168,20 @@ class Needed:
     """What it takes to resolve a verdict.
 
     Attributes:
-        pairs: seed pairs, or runs of each arm; None if more would not help, or nobody knows.
-        why_not: why there is no number; empty where there is one, or nothing is left to resolve.
-        instead: what reduces the largest part of the error, `more questions`, where that is not
-            more seeds; empty otherwise.
-        shows_cure: whether so many pairs would show a cure of instability, rather than resolve
-            quality.
+        pairs: seed pairs, or runs of each arm; None if more would not help, or it is unknown.
+        why_not: the code of why there is no number (`report.cautions` has the sentences); empty if
+            there is one, or nothing is left to resolve.
+        instead: what reduces the largest part of the error, such as `more questions`, if that is
+            not more seeds.
+        shows_cure: whether so many pairs would show a cure of instability, not resolve quality.
+        share: the part of the squared error that `instead` reduces.
     """
 
     pairs: int | None = None
     why_not: str = ""
     instead: str = ""
     shows_cure: bool = False
+    share: float | None = None
 
 
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
@@ -205,16 +205,14 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     if lost and events == "unshown" and (to_show := _events_needed(analysis, contrast.arm)):
         return to_show
     if lost:
-        why = f"every trial of {analysis.study.called[lost]} diverged"
-        return Needed(None, why, "trials that do not diverge")
+        return Needed(None, "all_diverged", "trials that do not diverge")
     if word == "UNRESOLVED" and quality_shown(contrast, analysis.study.inference.alpha) != "Q?":
-        why = "the runs that survived and those that diverged disagree"
         would_harm = events == "unshown" and _causes_events(analysis, contrast.arm)
-        return Needed(None, MORE_HARM if would_harm else why)
+        return Needed(None, "more_harm" if would_harm else "survivors_disagree")
     if events != "unshown" and word == "UNRESOLVED":
-        return Needed(None, "divergence and spikes disagree")
+        return Needed(None, "events_disagree")
     if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
-        return Needed(None, MORE_HARM) if _causes_events(analysis, contrast.arm) else Needed()
+        return Needed(None, "more_harm") if _causes_events(analysis, contrast.arm) else Needed()
     if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
         return Needed()
     if row.open != "not worse" and contrast.equivalent(analysis.study.inference.alpha):
@@ -244,16 +242,14 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         pairs = max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
     of_events = _pairs_to_show_events(analysis, contrast.arm)
     if word == "UNRESOLVED" and of_events is not None and of_events <= (pairs or MOST_PAIRS):
-        return _events_needed(analysis, contrast.arm) or Needed(None, MORE_HARM)
+        return _events_needed(analysis, contrast.arm) or Needed(None, "more_harm")
     if pairs is not None and pairs <= MOST_PAIRS:
         is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
         return Needed(pairs, instead=remedy if is_largest else "")
     if not remedy:
-        return Needed(None, NOT_WITH_RUNS)
-    runs = "seeds" if study.is_paired else "runs"
+        return Needed(None, "not_with_runs")
     share = remedies[remedy] / sum(parts.values())
-    why = f"no number of {runs} is enough, and {share:.0%} of the squared error needs {remedy}"
-    return Needed(None, why, remedy)
+    return Needed(None, "other_error", remedy, share=share)
 
 
 def error_parts(contrast: Contrast) -> dict[str, float]:
@@ -284,17 +280,16 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     """Return why the pairs here say nothing of how many would resolve it; None where they do."""
     says = contrast.decided
     if contrast.test is None or says is None:
-        return Needed(None, contrast.why_not)
+        return Needed(None, "not_compared")
     if says.descriptive_only:
-        return Needed(None, f"the spread of {says.n} pairs is a guess", "more seeds")
+        return Needed(None, "few_pairs", MORE_RUNS)
     if any(contrast.censored):
-        why = "more seeds of the same budget show no more of what lies beyond it"
-        return Needed(None, why, "a larger budget")
+        return Needed(None, "censored", "a larger budget")
     if not (contrast.margin or contrast.smallest_effect):
-        return Needed(None, "no margin was stated", "a margin")
+        return Needed(None, "no_margin", "a margin")
     if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
-        return Needed(None, "the test that decides has no spread to plan from", "more seeds")
-    return Needed(None, "nothing varies from seed to seed") if says.constant else None
+        return Needed(None, "no_spread", MORE_RUNS)
+    return Needed(None, "constant") if says.constant else None
 
 
 def _causes_events(analysis: Analysis, arm: str) -> bool:
@@ -307,7 +302,7 @@ def _causes_events(analysis: Analysis, arm: str) -> bool:
 
 def _cure_needed(analysis: Analysis, arm: str) -> Needed:
     pairs = None if _causes_events(analysis, arm) else _pairs_to_show_events(analysis, arm)
-    why = "" if pairs else "at the rates of failure seen here, more seeds show no cure"
+    why = "" if pairs else "no_cure"
     return Needed(pairs, why, shows_cure=bool(pairs))
 
 
@@ -317,7 +312,7 @@ def _events_needed(analysis: Analysis, arm: str) -> Needed | None:
     if pairs is None:
         return None
     if _causes_events(analysis, arm):
-        return Needed(None, MORE_HARM)
+        return Needed(None, "more_harm")
     return Needed(pairs, shows_cure=True)
 
 

@@ -16,24 +16,22 @@ class Says(NamedTuple):
     """What a word says.
 
     Attributes:
-        opening: of a sentence; {arm} and {base} are names.
         style: of the terminal and the page.
         exit_code: with `--exit-verdict`.
     """
 
-    opening: str
     style: Literal["good", "bad", "plain", "open"]
     exit_code: int
 
 
 # From the best to what needs attention first, as arms are summed up in one exit code.
 WORDS: dict[Word, Says] = {
-    "BETTER": Says("{arm} is better than {base}", "good", 0),
-    "SAME": Says("{arm} changes less than was registered to matter, against {base}", "plain", 12),
-    "DESCRIPTIVE": Says("{arm} against {base} is described, not tested", "open", 14),
-    "UNRESOLVED": Says("{arm} against {base} is not resolved", "open", 13),
-    "WORSE": Says("{arm} is worse than {base}", "bad", 11),
-    "INVALID": Says("{arm} against {base} cannot be judged", "bad", 3),
+    "BETTER": Says("good", 0),
+    "SAME": Says("plain", 12),
+    "DESCRIPTIVE": Says("open", 14),
+    "UNRESOLVED": Says("open", 13),
+    "WORSE": Says("bad", 11),
+    "INVALID": Says("bad", 3),
 }
 
 # Of what is printed: the words of verdicts, and of interactions that differ, which is neither good

@@ -16,12 +16,11 @@ from markupsafe import Markup
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.decision import STYLE_OF, Verdicts, decide, titled
+from paribus.decision import STYLE_OF, Verdicts, decide
 from paribus.report import tables
-from paribus.report.card import card
 from paribus.report.figures import colours, forest
-from paribus.report.page import filled
-from paribus.report.words import missing_in_words
+from paribus.report.model import build_report
+from paribus.report.render import fill
 from paribus.results import Results
 from paribus.study import Study
 
@@ -54,22 +53,15 @@ def _(shown: Results) -> str:
 
 @html.register
 def _(shown: Analysis) -> str:
-    return _filled(
-        shown.study,
-        card=card(shown, decide(shown, titles=True)),
-        tables=tables.primary(shown),
-        **_picture(shown),
-    )
+    report = build_report(decide(shown), titles=True)
+    return _filled(shown.study, report=report, tables=tables.primary(shown), **_picture(shown))
 
 
 @html.register
 def _(shown: Verdicts) -> str:
-    analysis = shown.analysis
+    report = build_report(shown, titles=True)
     return _filled(
-        analysis.study,
-        card=card(analysis, titled(analysis, shown)),
-        note=missing_in_words(analysis),
-        **_picture(analysis),
+        shown.analysis.study, report=report, note=report.missing, **_picture(shown.analysis)
     )
 
 
@@ -84,9 +76,9 @@ def _picture(analysis: Analysis) -> dict[str, str]:
 
 
 def _filled(study: Study, **values: Any) -> str:
-    known = {"title": "", "card": None, "picture": "", "alt": "", "tables": [], "note": ""}
+    known = {"title": "", "report": None, "picture": "", "alt": "", "tables": [], "note": ""}
     called, palette = study.called, colours(study)
-    return filled(
+    return fill(
         "notebook.html",
         **known | values,
         style=_style(),

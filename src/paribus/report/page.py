@@ -12,31 +12,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import STYLE_OF, Verdict, judge, shared_caveats, titled
+from paribus.decision import STYLE_OF, Verdicts
 from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
-from paribus.report.card import card, chips
 from paribus.report.figures import Figure, colours, draw, forest_name, pairs_name
-from paribus.report.section_tables import (
-    along_table,
-    data_tables,
-    note,
-    sampling_method,
-    task_contrast_table,
-    task_table,
-    tuning_in_words,
-    tuning_tables,
-)
+from paribus.report.model import build_report
+from paribus.report.render import fill
 from paribus.report.table_model import Table
-from paribus.report.tables import summed_up_in_words, trial_tables
-from paribus.report.words import missing_in_words
 from paribus.results import Results
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
@@ -69,7 +57,7 @@ class Section:
 def write_report(
     results: Results,
     analysis: Analysis,
-    verdicts: list[Verdict],
+    verdicts: Verdicts,
     drawn: list[Figure] | None = None,
 ) -> Path:
     """Write `report.html` into the results folder; returns its path. Needs no network."""
@@ -81,45 +69,40 @@ def write_report(
 def render(
     results: Results,
     analysis: Analysis,
-    verdicts: list[Verdict],
+    verdicts: Verdicts,
     drawn: list[Figure] | None = None,
 ) -> str:
-    """Return the page as text. Whatever comes from a study file is escaped.
+    """Return the page as text; everything from a study file is escaped.
 
-    `drawn` are the figures, where they have been drawn already.
+    Args:
+        drawn: the figures, if they have been drawn already.
     """
     drawn = draw(results, analysis) if drawn is None else drawn
-    verdicts = titled(analysis, verdicts)
     study, called = results.study, results.study.called
     palette = colours(study)
     forests = {figure.name: figure for figure in drawn}
+    report = build_report(verdicts, titles=True)
     return page(
         "page.html",
         drawn,
         study=study,
         results=results,
-        verdicts=verdicts,
-        card=card(analysis, verdicts),
-        shared=shared_caveats(verdicts),
-        hypotheses=[one.sentence for one in judge(study, verdicts)],
-        missing=missing_in_words(analysis),
+        report=report,
         plural=numbers.plural,
-        names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
-        chips=chips(analysis),
         forests=[forests.get(forest_name(study, endpoint)) for endpoint in study.judged],
-        summaries=[_lean(t) for t in tables.primary(analysis)],
+        summaries=[_lean(table) for table in tables.primary(analysis)],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
         styles=STYLE_OF,
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
-        trials=trial_tables(results, analysis),
-        summed_up=summed_up_in_words(results),
+        trials=tables.trial_tables(results, analysis),
+        is_large=tables.is_large(results),
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
         root=results.root,
-        tokens=results.study.arm_facts(results.study.baseline).tokens,
+        tokens=study.arm_facts(study.baseline).tokens,
         open_rows=MOST_OPEN_ROWS,
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
@@ -127,7 +110,7 @@ def render(
 
 def page(template: str, drawn: list[Figure], **values: Any) -> str:
     """Return a template with figures, the scripts that show them, and `values`."""
-    return filled(
+    return fill(
         template,
         **values,
         # Inside a <script> element "</" would end it, whatever the quotes say.
@@ -136,23 +119,8 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
     )
 
 
-def filled(template: str, **values: Any) -> str:
-    """Return a template with `values`, which are escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("paribus.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template(template).render(**values)
-
-
 def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:
-    """Return what stands between verdict and trials; parts with nothing to say are left out.
-
-    Tuning, curves and seeds are what a reader asks for next. All else is folded.
-    """
+    """Return the sections between verdict and trials; empty ones are left out."""
     seeds = {pairs_name(endpoint.metric) for endpoint in results.study.judged}
     opening = {forest_name(results.study, endpoint) for endpoint in results.study.judged}
 
@@ -165,39 +133,33 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             if id_ == ("seeds" if figure.name in seeds else figure.section)
             and figure.name not in opening
         ]
-        there = [_lean(table) for table in shown if table is not None]
-        return Section(id_, title or id_.capitalize(), note, there, figures, **more)
+        known = [_lean(table) for table in shown if table is not None]
+        return Section(id_, title or id_.capitalize(), note, known, figures, **more)
 
-    no_controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
     few = len(results.study.seeds) < DESCRIPTIVE_BELOW
-    small = "With fewer than five seeds, differences are described and not tested." if few else ""
+    small = "Fewer than five seeds are described, not tested." if few else ""
     looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
-    evaluated = (task_contrast_table(analysis), task_table(results), tables.costs(analysis))
-    tuned, way = " ".join(tuning_in_words(analysis)[:1]), along_table(analysis)
-    under_way = note(analysis.study) if way else ""
+    evaluated = (
+        tables.task_contrast_table(analysis),
+        tables.task_table(results),
+        tables.costs(analysis),
+    )
+    along = tables.along_table(analysis)
+    method = tables.sampling_method(analysis)
+    end = "The verdict is about the end of the schedule." if along else ""
+    controls, every = tables.controls(analysis), tables.endpoints(analysis)
+    excluded = tables.left_out(analysis)
     sections = [
-        section("tuning", *tuning_tables(analysis), note=tuned, figures_first=True),
-        section("sampling", *looks, note=sampling_method(analysis), title="Looks and stages"),
-        section("along", way, note=under_way, title="Along training", figures_first=True),
+        section("tuning", *tables.tuning_tables(analysis), figures_first=True),
+        section("sampling", *looks, note=method, title="Looks and stages"),
+        section("along", along, note=end, title="Along training", figures_first=True),
         section("seeds", note=small, title="Every seed"),
-        section(
-            "controls",
-            tables.controls(analysis),
-            note=no_controls or tables.controls_in_words(analysis),
-            title="All else equal",
-            folded=True,
-        ),
-        section(
-            "endpoints",
-            tables.endpoints(analysis),
-            lines=tables.left_out(analysis),
-            title="Every endpoint",
-            folded=True,
-        ),
+        section("controls", controls, title="All else equal", folded=True),
+        section("endpoints", every, lines=excluded, title="Every endpoint", folded=True),
         section("stability", tables.stability(analysis), folded=True),
         section("diagnostics", folded=True),
         section("evaluation", *evaluated, folded=True),
-        section("data", *data_tables(results), folded=True),
+        section("data", *tables.data_tables(results), folded=True),
     ]
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
 

@@ -1,133 +1,130 @@
-"""Tables of what a study asked, found and decided."""
+"""Tables of a study: built once, shown by the terminal, the page and the PDF."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, Costs
-from paribus.decision import TESTS, Verdict, rule_of
+from paribus.analysis import Along, Analysis, Contrast, Cost, Ratio, extension_in_words
+from paribus.decision import Verdict, rule_of
 from paribus.metric import Metric
+from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table
-from paribus.report.words import at_the_same_seed, is_large, state_of
 from paribus.results import Results
-from paribus.statistics import Decided, Interval, PairedRates, UnpairedContrast, UnpairedRates
-from paribus.study import Endpoint, Study
+from paribus.statistics import Interval, PairedRates, UnpairedRates
+from paribus.study import Study, in_words
 
-MOST_SAID = 20  # seeds of one reason that have a line each
-MOST_NOTABLE = 50  # trials that are named although they are many
+MOST_LINES = 150  # trials that have a mark or a row each
+MOST_NOTABLE = 50  # trials that are named although there are many
+MOST_SEEDS = 20  # seeds with one reason that have a line each
+MOST_CROSSINGS = 3
+FEWEST_TESTED = 5  # seed pairs; fewer are described
+TIMES_SEEN = 3  # training tokens seen so often or more are counted together
 WHOSE = ("endpoint", "arm", "against")
+STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
+BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
+SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
+SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
 
 
-def change_head(study: Study) -> str:
-    """Return the label of changes with their interval: `change [95%]`."""
-    return f"change [{numbers.level(study.inference.alpha)}]"
+def is_large(results: Results) -> bool:
+    """Return whether there are too many trials for a mark each."""
+    return len(results.finished) > MOST_LINES
 
 
-def change_of(contrast: Contrast) -> str:
-    """Return the change with its interval by the test that decides, or why there is none."""
+def state_of(contrast: Contrast, alpha: float) -> str:
+    """Return what the test of a primary contrast shows: one of STATES."""
     says = contrast.decided
-    if says is None:
-        return contrast.why_not
-    if not says.has_interval:
-        return contrast.declared.change_text(says.mean)
-    return contrast.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+    if says is None or says.descriptive_only or contrast.holm_p is None:
+        return STATES[3]
+    if contrast.equivalent(alpha):
+        return STATES[1]
+    return STATES[0] if contrast.significant(alpha) else STATES[2]
 
 
-def primary(analysis: Analysis, verdicts: list[Verdict] | None = None) -> list[Table]:
-    """Return a table for each primary endpoint: every arm, its contrast, and its verdict if any."""
-    return [_primary(analysis, endpoint, verdicts or []) for endpoint in analysis.study.judged]
+def _level(study: Study) -> str:
+    return numbers.level(study.inference.alpha)
 
 
-def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) -> Table:
-    study, called = analysis.study, analysis.study.called
-    metric, several = analysis.metrics[endpoint.metric], len(study.judged) > 1
-    decided = {v.arm: v.badge for v in verdicts if v.metric == metric.name}
-    rows = []
-    for arm in study.arms:
-        reference = study.reference(arm)
-        cells = [called[arm], *_summary(analysis, arm, metric.name), *[""] * 6]
-        if reference is not None:
-            contrast = analysis.contrast(arm, metric.name)
-            cells[3], cells[8] = change_of(contrast), called[reference]
-            if contrast.decided is not None:
-                ratio = numbers.ratio(contrast.decided.mean, 3) if metric.ratio else numbers.NONE
-                p = (numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.tested_p))
-                cells[4:8] = ratio, *p, state_of(contrast, study.inference.alpha)
-        rows.append((*cells, decided.get(arm, "")))
-    head = ("arm", "mean (SD)", "seeds", change_head(study), "ratio", "p", "Holm p", "finding")
-    worth = endpoint.smallest_effect
-    is_first = endpoint is study.primary
-    table = Table(
-        "primary" if is_first else f"primary-{plain_name(metric.name)}",
-        f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
-        f"and the change{at_the_same_seed(study)} with its "
-        f"{numbers.level(study.inference.alpha)} interval by the test that decides. "
-        + _margin_in_words(metric, endpoint)
-        + (
-            f", the smallest effect worth detecting {metric.stated_text(worth)}."
-            if worth is not None
-            else "."
-        )
-        + (
-            f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
-            if several
-            else ""
-        ),
-        (*head, "against", "verdict"),
-        tuple(rows),
-        frozenset({"arm", "against", "finding", "verdict"}),
-        wide=True,
-        title=metric.title,
-    )
-    return table if verdicts else table.only(*head)
-
-
-def _margin_in_words(metric: Metric, endpoint: Endpoint) -> str:
-    if endpoint.margin is None:
-        return "No margin was stated, so that nothing can be shown to be too small to matter"
-    return f"The margin is ±{metric.stated_text(endpoint.margin)}"
-
-
-def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
-    """Return mean and SD over seeds, and how many there are."""
+def _mean(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
     summary = analysis.summary(arm, metric)
     return analysis.metrics[metric].mean_text(summary.mean, summary.sd), str(summary.n)
 
 
-def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
-    """Return the registered rule: its rows in their order, and what they fired for."""
+def _interval(metric: Metric, interval: Interval | None) -> str:
+    return "" if interval is None else metric.span_text(interval.low, interval.high)
+
+
+def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
+    """Return a table for each primary endpoint: every arm, its contrast, and its word."""
+    study, called = analysis.study, analysis.study.called
+    level, tables = _level(study), []
+    for endpoint in study.judged:
+        metric = analysis.metrics[endpoint.metric]
+        words = {v.arm: v.word for v in verdicts if v.metric == metric.name}
+        rows = []
+        for arm in study.arms:
+            reference = study.reference(arm)
+            cells = [called[arm], *_mean(analysis, arm, metric.name), *[""] * 5]
+            if reference is not None:
+                contrast = analysis.contrast(arm, metric.name)
+                says = contrast.decided
+                cells[3:] = [
+                    change_text(contrast),
+                    numbers.p_or_blank(contrast.p),
+                    numbers.p_or_blank(contrast.tested_p),
+                    called[reference],
+                    words.get(arm, ""),
+                ]
+                if says is not None and metric.ratio:
+                    cells[3] += f" (x{numbers.ratio(says.mean, 3)})"
+            rows.append(tuple(cells))
+        margin = "no margin"
+        if endpoint.margin is not None:
+            margin = f"margin ±{metric.stated_text(endpoint.margin)}"
+        head = ("arm", "mean (SD)", "seeds", f"change [{level}]", "p", "Holm p", "against", "word")
+        tables.append(
+            Table(
+                "primary" if endpoint is study.primary else f"primary-{plain_name(metric.name)}",
+                f"{metric.title}: mean and SD over seeds, and the change to the reference with its "
+                f"unadjusted {level} interval and p ({margin}).",
+                head,
+                tuple(rows),
+                frozenset({"arm", "against", "word"}),
+                wide=True,
+                title=metric.title,
+            )
+        )
+    return tables
+
+
+def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
+    """Return the registered rule: its rows in order, and the arms that each applied to."""
     rule, study = rule_of(analysis), analysis.study
     several = len(study.judged) > 1
     rows = []
     for row in rule.all_rows.values():
-        fired = [verdict for verdict in verdicts if verdict.row == row.id]
-        whose = (study.called[v.arm] + (f" ({v.label})" if several else "") for v in fired)
-        says = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
-        rows.append((row.id, row.when, says, ", ".join(whose)))
-    head = ("row", "when (no row before it)", "verdict", "fired for")
-    return Table(
-        "decision",
-        f"The decision rule, {rule.title}: the first row whose condition holds decides, "
-        "for each contrast and each primary endpoint by itself.",
-        head,
-        tuple(rows),
-        frozenset(head),
-        wide=True,
-        title=f"{rule.title} (decision.rule = {study.decision.rule})",
-    )
+        arms = (
+            study.called[v.arm] + (f" ({v.label})" if several else "")
+            for v in verdicts
+            if v.row == row.id
+        )
+        outcome = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+        rows.append((row.id, row.when, outcome, ", ".join(arms)))
+    head = ("row", "condition", "outcome", "applied to")
+    caption = f"The rule {rule.title}: the first row whose condition holds decides."
+    return Table("decision", caption, head, tuple(rows), frozenset(head), wide=True)
 
 
 def endpoints(analysis: Analysis) -> Table:
     """Return every endpoint of every arm."""
-    study, called = analysis.study, analysis.study.called
-    rows = []
+    study, rows = analysis.study, []
     for endpoint in study.endpoints:
         if endpoint.metric in analysis.unmeasured:
             continue
@@ -135,15 +132,14 @@ def endpoints(analysis: Analysis) -> Table:
         for i, arm in enumerate(study.arms):
             change = ""
             if study.reference(arm):
-                change = change_of(analysis.contrast(arm, metric.name))
-            whose = ("" if i else metric.title, called[arm])
-            rows.append((*whose, *_summary(analysis, arm, metric.name), change))
+                change = change_text(analysis.contrast(arm, metric.name))
+            first = ("" if i else metric.title, study.called[arm])
+            rows.append((*first, *_mean(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
-        "Every endpoint: mean and SD over seeds, and the change to the arm's reference"
-        f"{at_the_same_seed(study)} with its {numbers.level(study.inference.alpha)} interval by "
-        f"the test that decides. {not_measured(analysis)}".strip(),
-        ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
+        f"Every endpoint: mean and SD over seeds, and the change to the reference. "
+        f"{not_measured(analysis)}".strip(),
+        ("endpoint", "arm", "mean (SD)", "seeds", f"change [{_level(study)}]"),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
         wide=True,
@@ -152,20 +148,24 @@ def endpoints(analysis: Analysis) -> Table:
 
 
 def not_measured(analysis: Analysis) -> str:
-    """Return a sentence on endpoints that nobody measured; empty without any."""
-    named = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
-    return f"Not measured in this study: {named}." if named else ""
+    """Return which endpoints have no value in any trial; empty for none."""
+    labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
+    return f"Not measured in this study: {labels}." if labels else ""
 
 
 def contrasts(analysis: Analysis) -> Table:
-    """Return all that is known of every contrast: estimates, tests and effect sizes."""
-    called, alpha = analysis.study.called, analysis.study.inference.alpha
+    """Return every contrast in full: estimates, intervals, tests and effect sizes."""
+    study, alpha = analysis.study, analysis.study.inference.alpha
     head, rows = list(WHOSE), []
     for contrast in analysis.contrasts:
-        cells = _in_full(contrast, alpha)
+        first = (
+            contrast.declared.short_title,
+            study.called[contrast.arm],
+            study.called[contrast.reference],
+        )
+        cells = dict(zip(WHOSE, first, strict=True)) | _in_full(contrast, alpha)
         head += [label for label in cells if label not in head]
-        whose = (contrast.declared.short_title, called[contrast.arm], called[contrast.reference])
-        rows.append(dict(zip(WHOSE, whose, strict=True)) | cells)
+        rows.append(cells)
     return Table(
         "contrasts",
         "Every contrast in full.",
@@ -177,108 +177,55 @@ def contrasts(analysis: Analysis) -> Table:
 
 
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
-    """Return the cells of a contrast by column; no p where it is not tested."""
-    paired, says, metric = contrast.paired, contrast.decided, contrast.declared
-    if contrast.unpaired:
-        return _unpaired_in_full(contrast, contrast.unpaired, alpha)
-    if paired is None or says is None:
-        head = ("n", "mean (SD)", numbers.level(alpha), "simultaneous", numbers.level(2 * alpha))
-        cells = (str(len(contrast.seeds)), contrast.why_not, "", "", "")
-        return dict(zip(head, cells, strict=True))
+    says, metric = contrast.decided, contrast.declared
+    if says is None:
+        return {"n": str(len(contrast.seeds)), "mean": contrast.why_not}
 
-    p = partial(_p, contrast)
-    flip = f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if contrast.tested else ""
-    others = (
-        f"{check.test} p {p(check.p_value)}, Holm {p(check.holm_p)}"
-        + (" (disagrees)" if check.disagrees else "")
-        for check in contrast.checks
-    )
-    cells = _shared_cells(contrast, says, str(says.n), paired.sd, alpha) | {
-        "bootstrap": p(paired.studentized_p),
-        "sign flip": flip,
-        "TOST p": p(contrast.equivalence_holm_p),
-        "g_z": f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
-        "r": numbers.signed(paired.correlation, 2),
-        "detectable": metric.size_text(says.detectable),
-        "error of the text": metric.size_text(contrast.other_text.error)
-        if contrast.other_text
-        else "",
-        "other tests": "; ".join(others) if contrast.tested else "",
-        "percentile (descriptive)": _of(metric, paired.percentile_interval_descriptive),
-        "d_z": f"{numbers.signed(paired.d_z, 2)} {_span(paired.d_z_interval, 2)}".strip(),
-    }
-    if paired.margin is not None:
-        cells["margin"] = _at_margin(metric, says, paired.margin, alpha)
-    if metric.ratio:
-        between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
-        cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {between}"
-    if contrast.capped is not None:
-        capped = contrast.capped
-        change = f"{metric.change_text(capped.mean)} {_of(metric, capped.decided.interval)}"
-        cells["diverged trials capped"] = f"{change}, n = {capped.n}"
-    return cells
+    def p(value: float | None) -> str:
+        return numbers.p_or_blank(value if contrast.tested else None)
 
-
-def _unpaired_in_full(
-    contrast: Contrast, unpaired: UnpairedContrast, alpha: float
-) -> dict[str, str]:
-    """Return the same of runs that are no pairs."""
-    says, metric = contrast.decided or unpaired.decided, contrast.declared
-    p, n = partial(_p, contrast), f"{unpaired.n_treatment} and {unpaired.n_baseline}"
-    cells = _shared_cells(contrast, says, n, unpaired.sd, alpha) | {
-        "df": numbers.fixed(unpaired.df, 1),
-        "permutation": f"{p(unpaired.permutation_p)} ({p(unpaired.permutation_floor)})"
-        if contrast.tested
-        else "",
-        "TOST p": p(contrast.equivalence_holm_p),
-        "Hedges g": f"{numbers.signed(unpaired.g, 2)} {_span(unpaired.g_interval, 2)}".strip(),
-        "SDs": f"{metric.size_text(unpaired.sd_treatment)} and "
-        f"{metric.size_text(unpaired.sd_baseline)}",
-        "detectable": metric.size_text(says.detectable),
-    }
-    if unpaired.margin is not None:
-        cells["margin"] = _at_margin(metric, says, unpaired.margin, alpha)
-    return cells
-
-
-def _shared_cells(
-    contrast: Contrast, says: Decided, n: str, sd: float, alpha: float
-) -> dict[str, str]:
-    """Return the first cells of a contrast, of runs that are pairs or not."""
-    metric = contrast.declared
-    return {
+    cells = {
         "decided by": TESTS[says.test],
-        "finding": state_of(contrast, alpha) if contrast.primary else "",
         "items": contrast.items_about,
-        "n": n,
-        "mean (SD)": f"{metric.change_text(says.mean)} ({metric.size_text(sd)})",
-        numbers.level(alpha): _of(metric, says.interval),
-        "simultaneous": _of(metric, says.simultaneous_interval),
-        numbers.level(2 * alpha): _of(metric, says.equivalence_interval),
-        "p": _p(contrast, says.p_value),
-        "Holm p": _p(contrast, contrast.holm_p),
+        "n": str(says.n),
+        "mean": metric.change_text(says.mean),
+        numbers.level(alpha): _interval(metric, says.interval),
+        "simultaneous": _interval(metric, says.simultaneous_interval),
+        numbers.level(2 * alpha): _interval(metric, says.equivalence_interval),
+        "p": p(says.p_value),
+        "Holm p": p(contrast.holm_p),
+        "TOST p": p(contrast.equivalence_holm_p),
+        "detectable": metric.size_text(says.detectable),
     }
-
-
-def _p(contrast: Contrast, value: float | None) -> str:
-    return numbers.p_or_blank(value if contrast.tested else None)
-
-
-def _at_margin(metric: Metric, says: Decided, margin: float, alpha: float) -> str:
-    inside = "inside" if says.equivalent else "not inside"
-    return f"{numbers.level(2 * alpha)} interval {inside} ±{metric.size_text(margin)}"
-
-
-def _of(metric: Metric, interval: Interval | None) -> str:
-    return "" if interval is None else metric.span_text(interval.low, interval.high)
-
-
-def _span(interval: Interval | None, digits: int) -> str:
-    return "" if interval is None else numbers.interval(interval.low, interval.high, digits)
+    if paired := contrast.paired:
+        cells |= {
+            "SD": metric.size_text(paired.sd),
+            "g_z": numbers.signed(paired.g_z, 2),
+            "r": numbers.signed(paired.correlation, 2),
+        }
+    if unpaired := contrast.unpaired:
+        cells |= {
+            "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
+            "df": numbers.fixed(unpaired.df, 1),
+            "Hedges g": numbers.signed(unpaired.g, 2),
+            "SDs": f"{metric.size_text(unpaired.sd_treatment)} and "
+            f"{metric.size_text(unpaired.sd_baseline)}",
+        }
+    if contrast.tested:
+        cells["other tests"] = "; ".join(
+            f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"
+            for check in contrast.checks
+        )
+    if contrast.other_text:
+        cells["error of the text"] = metric.size_text(contrast.other_text.error)
+    if metric.ratio:
+        ends = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
+        cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {ends}"
+    return cells
 
 
 def controls(analysis: Analysis) -> Table:
-    """Return all else equal: every control with its evidence."""
+    """Return every control with its evidence."""
     called = analysis.study.called
     rows = tuple(
         (c.name, called[c.arm], called[c.reference], f"{c.sign} {c.state}", c.detail)
@@ -287,9 +234,8 @@ def controls(analysis: Analysis) -> Table:
     head = ("control", "arm", "against", "state", "evidence")
     return Table(
         "controls",
-        "All else equal. Held: equal in every seed, by digest; with ~ of what both arms have. "
-        "Declared: differs because the arm says so. Not proven: not looked at yet. Broken: differs "
-        "though nothing says so, and the contrast is not analysed.",
+        "All else equal. Held: equal in every seed. Declared: the arm says that it differs. Not "
+        "proven: nobody could show it. Broken: differs, and the contrast is not analysed.",
         head,
         rows,
         frozenset(head),
@@ -298,16 +244,13 @@ def controls(analysis: Analysis) -> Table:
     )
 
 
-def controls_in_words(analysis: Analysis) -> str:
-    """Return how many controls are in each state: `16 held, 2 declared`."""
-    states = Counter(control.state for control in analysis.controls)
-    return ", ".join(f"{n} {state}" for state, n in states.most_common())
-
-
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called, paired = analysis.study.called, analysis.study.is_paired
-    exact = "McNemar's" if paired else "Fisher's"
+    called, study = analysis.study.called, analysis.study
+    exact = "McNemar's" if study.is_paired else "Fisher's"
+    needed = study.stability.steps_needed
+    steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
+    short = min(steps, default=needed) < needed
     rows = tuple(
         (
             called[s.arm],
@@ -319,148 +262,114 @@ def stability(analysis: Analysis) -> Table:
     )
     return Table(
         "stability",
-        "Trials that diverged or spiked: of the reference → of the arm, of all "
-        f"{'pairs' if paired else 'runs'}; {exact} exact p of either, adjusted by Holm's method."
-        + _without_spikes(analysis),
+        f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
+        + (f" No spike can be seen in fewer than {needed} steps." if short else ""),
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
-        title=f"stability ({'McNemar' if paired else 'Fisher'})",
+        title="stability",
     )
 
 
-def _without_spikes(analysis: Analysis) -> str:
-    """Return that trials are too short for a spike, where some arm's are; else nothing."""
-    study, needed = analysis.study, analysis.study.stability.steps_needed
-    steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
-    short = min(steps, default=needed) < needed
-    return f" No spike can be seen in fewer than {needed} steps." if short else ""
-
-
 def _rates(rates: PairedRates | UnpairedRates) -> str:
-    of = {rates.n_baseline: "", rates.n_treatment: ""}
-    sizes = " and ".join(map(str, of))
+    sizes = " and ".join(map(str, dict.fromkeys((rates.n_baseline, rates.n_treatment))))
     return f"{rates.baseline_events} → {rates.treatment_events} of {sizes}"
 
 
 def costs(analysis: Analysis) -> Table:
     """Return what arms cost besides quality."""
-    called, level = analysis.study.called, numbers.level(analysis.study.inference.alpha)
+    called = analysis.study.called
 
-    def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
+    def change(cost: Cost | None, digits: int, scale: float) -> str:
         if cost is None:
             return numbers.NONE
         # Adding zero turns a negative zero into a positive one.
         low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
         return numbers.delta(scale * cost.mean + 0.0, low, high, digits)
 
-    in_bytes = any(c.in_bytes for c in analysis.costs)
-    rows = tuple(
-        (
-            called[c.arm],
-            called[c.reference],
-            change(c.calibration, 2, 100),
-            *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
-            *(
-                numbers.signed(None if share is None else 100 * share, 1)
-                for share in (c.more_parameters, c.more_flops, c.more_memory)
-            ),
-            _budget(c),
+    rows = []
+    for c in analysis.costs:
+        states = [cost.state if cost else "not shown" for cost in (c.calibration, c.throughput)]
+        shares = (c.more_parameters, c.more_flops, c.more_memory)
+        rows.append(
+            (
+                called[c.arm],
+                called[c.reference],
+                change(c.calibration, 2, 100),
+                *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
+                *(numbers.signed(None if s is None else 100 * s, 1) for s in shares),
+                next((str(s) for s in ("over", "not shown") if s in states), "within"),
+            )
         )
-        for c in analysis.costs
-    )
-    counted = any(analysis.study.arm_facts(c.arm).tokens for c in analysis.costs)
     return Table(
         "costs",
-        "Change of the expected calibration error (percentage points), and of "
-        f"{'tokens per second' if counted else 'speed'} (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over "
-        f"{'seed pairs' if analysis.study.is_paired else 'runs'}; of parameters and training FLOPs "
-        "as counted, and of the memory that training holds."
-        f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
-        "budget is judged on the one-sided bound of the worse of calibration and training.",
+        "Costs, as changes from the reference: expected calibration error in percentage points; "
+        "speed, parameters, FLOPs and memory of training in per cent.",
         (
-            "arm",
-            "against",
-            "calibration, points",
-            "training, %",
-            "reading, %",
-            "writing, %",
-            "parameters, %",
-            "training FLOPs, %",
-            "memory, %",
-            "budget",
+            *("arm", "against", "calibration, points", "training speed, %", "reading speed, %"),
+            *("writing speed, %", "parameters, %", "training FLOPs, %", "memory, %", "budget"),
         ),
-        rows,
+        tuple(rows),
         wide=True,
     )
 
 
-def _budget(costs: Costs) -> str:
-    states = [cost.state if cost else "not shown" for cost in (costs.calibration, costs.throughput)]
-    return next((str(s) for s in ("over", "not shown") if s in states), "within")
+# Looks and stages
 
 
 def sampling_table(analysis: Analysis) -> Table | None:
-    """Return, of every primary contrast, the interval that holds over all looks or stages and the
-    plain one of the same pairs; None where all pairs are one sample."""
+    """Return the interval over all looks or stages of every primary contrast, and the plain one."""
     study, called = analysis.study, analysis.study.called
     if study.plan is None and not study.stages:
         return None
     rows = []
     for c in (one for one in analysis.contrasts if one.primary):
-        says, paired = c.decided, c.paired
-        who = (c.declared.short_title, called[c.arm], called[c.reference])
         cells = (str(len(c.seeds)), c.why_not, "", "", "")
-        if says is not None and paired is not None:
+        if c.decided is not None and c.paired is not None:
+            ends = c.paired.t_interval
+            plain = c.declared.delta_text(c.paired.mean, ends.low, ends.high)
             p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.tested_p))
-            plain = c.declared.delta_text(paired.mean, *_ends(paired.t_interval))
-            holds = c.declared.delta_text(says.mean, *_ends(says.interval))
-            cells = (str(says.n), holds, plain, *p)
-        rows.append((*who, c.sampling.in_words if c.sampling else "", *cells))
-    level = numbers.level(study.inference.alpha)
+            cells = (str(c.decided.n), change_text(c), plain, *p)
+        sampled = c.sampling.in_words if c.sampling else ""
+        rows.append((c.declared.short_title, called[c.arm], called[c.reference], sampled, *cells))
+    level = _level(study)
     return Table(
         "looks",
-        "How the pairs of every contrast were sampled: the interval that holds over all looks and "
-        "stages, which decides, and the plain one of the same pairs, which does not hold.",
-        (*WHOSE, "sampled", "pairs", f"{level}, holds", f"{level}, plain", "p", "Holm p"),
+        "How the pairs were sampled: the interval over all looks and stages, which decides, and "
+        "the plain one.",
+        (*WHOSE, "sampled", "pairs", f"{level}, decides", f"{level}, plain", "p", "Holm p"),
         tuple(rows),
         frozenset({*WHOSE, "sampled"}),
         wide=True,
     )
 
 
-def _ends(interval: Interval) -> tuple[float, float]:
-    return interval.low, interval.high
-
-
 def looks_table(analysis: Analysis) -> Table | None:
-    """Return each look that was taken at each contrast, and what it decided; None without any."""
+    """Return what each look decided on each contrast; None without looks."""
     if not analysis.looks:
         return None
-    called = analysis.study.called
-    rows = [
-        (
-            str(entry["look"]),
-            str(entry["seeds"]),
-            called[arm],
-            analysis.metrics[metric].short_title,
-            str(one["pairs"]),
-            _look_change(one, analysis.metrics[metric]),
-            numbers.p_or_blank(one.get("holm_p")),
-            numbers.p_or_blank(one.get("equivalence_holm_p")),
-            numbers.fixed(one["predictive_power"], 2),
-            one.get("resolved") or said["decision"],
-        )
-        for entry in analysis.looks
-        for arm, said in entry["contrasts"].items()
-        if said["look"] == entry["look"]
-        for metric, one in said["endpoints"].items()
-    ]
+    called, rows = analysis.study.called, []
+    for entry in analysis.looks:
+        for arm, said in entry["contrasts"].items():
+            for name, one in said["endpoints"].items() if said["look"] == entry["look"] else ():
+                metric = analysis.metrics[name]
+                rows.append(
+                    (
+                        str(entry["look"]),
+                        str(entry["seeds"]),
+                        called[arm],
+                        metric.short_title,
+                        str(one["pairs"]),
+                        _look_change(one, metric),
+                        numbers.p_or_blank(one.get("holm_p")),
+                        numbers.p_or_blank(one.get("equivalence_holm_p")),
+                        numbers.fixed(one["predictive_power"], 2),
+                        one.get("resolved") or said["decision"],
+                    )
+                )
     return Table(
         "looks-taken",
-        "Every look at the primary endpoints: the change with its interval over all looks, p and "
-        "the p of two one-sided tests against the margin by Holm's method, the predicted chance to "
-        "be resolved by the last look, and the decision.",
+        "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
+        "tests, the chance to be resolved by the last look, and the decision.",
         (
             *("look", "seeds", "arm", "endpoint", "pairs", "change", "Holm p", "TOST p"),
             *("prospect", "decision"),
@@ -471,25 +380,42 @@ def looks_table(analysis: Analysis) -> Table | None:
     )
 
 
-def _look_change(said: dict[str, Any], metric: Metric) -> str:
-    if "mean" not in said:
-        return said["why_not"]
-    low, high = said["interval"]
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    return metric.delta_text(said["mean"], low, high)
+def _look_change(entry: dict[str, Any], metric: Metric) -> str:
+    if "mean" not in entry:
+        return entry["why_not"]
+    low, high = entry["interval"]
+    ends = (-math.inf if low is None else low, math.inf if high is None else high)
+    return metric.delta_text(entry["mean"], *ends)
+
+
+def sampling_method(analysis: Analysis) -> str:
+    """Return the method of looks and stages; empty if all pairs are one sample."""
+    study, text = analysis.study, []
+    if study.plan is not None:
+        looks = ", ".join(map(str, study.plan.looks))
+        text.append(
+            f"Looks after {looks} seeds; the level is spent like "
+            f"{SPENDINGS[study.plan.spending]} (Lan and DeMets 1983). Every p and interval is over "
+            "all looks (Jennison and Turnbull 1989)."
+        )
+    if study.stages:
+        text.append(extension_in_words(study))
+    return " ".join(text)
+
+
+# Arms and trials
 
 
 def arms(study: Study) -> Table:
     """Return what every arm is, and exactly what sets it apart."""
-    called = study.called
-    rows = []
+    called, rows = study.called, []
     for name, arm in study.arms.items():
         reference = study.reference(name)
         differs = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
         against = called[reference] if reference else ""
         rows.append((called[name], arm.description or arm.title, against, differs))
-    head = ("arm", "what it is", "against", "differs in exactly")
-    caption = "The arms, and exactly what sets each apart from what it is compared with."
+    head = ("arm", "description", "against", "differs in")
+    caption = "The arms, and exactly what sets each apart from its reference."
     return Table("arms", caption, head, tuple(rows), frozenset(head), wide=True, title="arms")
 
 
@@ -509,81 +435,56 @@ def trials(results: Results, analysis: Analysis) -> Table:
     for folder in results.unfinished:
         blank = [""] * len(metrics)
         rows.append((called[folder.arm], str(folder.seed), *blank, "not finished"))
-    return Table(
-        "trials",
-        "Every trial.",
-        ("arm", "seed", *(metric.short_title for metric in metrics), "outcome"),
-        tuple(rows),
-        frozenset({"arm", "outcome"}),
-        wide=True,
-    )
+    head = ("arm", "seed", *(metric.short_title for metric in metrics), "outcome")
+    text = frozenset({"arm", "outcome"})
+    return Table("trials", "Every trial.", head, tuple(rows), text, wide=True)
 
 
 def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
-    """Return every trial; of a large study its arms, and what diverged, spiked or is missing."""
+    """Return every trial; of a large study a row for each arm, and the notable trials."""
     every = trials(results, analysis)
     if not is_large(results):
         return [every]
-    found = [_trials_by_arm(results, analysis)]
-    if notable := tuple(row for row in every.rows if row[-1] != "finished"):
-        shown = f"The first {MOST_NOTABLE} of {len(notable):,}" if notable[MOST_NOTABLE:] else "The"
-        caption = f"{shown} trials that diverged, spiked or failed, or are not finished."
-        rows = notable[:MOST_NOTABLE]
-        found.append(replace(every, name="trials-notable", caption=caption, rows=rows))
-    return found
-
-
-def _trials_by_arm(results: Results, analysis: Analysis) -> Table:
-    """Return of each arm how many trials came to what end, and the range of every endpoint."""
-    study, called = results.study, results.study.called
+    study, rows = results.study, []
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
-    rows = []
     for arm in study.arms:
         events = [one for (name, _), one in analysis.events.items() if name == arm]
         n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
         counts = n_finished, sum(e.diverged for e in events), sum(e.spiked for e in events)
-        cells = [called[arm], *map(str, counts)]
+        cells = [study.called[arm], *map(str, counts)]
         for metric in metrics:
             values = list(analysis.summary(arm, metric.name).values.values())
-            least, middle, most = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
-            cells.append(" / ".join(metric.value_text(v) for v in (least, middle, most)))
+            ends = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
+            cells.append(" / ".join(metric.value_text(v) for v in ends))
         rows.append(tuple(cells))
-    return Table(
+    by_arm = Table(
         "trials-by-arm",
-        "The trials of every arm: how many finished, diverged and spiked, and of every endpoint "
-        "the least, the median and the greatest value. Each trial is in trials.csv.",
+        f"{len(results.finished):,} trials by arm: finished, diverged, spiked, and the least, "
+        "median and greatest value of every endpoint. Every trial is in tables/scores.csv.",
         ("arm", "finished", "diverged", "spiked", *(metric.short_title for metric in metrics)),
         tuple(rows),
         wide=True,
     )
-
-
-def summed_up_in_words(results: Results) -> str:
-    """Return that figures and tables sum the trials up, and where each is; empty if they do not."""
-    if not is_large(results):
-        return ""
-    return (
-        f"{len(results.finished):,} trials are too many for a mark each: figures and tables here "
-        "sum up the seeds of an arm. Every trial is in tables/scores.csv and "
-        "paper/tables/trials.csv."
-    )
+    notable = tuple(row for row in every.rows if row[-1] != "finished")
+    if not notable:
+        return [by_arm]
+    caption = f"The first {MOST_NOTABLE} of {len(notable):,} trials that did not end well."
+    rest = replace(every, name="trials-notable", caption=caption, rows=notable[:MOST_NOTABLE])
+    return [by_arm, rest]
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """Return a line for each seed and reason, or for all seeds that share one where these are many;
-    the same reason is not said again for every metric."""
-    called = analysis.study.called
-    told: dict[tuple[str, str, str], list[int]] = {}
+    """Return a line for each seed that a contrast excludes and the reason; many seeds share one."""
+    called, seeds = analysis.study.called, defaultdict[tuple[str, str, str], list[int]](list)
     for out in analysis.left_out:
-        seeds = told.setdefault((called[out.arm], called[out.reference], out.why), [])
-        seeds.append(out.seed)
+        seeds[called[out.arm], called[out.reference], out.why].append(out.seed)
     lines = []
-    for (arm, reference, why), seeds in told.items():
-        each = list(dict.fromkeys(seeds))
-        if len(each) <= MOST_SAID:
+    for (arm, reference, why), numbers_ in seeds.items():
+        each = list(dict.fromkeys(numbers_))
+        if len(each) <= MOST_SEEDS:
             lines += [f"Seed {seed} of {arm} against {reference}: {why}." for seed in each]
         else:
-            first = ", ".join(map(str, each[:MOST_SAID]))
+            first = ", ".join(map(str, each[:MOST_SEEDS]))
             lines.append(f"{len(each):,} seeds of {arm} against {reference} ({first} ...): {why}.")
     return lines
 
@@ -591,3 +492,408 @@ def left_out(analysis: Analysis) -> list[str]:
 def plain_name(metric: str) -> str:
     """Return the name of a metric as that of a file."""
     return metric.replace("/", "-").replace(" ", "-")
+
+
+# Tuning
+
+
+def tuning_tables(analysis: Analysis) -> list[Table]:
+    """Return what arms were tuned to, and how sensitive they are to the learning rate."""
+    tables = (tuning_table(analysis), sensitivity_table(analysis))
+    return [table for table in tables if table is not None]
+
+
+def tuning_table(analysis: Analysis) -> Table | None:
+    """Return what every arm was tuned to; None if nothing was, or tuning is not finished."""
+    tuned, study = analysis.tuned, analysis.study
+    if tuned is None:
+        return None
+    metric, rows, shares = tuned.metric, [], _choice_shares(analysis)
+    for arm in study.arms:
+        best = tuned.best(arm)
+        values = [value for value in best.values.values() if math.isfinite(value)]
+        ends = [metric.value_text(of(values)) for of in (min, max)] if values else []
+        rows.append(
+            (
+                study.called[arm],
+                in_words(tuned.values_of(best)),
+                in_words(tuned.chosen[arm]),
+                metric.value_text(best.mean),
+                " to ".join(ends),
+                str(sum(point.n_diverged for point in tuned.of(arm))),
+                shares.get(arm, ""),
+                "; ".join(tuned.caveats.get(arm, [])),
+            )
+        )
+    seeds = numbers.plural(len(tuned.points[0].values), "tuning seed")
+    return Table(
+        "tuning",
+        f"Tuning: {len(tuned.candidates)} candidates on {seeds}. Best tried by mean "
+        f"{metric.title}; judged at the fitted optimum, if there is one; and the share of the "
+        "squared error of the contrast that comes from the choice.",
+        (
+            *("arm", "best tried", "judged at", "mean", "seeds from, to", "diverged"),
+            *("choice, %", "open"),
+        ),
+        tuple(rows),
+        frozenset({"arm", "best tried", "judged at", "open"}),
+        wide=True,
+        title=f"tuning: {len(tuned.candidates)} candidates by {metric.label}",
+    )
+
+
+def _choice_shares(analysis: Analysis) -> dict[str, str]:
+    return {
+        c.arm: f"{100 * c.choice_share:.0f}"
+        for c in analysis.contrasts
+        if c.primary and c.choice and c.choice.included and c.choice_share is not None
+    }
+
+
+def sensitivity_table(analysis: Analysis) -> Table | None:
+    """Return learning-rate sensitivity of every arm (Wortsman et al. 2023); None if unknown."""
+    if analysis.tuned is None or not analysis.tuned.sensitivities:
+        return None
+    called, rows = analysis.study.called, []
+    for s in analysis.tuned.sensitivities:
+        values = [value for value in s.values.values() if math.isfinite(value)]
+        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
+        change = p = ""
+        if s.paired is not None:
+            ends = s.paired.decided.interval
+            change = numbers.delta(s.paired.mean, ends.low, ends.high, 4)
+            p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
+        against = called[s.reference] if s.reference else ""
+        rows.append((called[s.arm], against, mean, str(len(values)), change, p))
+    return Table(
+        "sensitivities",
+        "Learning-rate sensitivity: by how much the loss exceeds that of the best rate, in the "
+        "mean over all rates tried (nats/token), paired by tuning seed.",
+        ("arm", "against", "mean", "seeds", f"change [{_level(analysis.study)}]", "p"),
+        tuple(rows),
+        wide=True,
+        title="learning-rate sensitivity, nats/token",
+    )
+
+
+# Along training
+
+
+def along_table(analysis: Analysis) -> Table | None:
+    """Return speed-ups, crossings and targets of every contrast; None without a curve."""
+    if not analysis.along:
+        return None
+    called, study = analysis.study.called, analysis.study
+    level, target = _level(study), study.facts.target
+    rows = [
+        (
+            called[one.arm],
+            called[one.reference],
+            BUDGETS[one.axis],
+            _ratio(one.speedup, len(one.seeds)),
+            _crossings(one),
+            *(_reached(one) if target is not None else ()),
+        )
+        for one in analysis.along
+    ]
+    head = ("arm", "against", "budget", f"speed-up [{level}]", "mean curves cross at")
+    caption = (
+        "Along training. Speed-up: the budget that the reference needs to reach a loss over the "
+        "budget that the arm needs; the loss is the higher of their two final ones. Crossings in "
+        "brackets are not resolved."
+    )
+    if target is not None:
+        head += ("reached by", "ratio to the target", "sign p")
+        caption += f" Target: {target:g} nats/token; a trial that never reached it counts in full."
+    skipped = sorted({seed for one in analysis.along for seed in one.seeds_without})
+    if any(one.left_out for one in analysis.along):
+        seeds = ", ".join(map(str, skipped))
+        caption += f" Points at which the loss of a seed is not finite are excluded ({seeds})."
+    text = frozenset({"arm", "against", "budget"})
+    return Table("along", caption, head, tuple(rows), text, wide=True)
+
+
+def _ratio(ratio: Ratio | None, pairs: int) -> str:
+    if ratio is None:
+        return numbers.NONE
+    some = f" ({ratio.n} of {pairs} pairs)" if ratio.n < pairs else ""
+    return f"{numbers.ratio(ratio.log, 3)} {numbers.ratio_interval(ratio.low, ratio.high, 3)}{some}"
+
+
+def _crossings(one: Along) -> str:
+    places = [(numbers.short(c.at), c.resolved) for c in one.contrast.crossings]
+    texts = [at if is_resolved else f"({at})" for at, is_resolved in places]
+    return numbers.some(texts, MOST_CROSSINGS) or numbers.NONE
+
+
+def _reached(one: Along) -> tuple[str, str, str]:
+    if one.reached is None:
+        return numbers.NONE, numbers.NONE, ""
+    first = one.reached.first
+    ours, theirs = first.both + first.only_treatment, first.both + first.only_baseline
+    ratio = _ratio(one.reached.ratio, first.n)
+    return f"{ours} and {theirs} of {first.n}", ratio, numbers.p_value(first.p_value)
+
+
+# Tasks
+
+
+def task_table(results: Results) -> Table | None:
+    """Return accuracy of every arm on every task; None if no question was asked."""
+    table = accuracy_table(results.study, results.tasks.to_pylist())
+    source = tasks_text(results)
+    return table and replace(table, caption=f"{table.caption} {source}".strip())
+
+
+def tasks_text(results: Results) -> str:
+    """Return which tasks were asked and through what, as a trial recorded it; empty for none."""
+    record = next((t["tasks"] for t in results.trials.values() if t.get("tasks")), {})
+    pins = record.get("pins", {})
+    asked = set(results.tasks["task"].to_pylist())  # a suite has more than a study may ask
+    known = {name: about for name, about in pins.get("tasks", {}).items() if name in asked}
+    if not known:
+        return ""
+    parts = [
+        f"{name} version {about['version']:g}, {about['documents']} questions of "
+        f"{about['dataset']}, SHA-256 {about['data_sha256'][:12]}"
+        for name, about in known.items()
+        if "dataset" in about
+    ]
+    own = [name for name, about in known.items() if "dataset" not in about]
+    parts += [f"{join(own)} from held-out text"] if own else []
+    return f"{pins['package']} {pins['version']}: {'; '.join(parts)}."
+
+
+def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table | None:
+    """Return mean accuracy by task, shots and arm, from rows with arm, seed, task, shots, accuracy
+    and chance; None for no row."""
+    values: dict[tuple[str, int], dict[str, list[float]]] = {}
+    chances: dict[tuple[str, int], float] = {}
+    for row in recorded:
+        if row["accuracy"] is None or not math.isfinite(row["accuracy"]):
+            continue
+        key = (row["task"], row["shots"])
+        values.setdefault(key, {}).setdefault(row["arm"], []).append(row["accuracy"])
+        chances[key] = row["chance"]
+    rows = []
+    for (task, shots), by_arm in values.items():
+        for i, (arm, accuracies) in enumerate(by_arm.items()):
+            first = ("", "") if i else (task, str(shots))
+            chance = numbers.fixed(100 * chances[task, shots], 1)
+            mean = (_percent_sd(accuracies), str(len(accuracies)))
+            rows.append((*first, study.called[arm], *mean, chance))
+    if not rows:
+        return None
+    return Table(
+        "tasks",
+        "Accuracy on every task, per cent: mean (SD) over seeds, and chance.",
+        ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+    )
+
+
+def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
+    """Return the unweighted mean accuracy over tasks of every arm, by shots."""
+    by_seed: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for row in recorded:
+        seeds = by_seed.setdefault((row["arm"], row["shots"]), {})
+        seeds.setdefault(row["seed"], []).append(row["accuracy"])
+    shots = sorted({n for _, n in by_seed})
+    rows = []
+    for arm in (arm for arm in study.arms if any(key[0] == arm for key in by_seed)):
+        means = ([float(np.mean(a)) for a in by_seed.get((arm, n), {}).values()] for n in shots)
+        rows.append((study.called[arm], *map(_percent_sd, means)))
+    head = ("arm", *(f"{n} shots" for n in shots))
+    caption = "Macro accuracy, per cent (SD)."
+    return Table("macro", caption, head, tuple(rows), title="macro accuracy, % (SD)")
+
+
+def _percent_sd(values: list[float]) -> str:
+    if not values:
+        return numbers.NONE
+    sd = 100 * float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return numbers.mean_sd(100 * float(np.mean(values)), sd, 1)
+
+
+def task_contrast_table(analysis: Analysis) -> Table | None:
+    """Return every task of every contrast; None if no question was asked."""
+    rows = []
+    for c in analysis.tasks:
+        change = numbers.signed(100 * (c.treatment - c.baseline), 1)
+        says = c.decided
+        if says is not None:
+            ends = says.interval
+            change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
+        tested = says is not None and len(c.seeds) >= FEWEST_TESTED
+        rows.append(
+            (
+                c.task,
+                analysis.study.called[c.arm],
+                numbers.fixed(100 * c.baseline, 1),
+                numbers.fixed(100 * c.treatment, 1),
+                change,
+                numbers.p_value(says.p_value if says and tested else None),
+                numbers.p_value(c.holm_p if tested else None),
+            )
+        )
+    if not rows:
+        return None
+    new = "new questions" if analysis.study.inference.of_new_questions else "these questions"
+    level = _level(analysis.study)
+    return Table(
+        "task-contrasts",
+        f"Accuracy on every task against the reference, per cent, for {new}.",
+        ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+        title=f"accuracy on tasks (%), for {new}",
+    )
+
+
+# Data
+
+
+def data_tables(results: Results) -> list[Table]:
+    """Return every table on the data that the records have."""
+    tables = (
+        token_classes(results),
+        coverage(results),
+        duplicates(results),
+        leakage_by_arm(results),
+        consumed_by_source(results),
+    )
+    return [table for table in tables if table.rows]
+
+
+def token_classes(results: Results) -> Table:
+    """Return shares of token classes in corpus and splits, and in what each arm consumed."""
+    called = results.study.called
+    recorded: dict[str, dict[str, int]] = results.data.get("token_classes", {})
+    counts = {SPLITS.get(split, split): classes for split, classes in recorded.items()}
+    for row in results.sampling.to_pylist():
+        if row["kind"] == "token class":
+            of_arm = counts.setdefault(f"consumed: {called[row['arm']]}", {})
+            of_arm[row["part"]] = of_arm.get(row["part"], 0) + row["tokens"]
+    classes = list(dict.fromkeys(part for parts in counts.values() for part in parts))
+    rows = []
+    for source, parts in counts.items():
+        tokens = sum(parts.values())
+        shares = [_percent(parts.get(part, 0), tokens) for part in classes]
+        rows.append((source, f"{tokens:,}", *shares))
+    return Table(
+        "token-classes",
+        "Tokens by class, per cent, in the text and in what trials consumed.",
+        ("where", "tokens", *classes),
+        tuple(rows),
+        frozenset({"where"}),
+        wide=True,
+    )
+
+
+def coverage(results: Results) -> Table:
+    """Return how much of the training split was seen how often, averaged over an arm's seeds."""
+    groups: dict[str, dict[int, int]] = {}
+    for row in results.sampling.to_pylist():
+        if row["kind"] == "times seen":
+            counts = groups.setdefault(results.study.called[row["arm"]], defaultdict(int))
+            counts[min(int(row["part"]), TIMES_SEEN)] += row["tokens"]
+    rows = []
+    for arm, counts in groups.items():
+        tokens = sum(counts.values())
+        rows.append((arm, *(_percent(counts.get(n, 0), tokens) for n in range(TIMES_SEEN + 1))))
+    head = ("arm", "never", "once", "twice", f"{TIMES_SEEN} times or more")
+    caption = "Training tokens by how often a trial saw them, per cent, averaged over seeds."
+    return Table("coverage", caption, head, tuple(rows))
+
+
+def duplicates(results: Results) -> Table:
+    """Return duplicates in the corpus, and validation units that training has too."""
+    found: dict[str, Any] = results.data.get("duplicates", {})
+    keys = ("units", "exact", "near", "validation_units", "leaked_exact", "leaked_near")
+    rows = [
+        (f"{kind}s", *(f"{counts.get(key, 0):,}" for key in keys)) for kind, counts in found.items()
+    ]
+    leakage = results.data.get("leakage", {})
+    caption = "Duplicates in the corpus, and validation units that training has too."
+    if leakage:
+        caption += (
+            f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
+            "stand word for word in the training text."
+        )
+    head = (
+        *("units", "in all", "exact copies", "near copies", "in validation"),
+        *("exact in training", "near in training"),
+    )
+    return Table("duplicates", caption, head, tuple(rows), frozenset({"units"}), wide=True)
+
+
+def leakage_by_arm(results: Results) -> Table:
+    """Return how much held-out text stands in the training text of each arm that has its own."""
+    described: dict[str, Any] = results.data.get("arms", {})
+    called, rows = results.study.called, []
+    for arm, of_arm in described.items():
+        leakage = of_arm.get("leakage")
+        if arm in called and leakage:
+            counts = leakage["in_training"], leakage["validation_tokens"]
+            rows.append((called[arm], f"{counts[0]:,}", f"{counts[1]:,}", _percent(*counts)))
+    head = ("arm", "in training", "validation tokens", "per cent")
+    caption = "Validation tokens that stand word for word in the training text of an arm."
+    return Table("leakage", caption, head, tuple(rows))
+
+
+def consumed_by_source(results: Results) -> Table:
+    """Return what trials of each arm with a mixture consumed of every source."""
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    windows: dict[str, int] = defaultdict(int)
+    for (arm, _), trial in results.trials.items():
+        sources = trial.get("consumed", {}).get("sources", {})
+        for name, counts in sources.items() if len(sources) > 1 else ():
+            total = sums.setdefault((arm, name), defaultdict(int))
+            windows[arm] += counts["windows"]
+            for key, count in counts.items():
+                total[key] += count
+    keys = ("windows", "tokens", "bytes")
+    rows = [
+        (
+            results.study.called[arm],
+            name,
+            *(f"{counts[key]:,}" for key in keys),
+            _percent(counts["windows"], windows[arm]),
+        )
+        for (arm, name), counts in sums.items()
+    ]
+    head = ("arm", "source", *keys, "per cent of windows")
+    caption = "What was consumed of each source, all seeds together."
+    return Table("sources", caption, head, tuple(rows), frozenset({"arm", "source"}))
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f}" if whole else "0.00"
+
+
+def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
+    """Return every table of a study."""
+    optional = (
+        along_table(analysis),
+        sampling_table(analysis),
+        looks_table(analysis),
+        task_contrast_table(analysis),
+        task_table(results),
+    )
+    return [
+        *tuning_tables(analysis),
+        *primary(analysis, verdicts),
+        decision(analysis, verdicts),
+        endpoints(analysis),
+        stability(analysis),
+        costs(analysis),
+        arms(results.study),
+        controls(analysis),
+        trials(results, analysis),
+        contrasts(analysis),
+        *data_tables(results),
+        *(table for table in optional if table is not None),
+    ]

@@ -249,7 +249,9 @@ class ResultsFolder(Folder):
     def read_study(self, *, trust: bool = False) -> Study:
         """Return the study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
-            raise ParibusError(f"{self.path} is no results folder: it has no study.json")
+            raise ParibusError(
+                f"{self.path} is no results folder: it has no study.json", code="missing"
+            )
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
         return read_study(text, folder=sources_folder(self.records), foreign=not trust)
 

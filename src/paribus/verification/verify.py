@@ -20,11 +20,12 @@ from pathlib import Path
 from paribus.analysis import analyse, boundaries, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.comparison import Comparison, Leniency, agree, compare
-from paribus.decision import decide, verdict_record
+from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural, some
+from paribus.report.model import build_report, verdict_record
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -290,7 +291,7 @@ def derived(results: Results) -> tuple[list[str], Comparison]:
     ]
     fresh = {
         "analysis.json": analysis.to_dict(),
-        "verdict.json": verdict_record(analysis, decide(analysis)),
+        "verdict.json": verdict_record(build_report(decide(analysis))),
     }
     found = Comparison()
     for name, value in fresh.items():

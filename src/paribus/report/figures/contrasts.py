@@ -26,7 +26,7 @@ from paribus.report.figures.style import (
     rounded,
     wrapped,
 )
-from paribus.report.words import STATES, at_the_same_seed, state_of
+from paribus.report.tables import STATES, state_of
 from paribus.statistics import Decided
 from paribus.study import Endpoint, Study
 
@@ -212,10 +212,8 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         else "No margin was stated."
     )
     caption = (
-        f"Change of {metric.label}{at_the_same_seed(study)}, each arm minus its reference, with "
-        f"its {level} interval by the test that decides. {band_of} Shapes say what the test "
-        "found, adjusted by "
-        "Holm's method over the registered contrasts and primary endpoints."
+        f"Change of {metric.label}, each arm minus its reference, with its unadjusted {level} "
+        f"interval. {band_of} Shapes go by Holm's p."
     )
     changes = [
         f"{row['arm']} {numbers.signed(row['mean'], metric.shown_change_digits)}" for row in rows

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from paribus import numbers
-from paribus.report import words
 from paribus.report.figures.style import rounded
+from paribus.report.tables import MOST_LINES
 from paribus.results import Results
 
 MOST_STEPS = 200  # points of one line
@@ -69,7 +69,7 @@ def rows_of(
     called = results.study.called
     if not found:
         return []
-    if len({(arm, seed) for arm, seed, *_ in found}) > words.MOST_LINES:
+    if len({(arm, seed) for arm, seed, *_ in found}) > MOST_LINES:
         return _summed_up(found, called, columns, most_rows)
     rows = []
     for (arm, column), members in _by_line(found).items():

@@ -42,7 +42,7 @@ from paribus.report.figures.style import (
     share_axis,
     wrapped,
 )
-from paribus.report.words import is_large
+from paribus.report.tables import is_large
 from paribus.results import Results
 from paribus.results.curves import AXES, Axis, LossCurve
 from paribus.study import Study

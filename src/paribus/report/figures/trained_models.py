@@ -31,7 +31,7 @@ from paribus.report.figures.style import (
     seed_lines,
     share_axis,
 )
-from paribus.report.words import is_large
+from paribus.report.tables import is_large
 from paribus.results import Results
 
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")

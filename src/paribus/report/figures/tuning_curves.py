@@ -10,6 +10,7 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis, Point, Tuned, choose
+from paribus.report.cells import join
 from paribus.report.figures.figure_rows import finding, last_means
 from paribus.report.figures.style import (
     HEIGHT,
@@ -26,8 +27,7 @@ from paribus.report.figures.style import (
     panels,
     rounded,
 )
-from paribus.report.section_tables import at_best, judged_label
-from paribus.report.words import listed
+from paribus.statistics import Decided
 from paribus.study import LEARNING_RATE, Candidate, Tuning, in_words, open_edges
 from paribus.study.tuning import Value
 
@@ -240,7 +240,7 @@ def _chosen_in_words(analysis: Analysis, tuned: Tuned, keys: tuple[str, ...]) ->
     what = f"Best {' and '.join(map(_short, keys))} tried"
     if len(best) == 1:
         return f"{what}: {next(iter(best))} in every arm"
-    return f"{what}: {', '.join(f'{value} ({listed(arms)})' for value, arms in best.items())}"
+    return f"{what}: {', '.join(f'{value} ({join(arms)})' for value, arms in best.items())}"
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
@@ -342,8 +342,8 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
     )
     if any(row["kind"] == "verdict" for row in rows):
         caption += (
-            f" The band across is the contrast of the verdict, of {judged_label(analysis)} with "
-            f"each arm at its best, on seeds of its own: its mean and {level} interval."
+            f" The band is the verdict's contrast, each arm at its best: its mean and {level} "
+            "interval."
         )
     means = [row for row in rows if row["kind"] == "mean"]
     title = "The contrast at every shared value"
@@ -445,7 +445,7 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
         if math.isfinite(shared.mean):
             mean = rounded(tuned.metric.shown(shared.mean))
             rows.append(row | {"kind": "mean", "value": mean})
-    says = at_best(analysis, arm)
+    says = _verdict_contrast(analysis, arm)
     if rows and says is not None:
         low, high = says.interval.low, says.interval.high
         ends = {"low": says.mean, "high": says.mean}
@@ -463,3 +463,10 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _verdict_contrast(analysis: Analysis, arm: str) -> Decided | None:
+    """Return the verdict's contrast of `arm` on the metric that tuning selects by."""
+    assert analysis.tuned is not None
+    metric = analysis.tuned.metric.name
+    return next((c.decided for c in analysis.contrasts if (c.arm, c.metric) == (arm, metric)), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paribus.numbers import plural, some
-from paribus.results import Results, TrialFolder
+from paribus.results import TrialFolder
 from paribus.results.controls import (
     Check,
     Checks,
@@ -239,50 +239,3 @@ def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:
 def metrics_of(study: Study) -> dict[str, CommandMetric]:
     """Return the metrics of a command's study."""
     return (study.model_extra or {})["metrics"]
-
-
-def facts_of(results: Results) -> dict[str, str]:
-    """Return what is told of how trials are run: the command, its code, where values are read."""
-    study = results.study
-    program, metrics, shared = study.program, metrics_of(study), (study.model_extra or {})["set"]
-    words = program.command
-    told = {"Trainer": words if isinstance(words, str) else shlex.join(words)}
-    trials = list(results.trials.values())
-    sources = {str(one["controls"].get("source", "not known")) for one in trials}
-    if sources:
-        told["Code"] = "; ".join(sorted(sources))
-    read = []
-    for name, metric in metrics.items():
-        where = (
-            f"by the pattern {metric.stdout}"
-            if metric.stdout
-            else f"from {metric.file}"
-            if metric.file
-            else f"by the reader {metric.reader}"
-            if metric.reader
-            else "as the program reports it"
-        )
-        read.append(f"{name} {where} ({metric.take})")
-    told["Scores"] = "; ".join(read)
-    if program.retries or program.timeout:
-        told["Limits"] = f"timeout {program.timeout or 'none'}, {program.retries} retries"
-    again = sum(len(one["attempts"]) - 1 for one in trials)
-    if again:
-        told["Started again"] = f"{again} times"
-    failed = [one for one in trials if one.get("failed")]
-    if failed:
-        told["Failed"] = f"{len(failed)} of {len(trials)} trials, left out as registered"
-    kinds = {
-        f"{name} of {', '.join(repr(label) for label in labels)} ('{counts}' counts)"
-        for one in trials
-        for name, (counts, *labels) in one.get("labels", {}).items()
-        if len(labels) > 1
-    }
-    if kinds:
-        told["Numbers of several names"] = "; ".join(sorted(kinds)[:SEEDS_TOLD])
-    passed = [text for one in trials for text in one.get("passed", {}).values()]
-    if passed:
-        told["Passed over"] = f"in {len(passed)} of {len(trials)} trials, such as {passed[0]}"
-    if shared:
-        told["Settings"] = ", ".join(f"{key} = {value}" for key, value in shared.items())
-    return told

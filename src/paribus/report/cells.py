@@ -1,0 +1,118 @@
+"""Numbers as text: one function for each kind, for the card, the page, tables and cautions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paribus import numbers
+from paribus.analysis import Analysis, Contrast, Interacting
+from paribus.decision.evidence import cost_of, quality_shown, without_score
+from paribus.study import Study
+
+# What `Decided.test` is called.
+TESTS = {
+    "paired_t": "paired t",
+    "welch_t": "Welch's t",
+    "crossed_welch": "t with the errors of runs and items",
+    "crossed_components": "t with the errors of seeds and items",
+    "crossed_bootstrap": "crossed bootstrap of seeds and items",
+}
+IDENTICAL = "0 (identical to rounding)"
+MOST_DIGITS = 12  # of a change that is too small for the digits of its metric
+UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as its reference
+
+
+def join(words: Sequence[str]) -> str:
+    """Return `a, b and c`."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def change_text(contrast: Contrast) -> str:
+    """Return a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or why there is none."""
+    says, digits = contrast.decided, contrast.declared.change_digits
+    if says is None:
+        return contrast.why_not
+    if not says.has_interval:
+        return contrast.declared.change_text(says.mean)
+    low, high = says.interval.low, says.interval.high
+    if low <= 0 <= high:
+        is_nothing = max(abs(low), abs(high)) < 0.5 * 10.0**-digits
+        return IDENTICAL if is_nothing else contrast.declared.delta_text(says.mean, low, high)
+    # A change that is shown to exist is not printed as +0.
+    while abs(says.mean) < 0.5 * 10.0**-digits and digits < MOST_DIGITS:
+        digits += 1
+    more = digits - contrast.declared.change_digits
+    digits = contrast.declared.shown_change_digits + more
+    return contrast.declared.delta_text(says.mean, low, high, digits)
+
+
+def margin_text(study: Study, contrast: Contrast | Interacting) -> str:
+    """Return `±0.02`, or `±5%` of a ratio, as the study states it."""
+    endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
+    return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"
+
+
+def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
+    """Return `inside ±0.02`, and which interval is inside if the shown one is not.
+
+    Two one-sided tests at 5% go by the 90% interval.
+    """
+    says, inside = contrast.decided, f"inside {margin_text(study, contrast)}"
+    if says is None or says.margin is None or says.interval.inside(says.margin):
+        return inside
+    return f"{numbers.level(2 * study.inference.alpha)} interval {inside}"
+
+
+def size_text(analysis: Analysis, arm: str) -> str:
+    """Return `66% more parameters, 57% more training FLOPs`; empty if both are about equal."""
+    cost = cost_of(analysis, arm)
+    shares = {"parameters": cost.more_parameters, "training FLOPs": cost.more_flops}
+    return ", ".join(
+        f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {what}"
+        for what, share in shares.items()
+        if share is not None and abs(share) >= UNEQUAL
+    )
+
+
+def speed_text(analysis: Analysis, arm: str) -> str:
+    """Return `36% slower`, as measured in turn; empty if it is about as fast, or not measured."""
+    cost = cost_of(analysis, arm)
+    if cost.throughput is None or not cost.in_turn or abs(cost.throughput.mean) < UNEQUAL:
+        return ""
+    lost = cost.throughput.mean
+    return f"{abs(lost):.0%} {'slower' if lost > 0 else 'faster'}"
+
+
+def divergence_text(analysis: Analysis, arm: str) -> str:
+    """Return `diverged in 5 of 5 seeds against 0 of 5`; empty if no trial did."""
+    stability = analysis.stability(arm)
+    if stability is None:
+        return ""
+    rates = stability.diverged
+    if not rates.treatment_events + rates.baseline_events:
+        return ""
+    seeds = "seeds" if analysis.study.is_paired else "runs"
+    return (
+        f"diverged in {rates.treatment_events} of {rates.n_treatment} {seeds} against "
+        f"{rates.baseline_events} of {rates.n_baseline}"
+    )
+
+
+def loss_text(analysis: Analysis, contrast: Contrast) -> str:
+    """Return a loss on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
+    label = contrast.declared.label
+    if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
+        return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.tested_p)})"
+    (ours, n_ours), (theirs, n_theirs) = (
+        without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
+    )
+    return f"{label} (no finite score in {ours} of {n_ours} runs against {theirs} of {n_theirs})"
+
+
+def missing_text(analysis: Analysis) -> str:
+    """Return what an unfinished study still lacks; empty for a finished one."""
+    total, missing = analysis.n_trials, len(analysis.missing)
+    if not missing:
+        return ""
+    some = numbers.some(analysis.missing)
+    return f"{total - missing} of {total} trials are finished; missing: {some}."

@@ -1,0 +1,154 @@
+"""`report.pdf`: the report of one study, set by Typst from `templates/report.typ`."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import typst
+import vl_convert
+
+from paribus.analysis import Analysis
+from paribus.decision import Verdicts
+from paribus.errors import ParibusError, one_line
+from paribus.files import write_bytes
+from paribus.report import tables
+from paribus.report.figures import Figure, draw
+from paribus.report.model import build_report
+from paribus.report.table_model import Table
+from paribus.results import Results
+from paribus.study.allowed_text import drawable
+
+COLUMN_PIXELS, PAGE_PIXELS = 380, 720
+MOST_HEIGHT = 930  # pixels: a page without the caption
+MOST_ROWS = 40  # of a table
+MOST_CAUTIONS = 8
+FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
+BREAK = "\u200b"  # a place to break a line that shows nothing
+LONG_WORD = 22  # characters; longer ones may be broken
+
+
+def write_pdf(
+    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
+) -> Path:
+    """Write `report.pdf` into the results folder; returns its path.
+
+    Equal records give equal bytes. Raises ParibusError if Typst fails.
+    """
+    figures = draw(results, analysis) if drawn is None else drawn
+    chosen = [f for f in figures if f.name.startswith(FIRST) or f.in_text]
+    path = results.path / "report.pdf"
+    with tempfile.TemporaryDirectory(prefix="paribus-") as name:
+        folder = Path(name)
+        sizes = write_figures(folder, chosen)
+        document = _document(results, analysis, verdicts, sizes)
+        write_bytes(folder / "document.json", json.dumps(document).encode())
+        template = files("paribus.report").joinpath("templates/report.typ").read_bytes()
+        write_bytes(folder / "report.typ", template)
+        write_bytes(path, compile_pdf(folder / "report.typ"))
+    return path
+
+
+def _document(
+    results: Results, analysis: Analysis, verdicts: Verdicts, sizes: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    report, study = build_report(verdicts, titles=True), results.study
+    blocks = [
+        {
+            "title": breakable(block.title),
+            "rows": [
+                [breakable(text) for text in (r.word, r.label, r.change, r.tests, r.note)]
+                for r in block.rows
+            ],
+        }
+        for block in report.blocks
+    ]
+    shown = [
+        tables.arms(study),
+        *tables.tuning_tables(analysis),
+        *tables.primary(analysis, verdicts),
+        tables.endpoints(analysis),
+        tables.stability(analysis),
+        tables.costs(analysis),
+        tables.controls(analysis).only("control", "arm", "state", "evidence"),
+    ]
+    lines = (report.lead, report.overruled, report.reading, report.action, report.missing)
+    return {
+        "title": breakable(study.title or study.name),
+        "about": f"Study {study.name}, digest {study.digest[:12]}, root {results.root}",
+        "question": breakable(report.question),
+        "blocks": blocks,
+        "lines": [breakable(line) for line in (*report.bar, *lines) if line],
+        "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
+        "facts": "; ".join(report.facts),
+        "tables": [_table(table) for table in shown if table.rows],
+        "figures": list(sizes),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    rows, more = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
+    return {
+        "caption": breakable(table.caption + (f" {more} more rows." if more > 0 else "")),
+        "head": [breakable(label) for label in table.head],
+        "left": [label in table.text for label in table.head],
+        "rows": [[breakable(cell) for cell in row] for row in rows],
+    }
+
+
+def write_figures(folder: Path, figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """Write figures as SVG; returns the name, caption and size of each."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda figure: write_figure(folder, figure), figures))
+
+
+def write_figure(folder: Path, figure: Figure, width: int = 0) -> dict[str, Any]:
+    """Write a figure as `NAME.svg`, `width` pixels wide; returns its name, caption and size.
+
+    The size is the share of the given width that it takes, and its height over its own width.
+    """
+    width = width or (PAGE_PIXELS if figure.wide else COLUMN_PIXELS)
+    # The renderer ends the process at a character that XML forbids.
+    definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
+    svg = vl_convert.vegalite_to_svg(definition)
+    write_bytes(folder / f"{figure.name}.svg", svg.encode())
+    size = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
+    assert size is not None
+    across, down = float(size[1]), float(size[2])
+    return {
+        "name": figure.name,
+        "caption": breakable(figure.caption),
+        "wide": figure.wide,
+        "share": min(1.0, across / width, MOST_HEIGHT * across / (down * width)),
+        "height": down / across,
+    }
+
+
+def compile_pdf(source: Path) -> bytes:
+    """Compile a Typst file, whose folder has all that it names. Raises ParibusError."""
+    try:
+        pdf = typst.Compiler(source, root=source.parent).compile(format="pdf", timestamp=0)
+    except typst.TypstError as error:
+        message = one_line(str(error))
+        raise ParibusError(f"{source.name}: {message}; fix it", code="unreadable") from None
+    assert isinstance(pdf, bytes)  # other formats give a list of pages
+    return pdf
+
+
+def breakable(text: str) -> str:
+    """Return text with true minus signs, and places where very long words may break."""
+    text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
+    return re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _broken(word[0]), text)
+
+
+def _broken(word: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{64}", word):  # a digest is copied as it is
+        return word
+    parts = re.split(r"(?<=[-_./:=])(?=[^-_./:=])", word)
+    return BREAK.join(part[i : i + 8] for part in parts for i in range(0, len(part), 8))

@@ -1,0 +1,98 @@
+"""Templates over a `Report`: the card as text and Markdown, and everything in HTML."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from paribus.report.model import Block, Report, Row
+
+WIDTH = 80  # columns of the card
+MOST_ROWS = 6  # of all endpoints; with more, further endpoints are counts
+# What Markdown or HTML would interpret in the names of arms and files.
+MARKUP = re.compile(r"([\\`*_\[\]<>|#@~])")
+
+
+@cache
+def _environment(autoescape: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("paribus.report"),
+        autoescape=autoescape,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": _rich, "lines": str.splitlines}
+    return environment
+
+
+def fill(template: str, **values: Any) -> str:
+    """Return a template filled with values; HTML templates escape them."""
+    is_html = template.endswith(".html")
+    return _environment(is_html).get_template(template).render(**values)
+
+
+def card_text(report: Report, *, verbose: bool = False) -> str:
+    """Return the card for a terminal of 80 columns, as rich markup with the styles of words."""
+    n_rows = sum(len(block.rows) for block in report.blocks)
+    word = max((len(row.word) for block in report.blocks for row in block.rows), default=0)
+    lines = {
+        block.title: [_line(row, block, word) for row in block.rows] for block in report.blocks
+    }
+    return fill(
+        "card.txt",
+        report=report,
+        lines=lines,
+        indent=word + 4,
+        is_long=n_rows > MOST_ROWS,
+        verbose=verbose,
+    )
+
+
+def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
+    """Return what stands beside a word on its line, the note there, and what stands below."""
+    label = row.label.ljust(max(len(r.label) for r in block.rows))
+    noted = [len(r.change) for r in block.rows if r.tests or r.note]
+    change = row.change.ljust(max(noted, default=0)) if row.tests or row.note else row.change
+    room = WIDTH - width - 4
+    whole = "  ".join(filter(str.strip, (label, change, row.tests))).rstrip()
+    if len(whole) > room:
+        first = f"{label}  {row.change}"
+        if len(first) <= room:
+            return first, "", "; ".join(filter(None, (row.tests, row.note)))
+        return row.label, "", "  ".join(filter(None, (row.change, row.tests, row.note)))
+    if row.note and len(whole) + 2 + len(row.note) <= room:
+        return whole, row.note, ""
+    return whole, "", row.note
+
+
+def card_markdown(report: Report) -> str:
+    """Return the card as Markdown, for a pull request."""
+    return fill("card.md", report=report)
+
+
+def _plain(text: object) -> str:
+    return MARKUP.sub(r"\\\1", str(text).replace("\n", " "))
+
+
+def _wrap(text: str, indent: int = 0) -> str:
+    """Wrap text to the width of the card, each line indented."""
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
+
+
+def _rich(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

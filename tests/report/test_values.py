@@ -1,0 +1,99 @@
+"""`paribus values`: the sample of docs/how-to/paper.md, built and checked, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typst
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.report.values import check_document, write_values
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "paper.md"
+KEPT = ROOT / "studies" / "embedding-norm"
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the files of the page, and their values; returns the folder."""
+    folder = tmp_path_factory.mktemp("paper")
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.S | re.M))
+    (folder / "paper.toml").write_text(blocks["toml"].replace("results/embedding-norm", str(KEPT)))
+    (folder / "paper.typ").write_text(blocks["typst"], encoding="utf-8")
+    write_values(folder / "paper.toml")
+    return folder
+
+
+def test_values_are_those_of_the_records(paper: Path) -> None:
+    analysis = paribus.analyse(paribus.load_results(KEPT))
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    says = contrast.decided
+    assert says is not None
+    cells = json.loads((paper / "values.json").read_text())["norm"]["validation_loss"]["layernorm"]
+    assert cells["effect"][0] == says.mean and cells["low"][0] == says.interval.low
+    assert cells["holm"][0] == contrast.tested_p and cells["word"][1] == "WORSE"
+    assert cells["change"][1] == "+0.0954 [+0.0896, +0.1011]"
+
+
+def test_the_sample_of_the_page_compiles(paper: Path) -> None:
+    assert typst.compile(str(paper / "paper.typ")).startswith(b"%PDF")
+    found = typst.query(str(paper / "paper.typ"), "figure")
+    assert "forest.svg" in found
+
+
+def test_latex_defines_every_value(paper: Path) -> None:
+    latex = (paper / "values.tex").read_text()
+    assert r"\def\csname pv@change@norm@layernorm@\endcsname{+0.0954 [+0.0896, +0.1011]}" in latex
+    assert r"\begin{tabular}{lrrr}" in latex and r"change [95\%]" in latex
+
+
+def test_numbers_without_a_value_and_changed_values_are_listed(
+    paper: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, settings = paper / "paper.typ", paper / "paper.toml"
+    assert check_document(settings, document) == []
+    assert main(["values", str(settings), "--check", str(document)]) == 0
+    other = paper / "other.typ"
+    text = document.read_text("utf-8") + "\nLoss fell by 0.25 after 300 steps. // 7 in a comment\n"
+    other.write_text(text, encoding="utf-8")
+    lines = check_document(settings, other)
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["0.25", "300"]
+    capsys.readouterr()
+    assert main(["values", str(settings), "--check", str(other)]) == 1
+    assert capsys.readouterr().out.count("\n") == 2
+    accepted = (paper / "values.json").read_text()
+    (paper / "values.json").write_text(accepted.replace("0.09537715597821839", "0.2"))
+    changed = check_document(settings, document)
+    (paper / "values.json").write_text(accepted)
+    assert [line.split(": ")[1].split()[0] for line in changed] == [
+        "norm/validation_loss/layernorm/change",
+        "norm/validation_loss/layernorm/effect",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ("[studies]\nnorm = 'nowhere'", "missing"),
+        ("[studies", "unreadable"),
+        (
+            "[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'nrm', figure = 'forest' }",
+            "unknown",
+        ),
+        ("[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'norm', figure = 'tree' }", "unknown"),
+        ("[studies]\nnorm = 'KEPT'\n[tables]\nt = { study = 'norm', table = 'x' }", "unknown"),
+        ("[studies]\nnorm = 'KEPT'\n[pictures]", "value"),
+    ],
+)
+def test_bad_settings_are_refused(tmp_path: Path, settings: str, code: str) -> None:
+    path = tmp_path / "paper.toml"
+    path.write_text(settings.replace("KEPT", str(KEPT)))
+    with pytest.raises(ParibusError) as error:
+        write_values(path)
+    assert error.value.code == code and "\n" not in str(error.value)
