@@ -15,7 +15,7 @@ from paribus.engine.model import build_model, parameter_uses
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
-from paribus.engine.training import clip_factors, find_schedule, is_decayed
+from paribus.engine.training import Scheduled, clip_factors, is_decayed
 from paribus.engine.training import schedules as declaration
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import find_optimizer
@@ -27,7 +27,7 @@ from paribus.study.choices import read_options
 
 
 def rates(schedule: Schedule, iterations: int) -> list[float]:
-    found = find_schedule(schedule, iterations)
+    found = Scheduled(schedule, iterations)
     return [found.value(1.0, t) for t in range(iterations)]
 
 
@@ -98,7 +98,7 @@ def test_schedules_are_those_of_transformers(kind: str) -> None:
 )
 def test_every_schedule_is_a_fraction_at_every_step(kind: str) -> None:
     for warmup, steps in ((0, 1), (1, 1), (4, 4), (0, 7), (3, 7)):
-        found = find_schedule(Schedule(kind=kind, warmup=warmup), steps)
+        found = Scheduled(Schedule(kind=kind, warmup=warmup), steps)
         values = [found.value(1.0, t) for t in range(steps + 1)]
         assert all(0 <= value <= 1 for value in values) and values[-1] == values[-2]
         # Where batches grow a step may be less than one of the last size.
@@ -114,15 +114,15 @@ def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
         "@schedule('broken')\ndef broken(at, options):\n    return -1.0\n"
     )
     spec = Schedule(kind="ideas.py:steps", warmup=2, options={"after": 0.25})
-    found = find_schedule(spec, 6, folder=tmp_path)
+    found = Scheduled(spec, 6, folder=tmp_path)
     assert [found.value(2.0, t) for t in range(6)] == [1.0, 2.0, 2.0, 0.2, 0.2, 0.2]
-    broken = find_schedule(Schedule(kind="ideas.py:broken"), 6, folder=tmp_path)
+    broken = Scheduled(Schedule(kind="ideas.py:broken"), 6, folder=tmp_path)
     with pytest.raises(ParibusError, match=r"-1.0 at step 3"):
         broken.value(1.0, 3)
     with pytest.raises(ParibusError, match="cosine"):
-        find_schedule(Schedule(kind="cosin"), 6)
+        Scheduled(Schedule(kind="cosin"), 6)
     with pytest.raises(ParibusError, match="final_fraction"):
-        find_schedule(Schedule(kind="inverse_sqrt", final_fraction=0.5), 6)
+        Scheduled(Schedule(kind="inverse_sqrt", final_fraction=0.5), 6)
 
 
 def test_what_is_scheduled_is_what_pytorch_is_given() -> None:

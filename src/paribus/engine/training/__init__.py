@@ -6,7 +6,7 @@ from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
 from paribus.engine.training.optimizers import Optimizer, Update, optimizer
 from paribus.engine.training.safeguards import clip_factors
-from paribus.engine.training.schedules import Moment, find_schedule, schedule
+from paribus.engine.training.schedules import Moment, Scheduled, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.engine.training.step_metrics import (
     COLUMNS,
@@ -33,13 +33,13 @@ __all__ = [
     "Optimizer",
     "Options",
     "ReplicaState",
+    "Scheduled",
     "Taken",
     "Trainer",
     "Update",
     "auxiliary_drawing",
     "average",
     "clip_factors",
-    "find_schedule",
     "is_decayed",
     "loss",
     "optimizer",

@@ -33,8 +33,8 @@ __all__ = [
     "Moment",
     "Options",
     "Schedule",
+    "Scheduled",
     "Schedules",
-    "find_schedule",
     "group_column",
     "schedule",
     "scheduled_columns",
@@ -97,9 +97,18 @@ schedule = Schedule
 
 
 class Scheduled:
-    """A schedule of a study, with its options and warmup."""
+    """A schedule of a study, with its options and warmup, for a run of `steps` steps.
 
-    def __init__(self, spec: setting.Schedule, key: str, steps: int, folder: Path | None) -> None:
+    Raises ParibusError for an unknown schedule, and for options that it does not have.
+    """
+
+    def __init__(
+        self,
+        spec: setting.Schedule,
+        steps: int,
+        key: str = "training.schedule",
+        folder: Path | None = None,
+    ) -> None:
         self._spec, self._steps, self._key = spec, steps, key
         self._declared = find_declared(
             spec.kind, Schedule, f"{key}.kind", PACKAGE, folder or Path.cwd()
@@ -148,13 +157,6 @@ class Scheduled:
         return float(fraction)
 
 
-def find_schedule(
-    spec: setting.Schedule, steps: int, key: str = "training.schedule", folder: Path | None = None
-) -> Scheduled:
-    """Return the schedule of a run with this many steps. Raises ParibusError."""
-    return Scheduled(spec, key, steps, folder)
-
-
 def group_column(number: int) -> str:
     """Return the column for the learning rate of a group with its own schedule."""
     return f"learning_rate_{number}"
@@ -188,7 +190,7 @@ class Schedules:
         first, optimizers = settings[0], [setting.training.optimizer for setting in settings]
         self._place = first.place
         schedules = {
-            key: find_schedule(spec, first.budget_iterations, key, folder)
+            key: Scheduled(spec, first.budget_iterations, key, folder)
             for key, spec in first.training.all_schedules
         }
         self._rate = schedules.pop("training.schedule")
