@@ -1,4 +1,4 @@
-"""A trainer and what it declares: its metrics and controls, checked before the first trial."""
+"""A trainer and its declaration of metrics and controls, checked before the first trial."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from paribus.study.trust import require_trust
 if TYPE_CHECKING:
     from paribus.runs.worker import Context
 
-OWN_CONTROLS = ("setting", "repeatable")  # of every study
+OWN_CONTROLS = ("setting", "repeatable")  # every study has them
 COUNT = "count"
 
 
 def find_trainer(
     study: Study, folder: ResultsFolder, context: Context | None = None, **options: Any
 ) -> Trainer:
-    """Return the trainer that `study` names; code of the user's own is run.
+    """Return the trainer that `study` names, which may be custom code.
 
-    Trainers that ship are called with the results folder, the `context` of a child process, and
-    `options`. Raises ParibusError, also for options that the trainer does not take.
+    Built-in trainers are called with the results folder, the `context` of a child process and
+    `options`. Raises ParibusError if the trainer cannot be created.
     """
     require_trust(study)
     if study.trainer == COMMAND:
@@ -41,25 +41,25 @@ def find_trainer(
     if study.trainer == RUNS:
         return resolve_name(BUILT_IN[RUNS].trainer)(folder.path, **options)
     where = f"trainer = '{study.trainer}'"
-    found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
-    if not isinstance(found, type):
-        return found
+    trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
+    if not isinstance(trainer, type):
+        return trainer
     try:
-        return found()
+        return trainer()
     except Exception as error:
         raise ParibusError(
             f"{where}: {type(error).__name__}: {error}; it is made without arguments"
         ) from error
 
 
-def _is_trainer(found: object) -> bool:
-    return all(callable(getattr(found, name, None)) for name in ("declare", "run"))
+def _is_trainer(value: object) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("declare", "run"))
 
 
 def declared_by(study: Study, trainer: Trainer) -> Declaration:
-    """Return what a trainer declares, checked. Raises ParibusError."""
+    """Return a trainer's declaration. Raises ParibusError if it is invalid."""
     try:
-        found = trainer.declare(study)
+        declaration = trainer.declare(study)
     except (ParibusError, KeyboardInterrupt):
         raise
     except Exception as error:
@@ -67,8 +67,36 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
             f"trainer '{study.trainer}' declares nothing: line {line_of(error)}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    found = _checked(study, found)
-    known = by_name({"the trainer": list(found.metrics)})
+    where = f"trainer '{study.trainer}' declares"
+    if not isinstance(declaration, Declaration):
+        raise ParibusError(f"{where} {declaration!r:.60}; return a paribus.extend.Declaration")
+    declaration = replace(
+        declaration,
+        metrics=tuple(declaration.metrics),
+        by_item=frozenset(declaration.by_item),
+    )
+    known = by_name({"the trainer": list(declaration.metrics)})
+    _require_metrics(study, declaration, known)
+    if unknown := sorted(declaration.by_item - known.keys()):
+        raise ParibusError(
+            f"{where} '{unknown[0]}' by item, and no such metric: {nearest(unknown[0], known)}"
+        )
+    if declaration.test is not None:
+        _require_text(declaration.test, where)
+    for name, keys in declaration.controls.items():
+        if name in OWN_CONTROLS:
+            raise ParibusError(
+                f"{where} a control '{name}', which every study has; give it another name"
+            )
+        if isinstance(keys, str):
+            raise ParibusError(
+                f"{where} the keys of control '{name}' as one text; write ({keys!r},)"
+            )
+    return declaration
+
+
+def _require_metrics(study: Study, declaration: Declaration, known: dict[str, Metric]) -> None:
+    """Raise ParibusError if the study needs a metric that is not declared, or has no direction."""
     for name in study.metrics:
         if name not in known:
             raise ParibusError(
@@ -83,48 +111,23 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
                 f"'{name}' cannot be primary or choose among values: neither more nor less of it "
                 "is better"
             )
-    if found.must_be_finite and found.must_be_finite not in known:
+    finite = declaration.must_be_finite
+    if finite and finite not in known:
         raise ParibusError(
-            f"trainer '{study.trainer}' says that '{found.must_be_finite}' must be finite, and "
-            f"declares no such metric: {nearest(found.must_be_finite, known)}"
+            f"trainer '{study.trainer}' says that '{finite}' must be finite, and declares no such "
+            f"metric: {nearest(finite, known)}"
         )
-    return found
-
-
-def _checked(study: Study, found: Any) -> Declaration:
-    """Return the declaration with tuples where it has other lists. Raises ParibusError."""
-    where = f"trainer '{study.trainer}' declares"
-    if not isinstance(found, Declaration):
-        raise ParibusError(f"{where} {found!r:.60}; return a paribus.extend.Declaration")
-    found = replace(found, metrics=tuple(found.metrics), by_item=frozenset(found.by_item))
-    names = {metric.name for metric in found.metrics}
-    if unknown := sorted(found.by_item - names):
-        raise ParibusError(
-            f"{where} '{unknown[0]}' by item, and no such metric: {nearest(unknown[0], names)}"
-        )
-    if found.test is not None:
-        _require_text(found.test, where)
-    for name, keys in found.controls.items():
-        if name in OWN_CONTROLS:
-            raise ParibusError(
-                f"{where} a control '{name}', which every study has; give it another name"
-            )
-        if isinstance(keys, str):
-            raise ParibusError(
-                f"{where} the keys of control '{name}' as one text; write ({keys!r},)"
-            )
-    return found
 
 
 def _require_text(text: Any, where: str) -> None:
-    """Raise ParibusError where a trainer's test text is told otherwise than by digests."""
+    """Raise ParibusError unless a trainer describes its test text by digests."""
     if not isinstance(text, TestText):
         raise ParibusError(f"{where} the test text {text!r:.60}; give a paribus.extend.TestText")
-    about = asdict(text)
-    if (reuse := about.pop("reuse")) not in ("declare", "forbid"):
+    part = asdict(text)
+    if (reuse := part.pop("reuse")) not in ("declare", "forbid"):
         raise ParibusError(f"{where} test.reuse = {reuse!r:.40}; it is 'declare' or 'forbid'")
     try:
-        TextPart(role="test", **about)
+        TextPart(role="test", **part)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
@@ -135,7 +138,7 @@ def _require_text(text: Any, where: str) -> None:
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
-    """Return what is declared, as records have it: read at the end, over items where it is."""
+    """Return the declared metrics as records have them, by name."""
     return {
         metric.name: replace(
             metric,
@@ -147,19 +150,19 @@ def metrics_of(declaration: Declaration) -> dict[str, Metric]:
 
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
-    """Return what is registered of a trainer."""
+    """Return what the registration says of a trainer."""
+    own = [study.trainer] if ":" in study.trainer else []
     return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
-        "sources": measuring_digests(
-            [study.trainer] if ":" in study.trainer else [], "trainer", study.folder
-        ),
+        "sources": measuring_digests(own, "trainer", study.folder),
         **declaration.about,
-    } | text_of(declaration)
+        **text_of(declaration),
+    }
 
 
 def text_of(declaration: Declaration) -> dict[str, Any]:
-    """Return what is registered of the text that scores are of; nothing where nothing is said."""
+    """Return what the registration says of the text that is scored; {} if nothing is declared."""
     if declaration.test is None:
         return {}
     text = asdict(declaration.test)
@@ -167,6 +170,6 @@ def text_of(declaration: Declaration) -> dict[str, Any]:
 
 
 def line_of(error: BaseException) -> str:
-    """Return `file.py:12`, where an error of the user's own code was raised."""
+    """Return the place where custom code raised an error: `file.py:12`."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(last.filename).name}:{last.lineno}"
