@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import shutil
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
@@ -105,7 +105,7 @@ def _write(
     metrics = metrics_of(declaration)
     written = ["trial.json", "evaluation.json"]
 
-    def write_table(name: str, columns: dict[str, Any], units: Mapping[str, str]) -> None:
+    def write_table(name: str, columns: dict[str, Any], units: dict[str, str]) -> None:
         folder.write_columns(name, columns, dict.fromkeys(columns, "") | units)
         written.append(name)
 

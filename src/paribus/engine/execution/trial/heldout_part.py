@@ -1,4 +1,4 @@
-"""The verdict asks for the sealed test part: once, on the record, when every trial is finished."""
+"""The sealed test part: opened once, on the record, when every trial is finished."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Held:
-    """The record of a results folder whose lock this run holds, and of the ledger before it."""
+class _LedgerFirst:
+    """A record of openings that writes to the ledger before the results folder."""
 
     folder: ResultsFolder
     study: Study
@@ -36,20 +36,20 @@ class _Held:
         return self.folder.read_opened()
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
-        said = open_in_ledger(self.folder, self.study, opened["opened"])
+        reuse = open_in_ledger(self.folder, self.study, opened["opened"])
         self.folder.seal_opened(opened)
-        seal_reuse(self.folder, said)
+        seal_reuse(self.folder, reuse)
 
 
 def require_sealed(study: Study, folder: ResultsFolder) -> None:
-    """Raise ParibusError where the test part was read before the verdict asked for it."""
+    """Raise ParibusError if the test part was read before the verdict asked for it."""
     opened = folder.read_opened() if folder.exists else None
     if opened is None or folder.has_sealed(TEST):
         return
     if opened["purpose"] == purpose(study.name):
         first, looks = first_stage(study), read_looks(folder)
         needed = needed_trials(first, looks)
-        missing = [one for one in needed if not folder.trial(*one).is_finished]
+        missing = [trial for trial in needed if not folder.trial(*trial).is_finished]
         if not missing and not looks_left(first, looks):
             return  # interrupted while the trials were evaluated on it
         why = "before its last look was taken"
@@ -74,12 +74,12 @@ def is_judged(folder: ResultsFolder, dataset: Dataset, trials: Sequence[Trial]) 
 def open_heldout_part(
     study: Study, folder: ResultsFolder, dataset: Dataset, trials: Sequence[Trial]
 ) -> list[Trial]:
-    """Open the test part on the record; returns the trials that are not evaluated on it yet.
+    """Open the test part on the record; return the trials that are not evaluated on it yet.
 
     All of `trials` must be finished.
     """
     assert dataset.test is not None
-    open_test(dataset.test, _Held(folder, study), purpose(study.name))
+    open_test(dataset.test, _LedgerFirst(folder, study), purpose(study.name))
     opened = folder.read_opened()
     if opened and not folder.has_sealed(LEDGER):  # interrupted between the two
         seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
@@ -87,7 +87,7 @@ def open_heldout_part(
 
 
 def seal_heldout_part(folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-    """Seal what every trial gave on the test part."""
+    """Seal the scores of all trials on the test part."""
     seal_heldout(folder, [folder.trial(*trial) for trial in trials])
 
 

@@ -1,10 +1,9 @@
 """Stacks: trials that are trained side by side.
 
-A stack shares one model, so its arms may differ in learning rate, weight decay and initial weights
-alone (`Setting.common`). Both trials of a pair are trained in stacks of one size: the size is a
-control, as batched products may sum in another order than single ones. So what was begun decides
-how it goes on, whatever size is asked for later: the seeds that were trained together, and whether
-arms shared a stack, are the same for all arms.
+The trials of a stack share one model, so their arms may differ only in learning rate, weight decay
+and initial weights (`Setting.common`). Both trials of a pair are trained in stacks of one size,
+because batched products may sum in another order than single ones. Stacks that were begun are
+therefore kept, whatever size is asked for later.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Stack = Sequence[Trial]
 
 @dataclass(frozen=True)
 class Recorded:
-    """The stacks of a results folder, as its records tell.
+    """The stacks of a results folder, from its records.
 
     Attributes:
         done: the trials that are finished.
         finished: the stacks that these were trained in.
-        begun: {stack that has a checkpoint: steps done}.
+        begun: the steps done by each stack that has a checkpoint.
     """
 
     done: frozenset[Trial] = frozenset()
@@ -38,37 +37,38 @@ class Recorded:
 
     @property
     def stacks(self) -> list[tuple[Trial, ...]]:
-        """All of them: those that are finished first."""
+        """All stacks, finished ones first."""
         return [*self.finished, *self.begun]
 
     def largest(self, stacks: Iterable[Stack], arms: Iterable[str]) -> int:
-        """Return the largest of `stacks` with a trial of these arms in it that is not finished."""
+        """Return the size of the largest of `stacks` of these arms that is not finished."""
         left = [stack for stack in stacks if not self.done.issuperset(stack)]
         return max((len(stack) for stack in left if stack[0][0] in arms), default=1)
 
     def up_to(self, size: int) -> Recorded:
-        """Without larger ones that were begun and not finished."""
+        """Return the same without unfinished stacks of more than `size`."""
         kept = {stack: t for stack, t in self.begun.items() if len(stack) <= size}
         return replace(self, begun=kept)
 
 
 def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
-    """Return what the folder's trials and checkpoints say; one small file each."""
+    """Read the stacks of a results folder from its trials and checkpoints."""
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     done = [trial for trial in trials if trial.is_finished]
-    said = [trial.read_json("trial.json").get("stack", []) for trial in done]
+    stacks = [trial.read_json("trial.json").get("stack", []) for trial in done]
     return Recorded(
         frozenset((trial.arm, trial.seed) for trial in done),
-        tuple(dict.fromkeys(tuple((arm, seed) for arm, seed in stack) for stack in said if stack)),
+        tuple(
+            dict.fromkeys(tuple((arm, seed) for arm, seed in stack) for stack in stacks if stack)
+        ),
         begun_stacks(folder.path),
     )
 
 
 def default_size(study: Study, kind: str, devices: int = 1) -> int:
-    """Replicas of a stack where the user names no number.
+    """Return the default number of replicas in a stack.
 
-    On a CPU every core trains one; of GPUs each takes its part of all trials. One model over
-    several devices is one trial.
+    A core trains one trial at a time; each GPU takes its share of all trials.
     """
     if study.resources.devices_per_trial is not None:
         return 1
@@ -76,12 +76,12 @@ def default_size(study: Study, kind: str, devices: int = 1) -> int:
 
 
 def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list[list[Trial]]:
-    """All trials of the study as stacks of at most `size`, and of the sizes that are `recorded`.
+    """Return all trials of the study as stacks of at most `size`, keeping `recorded` stacks.
 
-    Arms share stacks where all arms of the study can alike, so that sizes agree.
+    Arms share stacks only if all arms of the study can, so that sizes agree.
     """
     fresh = [chunk for part in _parts(study) for chunk in _chunks(study, size, part)]
-    known = _known(study, recorded)
+    known = _begun_chunks(study, recorded)
     if not set(known) <= set(fresh):  # begun with another size, or before seeds were added
         taken = {seed for seeds, _ in known for seed in seeds}
         left = [[seed for seed in part if seed not in taken] for part in _parts(study)]
@@ -96,21 +96,20 @@ def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list
 
 
 def sharing_arms(study: Study) -> list[list[str]]:
-    """Return the arms of one model each.
+    """Return groups of arms that can share a stack.
 
-    The user's own probes may read any key of the setting that they see, of which a stack shows one:
-    with them, arms that differ in a learning rate are not side by side.
+    A stack shows user-defined probes a single setting, so with such probes arms have to be equal.
     """
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
         setting = study.setting(arm)
         groups.setdefault(setting if study.probes.own else setting.common, []).append(arm)
-    # The order of replicas does not follow that of a study file, which may be edited.
+    # Sorted, because the order in a study file may be edited.
     return [sorted(arms) for arms in groups.values()]
 
 
 def _parts(study: Study) -> list[tuple[int, ...]]:
-    """Seeds that may be trained together: those up to a look, or of a stage, are done before it."""
+    """Return groups of seeds that may be trained together: up to each look, or of each stage."""
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
@@ -125,13 +124,13 @@ def _chunks(study: Study, size: int, seeds: Sequence[int]) -> list[Chunk]:
     shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
     shared = shared and study.plan is None  # a look may stop one arm and not another
     n_chunks = math.ceil(len(seeds) / (size // (len(groups[0]) if shared else 1)))
-    # Alike, rather than one small rest.
+    # Equal sizes rather than a small remainder.
     n_seeds = math.ceil(len(seeds) / max(n_chunks, 1))
     return [(tuple(seeds[i : i + n_seeds]), shared) for i in range(0, len(seeds), max(n_seeds, 1))]
 
 
-def _known(study: Study, recorded: Iterable[Stack]) -> list[Chunk]:
-    """Return the chunks of stacks that were begun; of two that contradict each other, the first."""
+def _begun_chunks(study: Study, recorded: Iterable[Stack]) -> list[Chunk]:
+    """Return the chunks of begun stacks; of two that contradict each other, the first."""
     known: dict[int, Chunk] = {}
     ours = set(study.seeds)
     for stack in recorded:
