@@ -393,7 +393,7 @@ def _vocabulary(data: Data, study: Study) -> int | None:
         return data.vocab_size
     if data.tokenizer != "character":
         return tokenizer_of(data, "", False, study.folder).vocab_size
-    sources = [data, *map(data.of_source, data.other_sources)]
+    sources = [data, *map(data.for_source, data.other_sources)]
     if any(source.corpus in DOWNLOADED or ":" in source.corpus for source in sources):
         return None
     return Texts.read(data, study.folder).tokenizer.vocab_size

@@ -227,7 +227,7 @@ class Texts:
     def read(cls, data: Data, folder: Path) -> Texts:
         """Read all texts. Raises ParibusError where one is missing, or cannot be tokenized."""
         training = {CORPUS: Source(data, folder)}
-        training |= {name: Source(data.of_source(name), folder) for name in data.other_sources}
+        training |= {name: Source(data.for_source(name), folder) for name in data.other_sources}
         held = {}
         for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:

@@ -152,7 +152,7 @@ class Data(SourceText, Grown):
         """Shares of training windows by source."""
         return self.mixture or {CORPUS: 1.0}
 
-    def of_source(self, name: str) -> Data:
+    def for_source(self, name: str) -> Data:
         """Return a copy that reads a source instead of `corpus`."""
         return self.model_copy(update=dict(self.sources[name]))
 
