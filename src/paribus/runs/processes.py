@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
+TAIL_BYTES = 4096
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
@@ -21,7 +22,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
-    """Let this process receive the signal `number` when its parent dies (Linux alone)."""
+    """Send this process the signal `number` when its parent dies (only on Linux)."""
     if sys.platform == "linux":
         _prctl(PR_SET_PDEATHSIG, number)
     if os.name == "posix" and os.getppid() != parent:
@@ -31,7 +32,7 @@ def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
 def adopt_orphans() -> None:
     """Become the parent of processes that children leave behind, so that they can be ended.
 
-    Linux alone; elsewhere the process leads a group, which ends with it.
+    Only on Linux; elsewhere this process leads a group, which ends with it.
     """
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -40,7 +41,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> set[int]:
-    """Return the children of this process; none where the system does not tell."""
+    """Return the children of this process; empty if the system does not list them."""
     pid = os.getpid()
     try:
         return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()))
@@ -51,8 +52,8 @@ def children() -> set[int]:
 def end_children(keep: set[int]) -> None:
     """Kill every child that is not in `keep`, and the orphans that they leave."""
     deadline = time.monotonic() + END_SECONDS
-    while (others := children() - keep) and time.monotonic() < deadline:
-        for pid in others:
+    while (pids := children() - keep) and time.monotonic() < deadline:
+        for pid in pids:
             with contextlib.suppress(PermissionError, ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
@@ -61,7 +62,7 @@ def end_children(keep: set[int]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process and what it started; its interpreter would take most of a second more."""
+    """End this process and its children; a regular exit would take most of a second more."""
     end_children(set())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -73,7 +74,7 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def ending_children() -> Iterator[None]:
-    """End what custom code starts in the body, if it runs in the user's own process."""
+    """End the processes that custom code starts in the body."""
     before = children()
     is_linux = sys.platform == "linux"
     if is_linux:
@@ -86,17 +87,28 @@ def ending_children() -> Iterator[None]:
             _prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
-class Left(BaseException):
-    """Raised in a trial's process when it is asked to leave, unless it holds on to something.
+def tail(path: Path | None) -> list[str]:
+    """Return the last lines of a log, the last one first; empty if there is none."""
+    try:
+        with open(path or "", "rb") as file:
+            file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
+            lines = file.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip() for line in reversed(lines) if line.strip()]
 
-    It is no `Exception`: neither a library nor a custom module may go on after it.
+
+class Left(BaseException):
+    """Raised in a trial's process when it is asked to leave, unless that is held.
+
+    It is not an `Exception`, so that no library or custom module continues after it.
     """
 
 
 class Leaving:
-    """Whether this process was asked to leave, by SIGTERM.
+    """Request to leave, by SIGTERM.
 
-    Training then finishes its step and writes a checkpoint; everything else stops at once.
+    Training finishes its step and writes a checkpoint; everything else stops at once.
     """
 
     def __init__(self) -> None:
@@ -104,7 +116,7 @@ class Leaving:
         self._holding = 0
 
     def listen(self) -> None:
-        """Take SIGTERM as the request; call this in the main thread."""
+        """Handle SIGTERM; call this in the main thread."""
         signal.signal(signal.SIGTERM, self._hear)
 
     def check(self) -> None:
@@ -114,7 +126,7 @@ class Leaving:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Raise nothing in the body, which looks at `asked` instead."""
+        """Raise nothing in the body, which checks `asked` instead."""
         self._holding += 1
         try:
             yield

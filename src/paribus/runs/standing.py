@@ -12,7 +12,8 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.results.lock import holder
 from paribus.runs.executors import Backend, shipped
-from paribus.runs.executors.jobs import JobBackend, read_submissions, scratch_folder, tail
+from paribus.runs.executors.jobs import JobBackend, read_submissions, scratch_folder
+from paribus.runs.processes import tail
 from paribus.runs.progress import Progress, Tracker
 from paribus.runs.queue import Queue
 

@@ -49,6 +49,7 @@ from paribus.runs.processes import (
     children,
     end_children,
     leave,
+    tail,
     tie_to,
 )
 from paribus.runs.queue import STALE_SECONDS, Claim, Order, Queue, Task, host
@@ -60,7 +61,6 @@ LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and wr
 IDLE_SECONDS = 2.0  # without a change, before something is imported for later children
 DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # exit codes of a child
 ADVANCE = "advance"
-LAST_BYTES = 4096
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
 IGNORED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
@@ -68,17 +68,16 @@ IGNORED = tuple(
 
 
 class Stop(BaseException):
-    """A scheduler, or whoever started the worker, wants it to leave."""
+    """Raised when a scheduler or the parent process asks the worker to leave."""
 
 
 @dataclass
 class Context:
-    """What a child process knows besides its task.
+    """The place of a child process in a run.
 
     Attributes:
-        queue, order: where it works and for which run.
         worker: the name of its worker.
-        slot: which of the worker's children it is, counted from 0; it decides which GPU it uses.
+        slot: its number among the worker's children, from 0, which selects its GPU.
         leaving: whether it was asked to leave.
     """
 
@@ -89,7 +88,7 @@ class Context:
     leaving: Leaving = field(default_factory=Leaving)
 
     def report(self, event: str, **content: Any) -> None:
-        """Report an event: what is done, or how far a trial is."""
+        """Report an event, such as the progress of a trial."""
         self.queue.report(self.worker, {"event": event} | content)
 
     def say(self, words: str) -> None:
@@ -98,7 +97,7 @@ class Context:
 
 
 class Runner(Protocol):
-    """What the trainers of one kind do in a run. One that cannot go on raises ParibusError."""
+    """The work of one kind of trainer in a run. Methods may raise ParibusError."""
 
     preload: tuple[str, ...]
     """Modules that every child needs."""
@@ -135,17 +134,8 @@ class Child:
     log: Path
 
     @property
-    def last_words(self) -> str:
-        """The last line that it wrote to its standard error."""
-        try:
-            content = self.log.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return next((line.strip() for line in reversed(content.splitlines()) if line.strip()), "")
-
-    @property
     def end(self) -> str:
-        """How it ended: `signal 9` or `exit code 1`."""
+        """The way it ended, such as `signal 9` or `exit code 1`."""
         code = self.process.exitcode or 0
         hint = " (out of memory? use fewer --workers)" if code == -9 else ""
         return (f"signal {-code}" if code < 0 else f"exit code {code}") + hint
@@ -180,7 +170,7 @@ class Worker:
             self._wait()
 
     def leave(self) -> None:
-        """Let children write checkpoints, and give their tasks back."""
+        """Let children write checkpoints, and release their tasks."""
         self._is_stopping = True
         self._stop_children()
         while self.children:
@@ -194,7 +184,7 @@ class Worker:
                 return
             self._start(*claimed)
             if self._slots is None:
-                return  # how many there may be is found out by the first one
+                return  # the first child finds out how many there may be
 
     def _claimed(self) -> tuple[Task, Claim] | None:
         """Claim the next task, or the decision on what comes next."""
@@ -209,7 +199,7 @@ class Worker:
             task = self.queue.read_task(name)
             if task is not None:
                 return task, claim
-            claim.release()  # somebody has just finished it
+            claim.release()  # another worker has just finished it
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
             self._take_over(names)
@@ -219,12 +209,12 @@ class Worker:
         if claim is None:
             return None
         if self.queue.names() or self.queue.is_over:
-            claim.release()  # somebody else has decided meanwhile
+            claim.release()  # another worker has decided meanwhile
             return None
         return Task(ADVANCE, ADVANCE, "while the next trials were prepared", ""), claim
 
     def _take_over(self, names: Sequence[str]) -> None:
-        """Give tasks back whose worker died or does not answer any more."""
+        """Release tasks whose worker died or does not respond."""
         own = {child.claim.path.name for child in self.children}
         for name in (*names, ADVANCE):
             if name in own or not self.queue.abandoned(name, self.name, self.stale):
@@ -235,14 +225,14 @@ class Worker:
                 how += f" on {record.get('host')}"
             self.queue.release(name, died=how)
             if task is not None:
-                self._count_deaths(task, how, "")
+                self._count_deaths(task, how)
 
     def _start(self, task: Task, claim: Claim) -> None:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
         log.parent.mkdir(exist_ok=True)
-        about = (str(self.queue.path), task, self.name, slot, str(log), os.getpid())
-        process = self._context.Process(target=be_child, args=(*about, type(self.runner)))
+        place = (str(self.queue.path), task, self.name, slot, str(log), os.getpid())
+        process = self._context.Process(target=be_child, args=(*place, type(self.runner)))
         process.start()
         self.children.append(Child(task, claim, slot, process, log))
         if not self.runner.forks and not self._helpers:  # multiprocessing has started its own
@@ -261,7 +251,7 @@ class Worker:
             self._touched = now
             for child in self.children:
                 child.claim.touch()
-        for child in [one for one in self.children if one.process.exitcode is not None]:
+        for child in [c for c in self.children if c.process.exitcode is not None]:
             self.children.remove(child)
             self._changed = now
             self._settle(child)
@@ -269,10 +259,10 @@ class Worker:
             self._import_later()
 
     def _settle(self, child: Child) -> None:
-        """Take note of the end of a child."""
+        """Finish or release the task of a child that has ended."""
         child.process.join()
         code, task = child.process.exitcode, child.task
-        end_children({one.process.pid or 0 for one in self.children} | self._helpers)
+        end_children({other.process.pid or 0 for other in self.children} | self._helpers)
         if task.kind == "slots":
             self._slots = self.queue.read_answer(f"slots.{self.name}") or 1
         elif code == DONE and task.kind != ADVANCE:
@@ -282,9 +272,10 @@ class Worker:
             return
         how = f"a worker died with {child.end}"
         self.queue.release(child.claim.path.name, died=how)
-        self._count_deaths(task, how, child.last_words)
+        self._count_deaths(task, how, *tail(child.log)[:1])
 
-    def _count_deaths(self, task: Task, how: str, last: str) -> None:
+    def _count_deaths(self, task: Task, how: str, last: str = "") -> None:
+        """Report the death of a worker; end the run if the task has had too many."""
         n = len(self.queue.deaths(task.id))
         words = f"{how} {task.doing}{f': {last}' if last else ''}"
         if n > self.retries:
@@ -320,7 +311,7 @@ def be_child(
     parent: int,
     runner: Callable[[], Runner],
 ) -> None:
-    """Do a task in a process of its own; does not return."""
+    """Do a task in a process of its own, which ends here."""
     tie_to(parent)
     adopt_orphans()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -359,7 +350,7 @@ def be_child(
 
 
 def _fail(queue: Queue, task: Task, error: Exception) -> None:
-    """Report an error that neither the user nor we have foreseen."""
+    """Report an unexpected error."""
     queue.fail(
         f"a worker failed {task.doing}: {type(error).__name__}: {error}; finished trials are kept. "
         "This is a defect of paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where",
@@ -368,7 +359,7 @@ def _fail(queue: Queue, task: Task, error: Exception) -> None:
 
 
 def _do(task: Task, context: Context, runner: Runner) -> None:
-    """Do a task, and write what it answers."""
+    """Do a task, and write its answer."""
     from paribus.runs.advance import advance
 
     for folder in context.order.search:
@@ -386,7 +377,7 @@ def _do(task: Task, context: Context, runner: Runner) -> None:
 
 
 class _Reporting(logging.Handler):
-    """Brings warnings of a child to whoever follows the run."""
+    """Reports a child's warnings as events."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(logging.WARNING)

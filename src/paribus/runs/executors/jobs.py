@@ -25,6 +25,7 @@ from pydantic import Field
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.runs.executors import Backend, Retrying
+from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
 from paribus.search_path import shared_folders
 from paribus.untrusted_io import is_regular, read_json
@@ -38,7 +39,6 @@ UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
 SILENT_SECONDS = 600.0  # a scheduler may not answer, such as while it restarts
 END_SECONDS = 300.0  # for jobs to leave when the run is over
 CANCEL_SECONDS = 15.0  # after which they are cancelled
-TAIL_BYTES = 4096
 SUBMITTED = "submitted.json"
 NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
@@ -276,14 +276,3 @@ def read_submissions(queue: Queue) -> dict[str, int]:
     if not (isinstance(submissions, dict) and all(map(NAME.fullmatch, submissions))):
         raise ParibusError(f"{path} was changed; remove {queue.path} and run again")
     return {name: int(n) for name, n in submissions.items()}
-
-
-def tail(path: Path | None) -> list[str]:
-    """Return the last lines of a log, the last one first; empty if there is none."""
-    try:
-        with open(path or "", "rb") as file:
-            file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
-            lines = file.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [line.strip() for line in reversed(lines) if line.strip()]

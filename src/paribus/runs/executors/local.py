@@ -1,4 +1,4 @@
-"""`local`: one worker process of this machine, which ends with the command."""
+"""`local`: one worker process on this machine, which ends with the command."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
-from typing import IO, Any
+from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import Backend, Retrying, backend
+from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
 from paribus.search_path import shared_folders
 from paribus.study.trainer import STACKED
 
-# -P: the current folder may be somebody else's; it is searched only where ours has it.
+# -P: the current folder may be a stranger's, and is searched only if this process does.
 WORKER = (sys.executable, "-P", "-m", "paribus.runs.worker")
 LEAVE_SECONDS = 90.0  # children finish their step and write checkpoints
-# Variables that no worker reads, or that every order brings.
+# Variables that no worker reads, or that every order contains.
 PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR", "PARIBUS_LEDGER"}
 
 
@@ -46,9 +48,9 @@ class LocalWorker:
         self._process.begin(queue)
 
     def check(self) -> None:
-        """Begin again if the worker died or left. Raises ParibusError if that happens too often."""
+        """Start again if the worker died or left. Raises ParibusError if that is too often."""
         end = self._process.end()
-        has_left = end is None and self._process.wait_until_idle(0)  # somebody sent it SIGTERM
+        has_left = end is None and self._process.wait_until_idle(0)  # it was sent SIGTERM
         if (end is None and not has_left) or self._queue.is_over:
             return
         held = [
@@ -61,7 +63,7 @@ class LocalWorker:
         for name in self._queue.claims():
             self._queue.release(name)
         if self._deaths > retries:
-            last = f": {words_}" if (words_ := self._process.last_words) else ""
+            last = "".join(f": {line}" for line in tail(self._process.errors)[:1])
             raise ParibusError(f"{words}{last}; finished trials are kept: run again to continue")
         again = f"{words}; begun again ({self._deaths} of {retries})"
         self._queue.report("command", {"event": "warning", "words": again})
@@ -86,7 +88,8 @@ class WorkerProcess:
 
     def __init__(self, trainer: str) -> None:
         self.key = _key(trainer)
-        self._errors: IO[bytes] = _temporary_file()
+        self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the process
+        self.errors = Path(self._log.name)
         self._is_idle = True
         command = [*WORKER, "-", "--runner", trainer, "--parent", str(os.getpid())]
         # The worker imports what this process imports, installed or not.
@@ -96,7 +99,7 @@ class WorkerProcess:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=self._log,
             env=environment,
         )
 
@@ -114,13 +117,6 @@ class WorkerProcess:
         if code is None:
             return None
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    @property
-    def last_words(self) -> str:
-        """The last line that it wrote to its standard error."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def interrupt(self) -> None:
         """Ask it to leave its queue."""
@@ -154,7 +150,7 @@ class WorkerProcess:
 
     def _close(self) -> None:
         self.process.wait()
-        for file in (self.process.stdin, self.process.stdout, self._errors):
+        for file in (self.process.stdin, self.process.stdout, self._log):
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()
@@ -192,20 +188,14 @@ def warm_up(trainer: str = STACKED) -> None:
 
 
 def _key(trainer: str) -> tuple[str, int, frozenset[tuple[str, str]], tuple[str, ...]]:
-    """Return what makes two worker processes the same."""
+    """Return a key that is equal for interchangeable worker processes."""
     settings = frozenset(item for item in os.environ.items() if item[0] not in PASSING)
     return trainer, os.getpid(), settings, tuple(shared_folders())
 
 
-def _temporary_file() -> Any:
-    import tempfile
-
-    return tempfile.TemporaryFile()
-
-
 @atexit.register
 def _dismiss_all() -> None:
-    """End the idle workers of this process, which ends."""
+    """End the idle workers when this process ends."""
     for process in _idle.values():
         if process.key[1] == os.getpid():
             process.kill()
