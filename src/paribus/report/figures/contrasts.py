@@ -179,8 +179,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
             above_zero = sum(delta > 0 for delta in deltas)
             rises.append(f"{called[arm]} {above_zero} of {len(deltas)}")
         caption = (
-            f"{title}: every seed is a line from its reference to its arm. Seeds at which it rises: "
-            f"{', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
+            f"{title}: every seed is a line from its reference to its arm. Seeds at which it "
+            f"rises: {', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
         )
     most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
     if most > MOST_PAIRS:
