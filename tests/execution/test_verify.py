@@ -208,6 +208,7 @@ def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: 
 
 def test_a_superseded_registration_keeps_its_bytes(small_study: Maker, copy: Path) -> None:
     first = read_json(copy / REGISTERED)
+    shutil.rmtree(copy / TRIAL)  # seeds can be added to an unfinished study
     more = small_study({"evaluation.every": 3}, seeds=[1, 2, 3, 4])
     settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"], first["looks"])})
     results = paribus.load_results(copy)
