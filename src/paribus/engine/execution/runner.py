@@ -78,7 +78,7 @@ ENVIRONMENT = {
 
 
 def require_runnable(study: Study, folder: ResultsFolder) -> None:
-    """Raise ParibusError for what can be told before a worker is started."""
+    """Raise ParibusError for problems that are known before a worker is started."""
     study = as_registered(settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
@@ -223,8 +223,11 @@ class EngineStages:
                 warnings += smaller
         with drafted_tasks(study, folder, self._datasets) as asked:
             data = {arm: self._datasets[study.setting(arm).data].record for arm in study.arms}
-            about = (study, data, machine["device"], metrics, asked)
-            wanted = registration(*about, own_rule(study), boundaries(study))
+            wanted = registration(
+                *(study, data, machine["device"], metrics, asked),
+                own_rule(study),
+                boundaries(study),
+            )
             settle(folder, study, wanted, retries=settings["retries"])
             adopt_suite(folder)
         for words in dict.fromkeys(warnings):
@@ -266,13 +269,13 @@ class EngineStages:
             arguments = {"arm": arms[0], "stack": wanted, "workers": sharing}
             arguments["study"] = study.model_dump(mode="json")
             task = Task(name, "memory", "while its memory was measured", "", arguments)
-            [found] = self.queue.ask([task])
-            size = found["stack"]
+            [fit] = self.queue.ask([task])
+            size = fit["stack"]
             if size >= wanted:
                 continue
             again = len(recorded.begun) - len(recorded.up_to(size).begun)
             warnings.append(
-                f"{size} of {wanted} replicas side by side: {found['why']}"
+                f"{size} of {wanted} replicas side by side: {fit['why']}"
                 + (f"; {again} stacks that were begun start again" if again else "")
             )
             recorded = recorded.up_to(size)
@@ -280,7 +283,7 @@ class EngineStages:
         return stacks, warnings
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Tell the ledger that scores will be seen."""
+        """Note in the ledger that scores will be seen."""
         note_executor(folder, self.context)
         note(folder, is_begun=True)
 
@@ -314,12 +317,12 @@ class EngineStages:
         tasks = [
             task_of(
                 folder,
-                ("again", arm, f"seed-{one['seed']}"),
+                ("again", arm, f"seed-{repetition['seed']}"),
                 "again",
-                f"on {arm}/seed-{one['seed']}, which it trained again",
-                {"arm": arm, "seed": one["seed"], "steps": one["steps"]},
+                f"on {arm}/seed-{repetition['seed']}, which it trained again",
+                {"arm": arm, "seed": repetition["seed"], "steps": repetition["steps"]},
             )
-            for arm, one in repetitions(folder).items()
+            for arm, repetition in repetitions(folder).items()
             if arm not in done
         ]
         answered = [self.queue.read_answer(task.id) is not None for task in tasks]
@@ -382,8 +385,12 @@ def note_repeated(
                 extra={"once": f"again {arm}"},
             )
             continue
-        about = {"seed": seed, "steps": task.arguments["steps"]}
-        about["trial"] = results.trial(arm, seed).seal
-        repeated[arm] = about | {key: answer[key] for key in ("differs_at", "differs")}
+        repeated[arm] = {
+            "seed": seed,
+            "steps": task.arguments["steps"],
+            "trial": results.trial(arm, seed).seal,
+            "differs_at": answer["differs_at"],
+            "differs": answer["differs"],
+        }
     if repeated:
         results.write_repeated(repeated)
