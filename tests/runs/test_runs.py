@@ -22,7 +22,7 @@ from paribus.results import ResultsFolder
 from paribus.runs.executors import find_backend
 from paribus.runs.progress import Progress
 from paribus.runs.queue import Queue
-from paribus.runs.run import Options, _order
+from paribus.runs.run import Options, _order, results_folder
 from paribus.study import Study
 
 from .conftest import processes, records, study_in, wait_for
@@ -45,6 +45,17 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
 def sealed(folder: Path) -> list[Path]:
     """Return the manifests of finished trials."""
     return sorted((folder / "r" / "trials").glob("*/*/manifest.json"))
+
+
+def test_results_are_beside_the_study_file(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = study.folder / "results" / study.name
+    monkeypatch.chdir(tmp_path.parent)
+    assert results_folder(study, None).path.resolve() == folder.resolve()
+    monkeypatch.chdir(study.folder)
+    assert results_folder(study, None).path == Path("results") / study.name
+    assert results_folder(study, "r").path == Path("r")
 
 
 def test_a_run_seals_every_trial_and_leaves_no_queue(study: Study, tmp_path: Path) -> None:

@@ -32,7 +32,11 @@ Overrides = Annotated[
     Parameter(name="--set", negative=(), help="Change a key of the study: key=value."),
 ]
 ResultsPath = Annotated[
-    Path | None, Parameter(name="--results", help="The results folder; by default results/<study>.")
+    Path | None,
+    Parameter(
+        name="--results",
+        help="The results folder; by default results/<study> beside the study file.",
+    ),
 ]
 Workers = Annotated[int | None, Parameter(help="Worker processes; by default one per core or GPU.")]
 StackSize = Annotated[

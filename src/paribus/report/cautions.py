@@ -475,14 +475,16 @@ def _other_text(c: Context) -> Parameters:
 
 
 def _could_miss(c: Context) -> Parameters:
-    says = c.contrast.decided
-    if says is None or not c.contrast.could_miss or c.contrast.significant(c.alpha):
+    says, smallest = c.contrast.decided, c.contrast.smallest_effect
+    if says is None or smallest is None or says.detectable is None:
+        return
+    if not c.contrast.could_miss or c.contrast.significant(c.alpha):
         return
     metric = c.contrast.declared
     yield {
         "power": f"{c.analysis.study.inference.power:.0%}",
-        "detects": metric.size_text(says.detectable),
-        "smallest": metric.size_text(c.contrast.smallest_effect),
+        "detects": metric.stated_text(says.detectable),
+        "smallest": metric.stated_text(smallest),
     }
 
 

@@ -209,7 +209,9 @@ class _Builder:
     cautions: Sequence[tuple[Caution, ...]]
 
     def blocks(self) -> list[Block]:
-        """Return the primary endpoints."""
+        """Return the primary endpoints; none where nothing is compared."""
+        if not self.analysis.study.contrasts:
+            return []
         study, analysis = self.analysis.study, self.analysis
         references = dict.fromkeys(reference for _, reference in study.contrasts)
         blocks = []
@@ -385,9 +387,11 @@ class _Builder:
         if counts and study.is_paired:
             n = f" (n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))})"
         text = f"Change against {against}{seed}{n}"
-        if decided and not any(c.decided.has_interval for c in decided if c.decided):
+        if not any(c.decided.has_interval for c in decided if c.decided):
             return f"{text}."
         level = numbers.level(study.inference.alpha)
+        if not any(c.tested for c in decided):
+            return f"{text}, with its {level} interval."
         holm = "; the word goes by Holm's p" if study.family > 1 else ""
         return f"{text}, with its {level} interval and p{holm}."
 
@@ -453,7 +457,7 @@ class _Builder:
         analysis, runs = self.analysis, self.analysis.runs
         states = Counter(control.state for control in analysis.controls)
         held = states["held"] + states["declared"]
-        controls = f"{held} of {states.total()} controls hold"
+        controls = f"{held} of {states.total()} controls hold" if states else ""
         refused = ""
         if runs:
             controls = "controls: not recorded"

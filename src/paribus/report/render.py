@@ -72,7 +72,7 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
 
 def card_markdown(report: Report) -> str:
     """Return the card as Markdown, for a pull request."""
-    return fill("card.md", report=report)
+    return re.sub(r"\n{3,}", "\n\n", fill("card.md", report=report)).strip() + "\n"
 
 
 def _plain(text: object) -> str:

@@ -52,8 +52,17 @@ class Options:
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Return where the results of `study` are: `results`, or else `results/<name of the study>`."""
-    return ResultsFolder(Path(results) if results else Path("results") / study.name)
+    """Return where the results of `study` are: `results`, or `results/NAME` beside its file.
+
+    Of an example that ships, or the study of a results folder, `results/NAME` is in the working
+    directory.
+    """
+    if results:
+        return ResultsFolder(Path(results))
+    home = study.folder
+    if home == Path.cwd() or (home.parent / "study.json").exists():
+        home = Path()
+    return ResultsFolder(home / "results" / study.name)
 
 
 def run(

@@ -32,6 +32,7 @@ ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
 SIDE_CHARACTERS, SIDE_LINES = 12, 3  # of a name below a panel
 MOST_NAMED, MOST_TOLD = 2, 8  # contrasts in a title, and in a caption
 MOST_PAIRS = 60  # lines of one contrast
+PADDING = 0.05  # of the axis, at both ends
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -52,15 +53,17 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     left, right = ("better", "worse") if metric.better == "lower" else ("worse", "better")
     change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
     title = f"\N{LEFTWARDS ARROW} {left} | {change} | {right} \N{RIGHTWARDS ARROW}"
-    most = 1.05 * max([margin, *(abs(row[end]) for row in rows for end in ("low", "high"))])
+    ends = [margin, -margin, *(row[end] for row in rows for end in ("low", "high"))]
+    low, high = min(ends), max(ends)
+    room = PADDING * (high - low)
     x = {"title": title, "axis": alt.Axis(tickCount=5, labelOverlap="greedy")}
-    x["scale"] = alt.Scale(domain=[-most, most], nice=False)
+    x["scale"] = alt.Scale(domain=[low - room, high + room], nice=False)
     stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
-    ends = alt.Chart(alt.InlineData(values=[{"from": -margin, "zero": 0, "to": margin}]))
-    band = ends.mark_rect(color=TEXT, opacity=0.1, tooltip=None)
+    margins = alt.Chart(alt.InlineData(values=[{"from": -margin, "zero": 0, "to": margin}]))
+    band = margins.mark_rect(color=TEXT, opacity=0.1, tooltip=None)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
     if margin:
-        label = ends.mark_text(
+        label = margins.mark_text(
             text=f"within {stated}: too small to matter",
             **{"color": TEXT, "opacity": 0.75, "fontSize": 10, "baseline": "bottom"},
             tooltip=None,
@@ -179,8 +182,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
             above_zero = sum(delta > 0 for delta in deltas)
             rises.append(f"{called[arm]} {above_zero} of {len(deltas)}")
         caption = (
-            f"{title}: every seed is a line from its reference to its arm. Seeds at which it "
-            f"rises: {', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
+            f"{title}: every seed is a line from its reference to its arm. Rises by arm: "
+            f"{', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
         )
     most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
     if most > MOST_PAIRS:
