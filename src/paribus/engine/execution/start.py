@@ -40,9 +40,10 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
         study = with_precision(study, registered.training.precision)
     if study.tuning is not None:
         tuning = registered.tuning if registered is not None else None
-        is_same = tuning is not None and tuning.same_plan(study.tuning)
-        is_chosen = is_same and tuning.chosen.keys() == study.arms.keys()
-        study = with_choice(study, tuning.chosen if is_chosen else {})
+        chosen = {}
+        if tuning is not None and tuning.same_plan(study.tuning):
+            chosen = tuning.chosen if tuning.chosen.keys() == study.arms.keys() else {}
+        study = with_choice(study, chosen)
     return extended(study, folder)
 
 
