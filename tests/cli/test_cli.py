@@ -162,7 +162,7 @@ def test_registering_comes_before_everything_else(way: Way) -> None:
     said = " ".join(way.registered.stdout.split())
     why = "fewer than 5 seeds are described, not tested"
     assert f"warning: the rule superiority can adopt nothing: 2 seeds: {why}." in said
-    assert f"validation_loss: an effect of 0.02 cannot be seen: {why}." in said
+    assert f"an effect of 0.02 on validation_loss cannot be seen: {why}." in said
     assert "registration.json" in way.there
     assert "trials" not in way.there
     assert (way.early.returncode, way.early.stderr.count("\n")) == (2, 1)

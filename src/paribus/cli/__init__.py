@@ -172,8 +172,8 @@ def _explain(error: CycloptsError) -> str:
         if name == "--study":
             return f"{verb} needs {A_STUDY.format(verb=verb)}"
         by_place = not error.argument.field_info.is_keyword_only
-        what = name.removeprefix("--").upper() if by_place else name
-        return f"{verb} needs {what}: {error.argument.parameter.help}"
+        text = name.removeprefix("--").upper() if by_place else name
+        return f"{verb} needs {text}: {error.argument.parameter.help}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
         arguments = error.argument_collection or ()
         # A group of options is an argument as well, and nobody types its name.

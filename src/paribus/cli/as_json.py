@@ -39,7 +39,7 @@ def check(
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """Return what `check` says: the arms, their sizes, every key, and what was tried."""
-    found = _named(study) | {
+    entries = _named(study) | {
         "arms": _arms(study),
         "seeds": list(study.seeds),
         "cost": cost,
@@ -47,8 +47,8 @@ def check(
         "trained_a_step": study.trainer == STACKED,
         "study": study.model_dump(mode="json"),
     }
-    found |= {"tried": tried} if tried else {}
-    return found | ({"parameters": parameters, "warnings": warnings} if parameters else {})
+    entries |= {"tried": tried} if tried else {}
+    return entries | ({"parameters": parameters, "warnings": warnings} if parameters else {})
 
 
 def _arms(study: Study) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def evaluate(
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
-    found = evaluate_trials(
+    answered = evaluate_trials(
         folder,
         tasks=tasks,
         shots=_shots(fewshot),
@@ -168,11 +168,11 @@ def evaluate(
         trust=trust,
     )
     if json:
-        about = {"path": str(found.path), "cannot_be_compared": found.unlike}
-        as_json.give(about | {"tasks": found.tasks.to_pylist()})
+        content = {"path": str(answered.path), "cannot_be_compared": answered.unlike}
+        as_json.give(content | {"tasks": answered.tasks.to_pylist()})
         return
-    show(*printed.answers(ResultsFolder(folder).read_study(), found))
-    show_path(f"answers: {found.path}")
+    show(*printed.answers(ResultsFolder(folder).read_study(), answered))
+    show_path(f"answers: {answered.path}")
 
 
 def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
@@ -180,16 +180,16 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
     from paribus.cli import as_json
     from paribus.verification import verify as verify_folder
 
-    found = verify_folder(results, trust=trust)
+    outcome = verify_folder(results, trust=trust)
     if json:
-        as_json.give(asdict(found))
-        return 3 if found.findings else 0
-    for line in found.checked:
+        as_json.give(asdict(outcome))
+        return 3 if outcome.findings else 0
+    for line in outcome.checked:
         show_path(f"checked: {line}")
-    for line in found.findings:
+    for line in outcome.findings:
         show_path(f"does not agree: {line}")
-    show_path(f"root: {found.root}")
-    return 3 if found.findings else 0
+    show_path(f"root: {outcome.root}")
+    return 3 if outcome.findings else 0
 
 
 def archive(

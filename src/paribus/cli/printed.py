@@ -63,19 +63,19 @@ def _command(line: str) -> Text:
 
 def _span(values: Iterable[float]) -> str:
     """Return the least and the largest of several values, or the one that all have."""
-    told = list(dict.fromkeys(f"{value:.3g}" for value in sorted(values)))
-    return told[0] if len(told) == 1 else f"{told[0]} to {told[-1]}"
+    texts = list(dict.fromkeys(f"{value:.3g}" for value in sorted(values)))
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
     """Return a table of the terminal alone, with its columns of words."""
-    made = tuple(tuple(row) for row in rows)
-    return Table(title, "", tuple(head), made, frozenset(text), title=title)
+    cells = tuple(tuple(row) for row in rows)
+    return Table(title, "", tuple(head), cells, frozenset(text), title=title)
 
 
-def _values(title: str, told: dict[str, str]) -> Table:
+def _values(title: str, values: dict[str, str]) -> Table:
     """Return a table of names and values."""
-    return _table(title, ("", " "), told.items(), "")
+    return _table(title, ("", " "), values.items(), "")
 
 
 # Results
@@ -105,9 +105,9 @@ def contrasts(analysis: Analysis) -> Parts:
                 yield f"[bold]{escape(title)}[/]: {escape(contrast.why_not)}"
             elif contrast.primary:
                 yield replace(full, rows=[row]).only(*labels, title=title)
-        others = [row for row, c in own if not c.primary and c.decided is not None]
+        secondary = [row for row, c in own if not c.primary and c.decided is not None]
         title = f"{arm} against {reference}: the other endpoints"
-        yield replace(full, rows=others).only("endpoint", level, "Holm p", title=title)
+        yield replace(full, rows=secondary).only("endpoint", level, "Holm p", title=title)
     yield tables.stability(named)
     yield dim("analysis.json has everything else, every pair included")
 
@@ -132,16 +132,16 @@ def tasks(analysis: Analysis) -> Parts:
         yield replace(table, rows=rows).only(*labels, title=title)
 
 
-def answers(study: Study, found: Answers) -> Parts:
+def answers(study: Study, answered: Answers) -> Parts:
     """Yield accuracy by task and shots, and the macro averages; means over seeds, with their SD."""
-    named, rows = study.by_name, found.tasks.to_pylist()
+    named, rows = study.by_name, answered.tasks.to_pylist()
     if table := tables.accuracy_table(named, rows):
         yield table
     yield tables.macro_table(named, rows)
-    if found.not_offered:
-        pairs = ", ".join(f"{task} at {n}" for task, n in found.not_offered)
+    if answered.not_offered:
+        pairs = ", ".join(f"{task} at {n}" for task, n in answered.not_offered)
         yield dim(f"not asked, because it does not fit the window: {pairs}")
-    for arm in found.unlike:
+    for arm in answered.unlike:
         yield f"[red]{escape(arm)} was shown other prompts; it cannot be compared[/]"
 
 
@@ -153,15 +153,15 @@ def tuning(folder: ResultsFolder) -> Parts:
     study = folder.read_study()
     if study.tuning is None:
         return
-    if (there := folder.tuning_trials).exists:
-        trials = [there.trial(arm, seed) for arm, seed in there.read_study().trials]
+    if (tuning_folder := folder.tuning_trials).exists:
+        trials = [tuning_folder.trial(arm, seed) for arm, seed in tuning_folder.read_study().trials]
         done = sum(trial.is_finished for trial in trials)
         yield f"tuning: {done} of {len(trials)} trials are finished"
     if is_untuned(study):
         yield "the arms are not tuned yet; the trials of the verdict come after that"
     else:
-        told = [f"{arm} {in_words(values)}" for arm, values in study.tuning.chosen.items()]
-        yield escape(f"tuned: {'; '.join(told)}")
+        choices = [f"{arm} {in_words(values)}" for arm, values in study.tuning.chosen.items()]
+        yield escape(f"tuned: {'; '.join(choices)}")
 
 
 def chosen(analysis: Analysis) -> Parts:
@@ -182,8 +182,8 @@ def planned(study: Study, plan: PlannedLooks | None) -> Parts:
     rows = []
     for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True), start=1):
         cells = [str(number), str(first.pairs), f"{last.spent:.2g}"]
-        for one in [first] if family == 1 else [first, last]:
-            cells += [f"{one.t:.2f}", f"{one.nominal_p:.2g}"]
+        for boundary in [first] if family == 1 else [first, last]:
+            cells += [f"{boundary.t:.2f}", f"{boundary.nominal_p:.2g}"]
         rows.append(cells)
     yield _table("looks", ("look", "seeds", "spent", *bounds), rows)
     if family > 1:
@@ -238,11 +238,11 @@ def smallest_change(
     unknown = []
     for endpoint in study.judged:
         metric = metrics[endpoint.metric]
-        mine = [row for row in rows if row.metric == metric.name]
-        if not mine:
+        of_metric = [row for row in rows if row.metric == metric.name]
+        if not of_metric:
             unknown.append(metric.label)
             continue
-        largest = max(mine, key=lambda row: row.effect)
+        largest = max(of_metric, key=lambda row: row.effect)
         unit = f" {metric.change_unit}" if metric.change_unit not in ("", "1") else ""
         upto = "up to " if study.plan else ""
         yield (
@@ -251,7 +251,7 @@ def smallest_change(
             f"{escape(metric.label)}[/], at {inference.power:.0%} power."
         )
         yield dim(_source(largest, metric))
-        if len({row.contrast.split(" against ")[0] for row in mine}) < len(study.contrasts):
+        if len({row.contrast.split(" against ")[0] for row in of_metric}) < len(study.contrasts):
             unknown.append(f"{metric.label} of the other arms")
     pilot = f"{study.name}-pilot"
     tuning_seeds = study.tuning.seeds if study.tuning else ()
@@ -277,8 +277,10 @@ def _source(row: Detectable, metric: Metric) -> str:
     """Say which SD a plan goes by, and where it is from."""
     sd = metric.size_text(row.sd)
     if row.kept is None:
-        of = {"stated": "as stated", "pilot": f"of {row.contrast} in the pilot"}
-        return f"SD of paired differences {sd}, {of.get(row.source, 'the largest of the pilot')}."
+        origins = {"stated": "as stated", "pilot": f"of {row.contrast} in the pilot"}
+        return (
+            f"SD of paired differences {sd}, {origins.get(row.source, 'the largest of the pilot')}."
+        )
     low, high = (metric.size_text(value) for value in row.kept.middle_half)
     contrasts, n = numbers.plural(len(row.kept.sds), "contrast"), len(row.kept.studies)
     studies = "1 kept study" if n == 1 else f"{n} kept studies"
@@ -324,7 +326,7 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
     ]
     head = ("contrast", "SD", "detects", "margin", "pairs for it")
     yield _table(f"{metric.label}{unit}", head, cells, "contrast")
-    told: dict[str, list[str]] = {}
+    warnings: dict[str, list[str]] = {}
     for row in rows:
         if row.one_more:
             seed, tuning_seed = (metric.size_text(x) for x in row.one_more)
@@ -333,19 +335,19 @@ def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
                 f"{metric.size_text(row.choice)}. One more seed detects {seed}, one more "
                 f"tuning seed {tuning_seed}."
             )
-        least = f"the smallest detectable effect, {metric.size_text(row.effect)}, exceeds"
+        exceeded = f"the smallest detectable effect, {metric.size_text(row.effect)}, exceeds"
         if row.exceeds_margin:
             way_out = (
-                f"{row.pairs_for_margin} seeds would resolve it"
+                f"{row.pairs_for_margin} seeds would detect it"
                 if row.pairs_for_margin
                 else f"no number of seeds resolves it; try {row.instead}"
             )
-            told.setdefault(f"{least} the margin; {way_out}", []).append(row.contrast)
+            warnings.setdefault(f"{exceeded} the margin; {way_out}", []).append(row.contrast)
         if row.could_miss:
             worth = metric.size_text(row.smallest_effect)
-            missed = f"{least} the smallest effect worth detecting, {worth}"
-            told.setdefault(missed, []).append(row.contrast)
-    for words, contrasts in told.items():
+            missed = f"{exceeded} the smallest effect worth detecting, {worth}"
+            warnings.setdefault(missed, []).append(row.contrast)
+    for words, contrasts in warnings.items():
         yield warning(f"{join(contrasts)}: {words}")
 
 
@@ -358,15 +360,17 @@ def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = Fals
     unseen: dict[str, list[str]] = {}
     for sight in sights(study):
         metric = metrics.get(sight.metric)
-        effect = f"{sight.metric}: an effect of {sight.smallest_effect:g}"
+        effect = f"an effect of {sight.smallest_effect:g} on {sight.metric}"
         if metric:
             size = f"{metric.shown(sight.smallest_effect):g}"
-            effect = f"{metric.label}: an effect of {size} {metric.change_unit}".rstrip()
+            unit = f" {metric.change_unit}" if metric.change_unit else ""
+            effect = f"an effect of {size}{unit} on {metric.label}"
         if sight.why_not:
             unseen.setdefault(sight.why_not, []).append(effect)
         elif sight.sd is not None and not warnings:
             yield escape(
-                f"{effect} is seen where paired differences have an SD of at most {sight.sd:.2g}."
+                f"{numbers.plural(len(study.seeds), 'seed')} can detect {effect} only if the SD of "
+                f"seed differences is at most {sight.sd:.2g}."
             )
     for why, effects in unseen.items():
         yield warning(f"{'; '.join(effects)} cannot be seen: {why}.")
@@ -399,9 +403,9 @@ def calibration(c: Calibration) -> Parts:
     )
     if c.looks:
         looks = ", ".join(map(str, c.looks))
-        there = "" if c.tuned else ", of trials that were all there"
+        prepared = "" if c.tuned else ", of trials that were all there"
         yield (
-            f"Every replicate went through the looks at {looks} seeds{there}; a contrast took "
+            f"Every replicate went through the looks at {looks} seeds{prepared}; a contrast took "
             f"{c.mean_seeds:.1f} seeds on average."
         )
     if c.pairs < DESCRIPTIVE_BELOW:
@@ -447,12 +451,12 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Pa
     yield "Begin with: paribus run quickstart"
 
 
-def _in_minutes(found: float | None) -> str:
-    if found is None:
+def _in_minutes(amount: float | None) -> str:
+    if amount is None:
         return ""
-    if found > MOST_MINUTES:
+    if amount > MOST_MINUTES:
         return "GPUs"
-    return f"~{found:.0f} min" if found < 90 else f"~{found / 60:.1f} h"
+    return f"~{amount:.0f} min" if amount < 90 else f"~{amount / 60:.1f} h"
 
 
 def cost(study: Study, cost: Cost | None) -> Parts:
@@ -490,31 +494,33 @@ def _trials(n_trials: int, n_tuning: int) -> str:
 
 def _times(cost: Cost, rate: Rate) -> dict[str, str]:
     assert cost.hours is not None and cost.device_hours is not None
-    told = {"FLOPs per second, a device": f"{rate.flops_per_second:.4g} (as stated)"}
+    values = {"FLOPs per second, a device": f"{rate.flops_per_second:.4g} (as stated)"}
     places = numbers.plural(rate.places, "device")
     if rate.step is not None:
         side = f" of {rate.step.stack} trials side by side" if rate.step.stack > 1 else ""
-        told = {
+        values = {
             f"one step{side}, measured": f"{_amount(rate.step.seconds * 1e3)} ms",
             "FLOPs per second, a worker": f"{rate.flops_per_second:.4g}",
         }
         places = numbers.plural(rate.places, "worker")
-    told["device-hours"] = _amount(cost.device_hours)
-    told[f"time, {places}"] = _elapsed(cost.hours)
+    values["device-hours"] = _amount(cost.device_hours)
+    values[f"time, {places}"] = _elapsed(cost.hours)
     if cost.price is not None:
-        told["price"] = _amount(cost.price)
-    return told
+        values["price"] = _amount(cost.price)
+    return values
 
 
 def _memory(study: Study, cost: Cost) -> Parts:
     """Yield the memory of a device that trains one trial of the arm that takes most."""
-    known = {arm: of.memory for arm, of in cost.arms.items() if of.memory is not None}
+    known = {
+        arm: arm_cost.memory for arm, arm_cost in cost.arms.items() if arm_cost.memory is not None
+    }
     if not known:
         return
-    arm, most = max(known.items(), key=lambda one: one[1].total)
+    arm, most = max(known.items(), key=lambda item: item[1].total)
     parts = asdict(most) | {"total": most.total}
-    told = {name: f"{_amount(size / MIB)} MiB" for name, size in parts.items()}
-    yield _values(f"memory of a trial: arm {arm}", told)
+    values = {name: f"{_amount(size / MIB)} MiB" for name, size in parts.items()}
+    yield _values(f"memory of a trial: arm {arm}", values)
 
 
 def _amount(value: float) -> str:
@@ -558,10 +564,12 @@ def _shown(value: object) -> str:
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
         return str(value)
     stated = [
-        {key: of for key, of in table.items() if of is not None and of is not False}
+        {key: entry for key, entry in table.items() if entry is not None and entry is not False}
         for table in value
     ]
-    return "\n".join(", ".join(f"{key} = {of}" for key, of in table.items()) for table in stated)
+    return "\n".join(
+        ", ".join(f"{key} = {entry}" for key, entry in table.items()) for table in stated
+    )
 
 
 def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list[str]) -> Parts:
@@ -639,8 +647,8 @@ def _begun(results: Results) -> dict[tuple[str, int], int]:
     if results.study.trainer != STACKED:
         from paribus.runs.standing import read_progress
 
-        found = read_progress(results.path)
-        begun = {label: t for label, (t, _) in found.running.items()} if found else {}
+        progress = read_progress(results.path)
+        begun = {label: t for label, (t, _) in progress.running.items()} if progress else {}
         parted = {label.rpartition("/seed-")[::2]: steps for label, steps in begun.items()}
         return {(arm, int(seed)): steps for (arm, seed), steps in parted.items()}
     from paribus.engine.execution.trial.checkpoints import begun_stacks

@@ -101,7 +101,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     alpha = analysis.study.inference.alpha
     stability = analysis.stability(contrast.arm)
     diverged = stability.diverged if stability else None
-    more = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
+    excess = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
     state = State(
         quality=_quality(analysis, contrast),
         not_worse=contrast.not_worse(alpha)
@@ -109,14 +109,14 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=events_shown(analysis, contrast),
-        collapse=more == 1,
+        collapse=excess == 1,
         budget=_budget(analysis, cost_of(analysis, contrast.arm)),
         benefit=_benefit(analysis, contrast.arm),
-        divergence="more" if more > 0 else "fewer" if more < 0 else "equal",
+        divergence="more" if excess > 0 else "fewer" if excess < 0 else "equal",
         elsewhere=_elsewhere(analysis, contrast),
     )
     n = stability.any_event.n if stability else 0
-    return Evidence(_why_invalid(analysis, contrast), n, state, total_cure=more == -1)
+    return Evidence(_why_invalid(analysis, contrast), n, state, total_cure=excess == -1)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
@@ -195,7 +195,7 @@ def _budget(analysis: Analysis, cost: Costs) -> Budget:
         *([cost.calibration] if limits.calibration_budget is not None else []),
         *([cost.throughput] if limits.throughput_budget is not None else []),
     ]
-    states = [of.state if of else "not shown" for of in limited]
+    states = [cost_state.state if cost_state else "not shown" for cost_state in limited]
     return "over" if "over" in states else "within" if set(states) <= {"within"} else "not shown"
 
 
@@ -206,12 +206,16 @@ def cost_of(analysis: Analysis, arm: str) -> Costs:
 
 def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     """Return the other primary endpoints of this contrast on which the arm is shown to be worse."""
-    others = [
+    contrasts = [
         analysis.contrast(contrast.arm, endpoint.metric)
         for endpoint in analysis.study.judged
         if endpoint.metric != contrast.metric
     ]
-    return [other for other in others if _quality(analysis, other) == "Q-"]
+    return [
+        contrast_elsewhere
+        for contrast_elsewhere in contrasts
+        if _quality(analysis, contrast_elsewhere) == "Q-"
+    ]
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
@@ -222,16 +226,16 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     its own family. A loss that is shown to lie inside the margin is left out.
     """
     alpha = analysis.study.inference.alpha
-    others = [
+    contrasts = [
         analysis.contrast(contrast.arm, endpoint.metric)
         for endpoint in analysis.study.endpoints
         if endpoint.metric != contrast.metric
     ]
     return [
-        other
-        for other in others
-        if other.declared.better != "neither"
-        and (quality_shown(other, alpha) == "Q-" or _loses_scores(analysis, other))
+        loss
+        for loss in contrasts
+        if loss.declared.better != "neither"
+        and (quality_shown(loss, alpha) == "Q-" or _loses_scores(analysis, loss))
     ]
 
 
@@ -262,7 +266,7 @@ def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
     worse = worse_elsewhere(analysis, contrast)
     if not worse:
         return "not worse"
-    within = all(other.not_worse(analysis.study.inference.alpha) for other in worse)
+    within = all(elsewhere.not_worse(analysis.study.inference.alpha) for elsewhere in worse)
     return "within margin" if within else "worse"
 
 
@@ -275,23 +279,25 @@ def benefit_of(analysis: Analysis, arm: str) -> Contrast | None:
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
     """Test the benefit against what is registered: one-sided, Holm over contrasts."""
     alpha, arms = analysis.study.inference.alpha, [arm for arm, _ in analysis.study.contrasts]
-    contrasts = [benefit_of(analysis, one) for one in arms]
+    contrasts = [benefit_of(analysis, pair) for pair in arms]
     place = arms.index(arm)
-    mine = contrasts[place]
-    if mine is None or mine.decided is None or mine.decided.descriptive_only:
+    own = contrasts[place]
+    if own is None or own.decided is None or own.decided.descriptive_only:
         return "not shown"
     least = analysis.study.decision.least_benefit
-    more, less = (
+    gaining, losing = (
         holm([_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts])
         for greater in (True, False)
     )
-    return "shown" if more[place] <= alpha else "absent" if less[place] <= alpha else "not shown"
+    return (
+        "shown" if gaining[place] <= alpha else "absent" if losing[place] <= alpha else "not shown"
+    )
 
 
-def _benefit_p(contrast: Contrast, least: float, *, greater: bool) -> float:
+def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
     """Return p against "the gain is at most `least`" (greater), or "at least `least`"."""
     if contrast.test is None or (any(contrast.censored) and not greater):
         return 1.0
     gains = contrast.declared.better == "higher"
-    null = contrast.declared.change(least if gains else -least)
+    null = contrast.declared.change(least_benefit if gains else -least_benefit)
     return contrast.test.one_sided_p(null, greater=greater == gains)

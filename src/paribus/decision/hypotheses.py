@@ -134,7 +134,7 @@ def _state(supporting: int, contradicting: int) -> HypothesisState:
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
     """Raise ParibusError for a hypothesis that names what the study or its rule has not."""
-    names = [one.name for one in study.hypotheses]
+    names = [hypothesis.name for hypothesis in study.hypotheses]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ParibusError(f"hypothesis '{twice}' is stated twice; give each its own name")
@@ -142,26 +142,26 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     judged = [endpoint.metric for endpoint in study.judged]
     outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     known = [*outcomes, *(f"row {row.id}" for row in rule.rows)]
-    for one in study.hypotheses:
-        where = f"hypothesis '{one.name}'"
+    for hypothesis in study.hypotheses:
+        where = f"hypothesis '{hypothesis.name}'"
         if not compared:
             raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")
-        if not (one.supported_by or one.contradicted_by):
+        if not (hypothesis.supported_by or hypothesis.contradicted_by):
             raise ParibusError(
                 f"{where} is supported and contradicted by nothing; state an outcome, such as "
                 'supported_by = ["ADOPT"]'
             )
-        for arm in one.arms:
+        for arm in hypothesis.arms:
             if arm not in compared:
                 raise ParibusError(
                     f"{where}: arm '{arm}' is compared with nothing: {nearest(arm, compared)}"
                 )
-        if one.endpoint is not None and one.endpoint not in judged:
+        if hypothesis.endpoint is not None and hypothesis.endpoint not in judged:
             raise ParibusError(
-                f"{where}: '{one.endpoint}' is no primary endpoint, and has no verdict: "
-                f"{nearest(one.endpoint, judged)}"
+                f"{where}: '{hypothesis.endpoint}' is no primary endpoint, and has no verdict: "
+                f"{nearest(hypothesis.endpoint, judged)}"
             )
-        for outcome in (*one.supported_by, *one.contradicted_by):
+        for outcome in (*hypothesis.supported_by, *hypothesis.contradicted_by):
             if outcome not in known:
                 raise ParibusError(
                     f"{where}: '{outcome}' is no outcome, and no row of the rule "

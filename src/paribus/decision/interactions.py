@@ -51,31 +51,36 @@ class Depends:
 def depends(analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Depends]:
     """Judge every interaction; one of an arm that cannot be judged cannot be either."""
     invalid = {(v.arm, v.metric): v.evidence.invalid for v in verdicts}
-    told = []
-    for one in analysis.interactions:
-        arms = (*one.of, *one.than)
-        why = next((w for arm in arms if (w := invalid.get((arm, one.metric)))), "")
-        says, tested = one.decided, one.holm_p is not None
-        told.append(
+    results = []
+    for interacting in analysis.interactions:
+        arms = (*interacting.of, *interacting.than)
+        why = next((w for arm in arms if (w := invalid.get((arm, interacting.metric)))), "")
+        says, tested = interacting.decided, interacting.holm_p is not None
+        results.append(
             Depends(
-                *(one.name, one.title, one.metric, _word(one, why, analysis.study.inference.alpha)),
-                *(one.of, one.than),
+                *(
+                    interacting.name,
+                    interacting.title,
+                    interacting.metric,
+                    _word(interacting, why, analysis.study.inference.alpha),
+                ),
+                *(interacting.of, interacting.than),
                 **stated(says),
                 p=says.p_value if says and tested else None,
-                adjusted_p=one.holm_p,
-                margin=one.margin,
-                why_not=why or one.why_not,
-                found=one,
+                adjusted_p=interacting.holm_p,
+                margin=interacting.margin,
+                why_not=why or interacting.why_not,
+                found=interacting,
             )
         )
-    return told
+    return results
 
 
-def _word(one: Interacting, invalid: str, alpha: float) -> DependsWord:
+def _word(interacting: Interacting, invalid: str, alpha: float) -> DependsWord:
     if invalid:
         return "INVALID"
-    if one.decided is None or one.decided.descriptive_only:
+    if interacting.decided is None or interacting.decided.descriptive_only:
         return "DESCRIPTIVE"
-    if one.alike(alpha):
+    if interacting.alike(alpha):
         return "SAME"
-    return "DIFFERS" if one.differs(alpha) else "UNRESOLVED"
+    return "DIFFERS" if interacting.differs(alpha) else "UNRESOLVED"

@@ -124,21 +124,21 @@ def calibrate_tuned(replicates: Sequence[Results]) -> Calibration:
 
     Raises ParibusError where none is complete, or a control of one is broken.
     """
-    whole = [results for results in replicates if not results.unfinished]
-    if not whole:
+    complete = [results for results in replicates if not results.unfinished]
+    if not complete:
         raise ParibusError("no replicate is complete; run `paribus run --null` again")
     happened, p_values, seeds = [], [], []
-    for results in whole:
+    for results in complete:
         _require_sound(results)
         analysis = analyse(results)
         seeds.append(_seeds_taken(analysis))
         happened.append(_happened(analysis, decide(analysis)))
         p_values += [c.decided.p_value for c in analysis.contrasts if c.primary and c.decided]
-    plan = whole[0].study.plan
+    plan = complete[0].study.plan
     return Calibration(
-        **_about(whole[0], len(whole[0].study.seeds), happened, len(whole)),
-        analyses=len(whole),
-        skipped=len(replicates) - len(whole),
+        **_about(complete[0], len(complete[0].study.seeds), happened, len(complete)),
+        analyses=len(complete),
+        skipped=len(replicates) - len(complete),
         looks=plan.looks if plan else (),
         mean_seeds=float(np.mean(seeds)),
         p_values=tuple(p_values),
@@ -177,7 +177,7 @@ def _about(
         "contrasts": len(study.contrasts),
         "replicates": n,
         "rates": tuple(
-            _rate(name, of, [h[name] for h in happened], n) for name, of in nominal.items()
+            _rate(name, values, [h[name] for h in happened], n) for name, values in nominal.items()
         ),
     }
 
@@ -202,16 +202,16 @@ def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
     primary = [c for c in analysis.contrasts if c.primary]
     says = [c.decided for c in primary if c.decided is not None]
     # Of fewer than 5 pairs nothing is claimed; what the test would have said is counted here.
-    found = {}
+    rates = {}
     for kind in ("primary", "secondary"):
         family = [c for c in analysis.contrasts if c.counted and c.primary == (kind == "primary")]
         p_values = [c.decided.p_value if c.decided else 1.0 for c in family]
-        found[kind] = bool(family) and holm(p_values).min() <= alpha
+        rates[kind] = bool(family) and holm(p_values).min() <= alpha
     rows = rule_of(analysis).all_rows
     claims = [verdict for verdict in verdicts if rows[verdict.row].claims]
     return {
-        "any primary contrast significant (Holm)": float(found["primary"]),
-        "any secondary contrast significant (Holm)": float(found["secondary"]),
+        "any primary contrast significant (Holm)": float(rates["primary"]),
+        "any secondary contrast significant (Holm)": float(rates["secondary"]),
         "any verdict of an effect (quality or events)": float(bool(claims)),
         "one primary contrast significant, unadjusted": _share(
             [s.p_value <= alpha for s in says], 0.0

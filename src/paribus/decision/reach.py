@@ -47,25 +47,25 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         rows = tuple(row.id for row in rule.rows)
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [OutOfReach(rows, f"{numbers.plural(n, 'seed')}: {why}")]
-    plan, least = plan_of(study), _least_p(study, n)
+    plan, least_p = plan_of(study), _least_p(study, n)
     if study.stages:  # which no further seeds follow
-        least = combined_mcnemar(
+        least_p = combined_mcnemar(
             [(0, stage) for stage in study.stages],
             stage_weights(study.inference.first_stage_weight),
         )
     if plan is not None:
-        least = OneLook(plan, len(plan.pairs) - 1).of_other(least)
-    if least * contrasts <= alpha:
+        least_p = OneLook(plan, len(plan.pairs) - 1).of_other(least_p)
+    if least_p * contrasts <= alpha:
         return []
     needed = next(k for k in range(n, MOST_PAIRS) if _least_p(study, k) * contrasts <= alpha)
     way_out = "" if study.stages else f"; {max(needed, n + 1)} seeds can"
     combined = " of both stages" if study.stages else ""
-    family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
+    family = "" if contrasts == 1 else f", {least_p * contrasts:.3g} over {contrasts} contrasts"
     looked = " over all looks" if plan else ""
     exact = "McNemar's" if study.is_paired else "Fisher's"
     why = (
         f"{n} seeds cannot show that an arm cures or causes instability: {exact} exact p"
-        f"{combined} is at least {least:.3g}{looked}{family}{way_out}"
+        f"{combined} is at least {least_p:.3g}{looked}{family}{way_out}"
     )
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)
@@ -83,7 +83,7 @@ def unreachable(study: Study) -> list[str]:
     adopt nothing."""
     rule = find_rule(study)
     dead = _dead_rows(study, rule)
-    told: dict[str, dict[str, list[str]]] = {}  # who, by why and by what cannot be
+    subjects: dict[str, dict[str, list[str]]] = {}  # who, by why and by what cannot be
 
     def why(outcomes: Collection[str]) -> str:
         rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
@@ -92,26 +92,26 @@ def unreachable(study: Study) -> list[str]:
         reasons = dict.fromkeys(dead[row.id] for row in rows)
         return "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
 
-    def say(reason: str, what: str, who: str) -> None:
-        told.setdefault(reason, {}).setdefault(what, []).append(who)
+    def say(reason: str, claim: str, subject: str) -> None:
+        subjects.setdefault(reason, {}).setdefault(claim, []).append(subject)
 
-    for one in study.hypotheses:
-        yes, no = why(one.supported_by), why(one.contradicted_by)
+    for hypothesis in study.hypotheses:
+        yes, no = why(hypothesis.supported_by), why(hypothesis.contradicted_by)
         if yes and yes == no:
-            say(yes, "can be neither supported nor contradicted", one.name)
+            say(yes, "can be neither supported nor contradicted", hypothesis.name)
             continue
         if yes:
-            say(yes, "cannot be supported", one.name)
+            say(yes, "cannot be supported", hypothesis.name)
         if no:
-            say(no, "cannot be contradicted", one.name)
+            say(no, "cannot be contradicted", hypothesis.name)
     adopts = any(row.outcome == "ADOPT" for row in rule.rows)
     if adopts and (reason := why(["ADOPT"])):
         say(reason, "can adopt nothing", f"the rule {rule.name}")
     lines = {
-        reason: "; ".join(f"{', '.join(who)} {what}" for what, who in of.items())
-        for reason, of in told.items()
+        reason: "; ".join(f"{', '.join(subject)} {claim}" for claim, subject in claims.items())
+        for reason, claims in subjects.items()
     }
-    return [f"{what}: {reason}" for reason, what in lines.items()]
+    return [f"{claim}: {reason}" for reason, claim in lines.items()]
 
 
 def require_comparison(study: Study) -> None:
@@ -130,9 +130,9 @@ def require_reachable(study: Study) -> None:
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
         return
-    if found := unreachable(study):
+    if lines := unreachable(study):
         raise ParibusError(
-            f"{'; '.join(found)}; change the design, or register it all the same with "
+            f"{'; '.join(lines)}; change the design, or register it all the same with "
             'decision.unreachable = "accept"'
         )
 
@@ -141,7 +141,7 @@ def _dead_rows(study: Study, rule: Rule) -> dict[str, str]:
     """Return the rows that cannot fire, by their ids, each with the first reason that leaves it no
     state: the number of seeds, or what the study does not register."""
     by_seeds = out_of_reach(study)
-    dead = {row: one.why for one in by_seeds for row in one.rows}
+    dead = {row: unreached.why for unreached in by_seeds for row in unreached.rows}
     decision = study.decision
     limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
     reasons: list[tuple[bool, str, Callable[[State], bool]]] = [

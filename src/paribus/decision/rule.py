@@ -140,7 +140,11 @@ class Row:
     @property
     def record(self) -> dict[str, Any]:
         """Its words, as a registration holds them."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "holds"}
+        return {
+            attribute.name: getattr(self, attribute.name)
+            for attribute in fields(self)
+            if attribute.name != "holds"
+        }
 
 
 # Before any rule: what no rule judges.
@@ -203,13 +207,13 @@ class Rule:
 
     def _tried(self, order: Iterable[State]) -> dict[State, Row]:
         """Find the row of each state by the conditions, asked in this order."""
-        found = {}
+        table = {}
         for state in order:
             row = next((row for row in self.rows if row.met(state)), None)
             if row is None:
                 raise ValueError(f"no row holds where {state}: end with a row that always does")
-            found[state] = row
-        return found
+            table[state] = row
+        return table
 
     def decide(self, evidence: Evidence) -> Row:
         """Return the row that fires."""
@@ -230,7 +234,7 @@ class Rule:
         reserved = [row for row in (CANNOT.id, TOO_FEW.id) if row in ids]
         if reserved:
             raise ValueError(f"row '{reserved[0]}' is one that every rule has; call it otherwise")
-        twice = next((one for one in ids if ids.count(one) > 1), None)
+        twice = next((row_id for row_id in ids if ids.count(row_id) > 1), None)
         if twice:
             raise ValueError(f"row '{twice}' is there twice; give each its own id")
         if not 0 < len(ids) <= len(SYMBOLS):
@@ -241,11 +245,13 @@ class Rule:
         table = self.table
         if self.registered is None:
             again = self._tried(reversed(tuple(states())))
-            other = next((state for state, row in table.items() if again[state] is not row), None)
-            if other:
+            differing = next(
+                (state for state, row in table.items() if again[state] is not row), None
+            )
+            if differing:
                 raise ValueError(
-                    f"row '{table[other].id}' decides where {other}, and row "
-                    f"'{again[other].id}' when asked again: conditions depend on the state alone"
+                    f"row '{table[differing].id}' decides where {differing}, and row "
+                    f"'{again[differing].id}' when asked again; a condition may use the state only"
                 )
         fired = {row.id for row in table.values()}
         dead = next((row for row in self.rows if row.id not in fired), None)

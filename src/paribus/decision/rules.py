@@ -273,8 +273,8 @@ def _as_registered(rule: Rule, where: str) -> Rule:
         rule.require_whole()
         record = rule.record
     except (Exception, SystemExit) as error:
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ParibusError(f"{where}: {told}") from error
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{where}: {text}") from error
     return rule_from_record(record, where)
 
 

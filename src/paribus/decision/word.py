@@ -117,5 +117,5 @@ def word_of(evidence: Evidence) -> Word:
 
 def exit_code(words: Iterable[Word]) -> int:
     """Return the exit code of several words: that of the one that stands last in `WORDS`."""
-    found = set(words)
-    return next((says.exit_code for word, says in reversed(WORDS.items()) if word in found), 0)
+    codes = set(words)
+    return next((says.exit_code for word, says in reversed(WORDS.items()) if word in codes), 0)

@@ -121,13 +121,13 @@ def _excluded(c: Context) -> Parameters:
     }
     if not any(failed for failed, _ in counts.values()):
         return
-    shares = {failed / max(failed + others, 1) for failed, others in counts.values()}
-    told = " and ".join(
-        f"{failed} of {numbers.plural(failed + others, 'run')} of {c.called[arm]}"
-        for arm, (failed, others) in counts.items()
+    shares = {failed / max(failed + completed, 1) for failed, completed in counts.values()}
+    text = " and ".join(
+        f"{failed} of {numbers.plural(failed + completed, 'run')} of {c.called[arm]}"
+        for arm, (failed, completed) in counts.items()
     )
     effect = " This may be an effect of the arm." if len(shares) > 1 else ""
-    yield {"counts": told, "effect": effect}
+    yield {"counts": text, "effect": effect}
 
 
 def _diverged(c: Context) -> Parameters:
@@ -178,9 +178,11 @@ def _no_partner(c: Context) -> Parameters:
         alone = sorted(own - shared)
         diverged = sum(c.analysis.events[arm, seed].diverged for seed in alone)
         named = numbers.some(list(map(str, alone)), MOST_SEEDS)
-        more = f"; {diverged} diverged" if diverged else ""
+        and_diverged = f"; {diverged} diverged" if diverged else ""
         if alone:
-            counts.append(f"{len(alone)} of {len(own)} runs of {c.called[arm]} ({named}{more})")
+            counts.append(
+                f"{len(alone)} of {len(own)} runs of {c.called[arm]} ({named}{and_diverged})"
+            )
     if counts:
         yield {"pairs": numbers.plural(len(shared), "pair"), "counts": " and ".join(counts)}
 
@@ -261,8 +263,8 @@ def _unequal_size(c: Context) -> Parameters:
 def _losses(c: Context) -> Parameters:
     if c.verdict.outcome != "ADOPT":
         return
-    for other in losses_elsewhere(c.analysis, c.contrast):
-        yield {"arm": c.names["arm"], "loss": loss_text(c.analysis, other)}
+    for contrast_elsewhere in losses_elsewhere(c.analysis, c.contrast):
+        yield {"arm": c.names["arm"], "loss": loss_text(c.analysis, contrast_elsewhere)}
 
 
 def _small_gain(c: Context) -> Parameters:
@@ -311,10 +313,10 @@ def _one_seed(c: Context) -> Parameters:
             values = list(c.analysis.summary(arm, c.contrast.metric).values.values())
             place = outlier(values) if len(values) >= DESCRIPTIVE_BELOW else None
             if place is not None:
-                here, others = _apart(values, place)
+                value, rest = _apart(values, place)
                 yield {
-                    "text": f"One run of {c.called[arm]} has {metric.value_text(here)}, the others "
-                    f"{_span(metric.value_text(others[0]), metric.value_text(others[-1]))}."
+                    "text": f"One run of {c.called[arm]} has {metric.value_text(value)}, others "
+                    f"{_span(metric.value_text(rest[0]), metric.value_text(rest[-1]))}."
                 }
         return
     if len(pairs) < DESCRIPTIVE_BELOW or metric.scale != "linear":
@@ -328,14 +330,14 @@ def _one_seed(c: Context) -> Parameters:
     }
     beyond = {}
     for name, values in sides.items():
-        here, others = _apart(values, place)
-        beyond[name] = max(others[0] - here, here - others[-1])
+        value, rest = _apart(values, place)
+        beyond[name] = max(rest[0] - value, value - rest[-1])
     name = max(beyond, key=beyond.__getitem__)
-    here, others = _apart(sides[name], place)
+    value, rest = _apart(sides[name], place)
     yield {
         "text": f"Seed {c.contrast.seeds[place]} carries most of the spread: {name} has "
-        f"{metric.value_text(here)} there, and "
-        f"{_span(metric.value_text(others[0]), metric.value_text(others[-1]))} at the other seeds."
+        f"{metric.value_text(value)} there, and "
+        f"{_span(metric.value_text(rest[0]), metric.value_text(rest[-1]))} at the other seeds."
     }
 
 
@@ -370,10 +372,12 @@ def _resolution(c: Context) -> Parameters:
 
 def _tests_disagree(c: Context) -> Parameters:
     says = c.contrast.decided
-    others = [check for check in c.contrast.checks if check.disagrees]
-    if says is None or not c.contrast.tested or not others or c.contrast.equivalent(c.alpha):
+    disagreeing = [check for check in c.contrast.checks if check.disagrees]
+    if says is None or not c.contrast.tested or not disagreeing or c.contrast.equivalent(c.alpha):
         return
-    tests = " and ".join(f"{one.test} (Holm p {numbers.p_equals(one.holm_p)})" for one in others)
+    tests = " and ".join(
+        f"{one.test} (Holm p {numbers.p_equals(one.holm_p)})" for one in disagreeing
+    )
     p = numbers.p_value(c.contrast.tested_p)
     yield {"tests": tests, "decides": TESTS[says.test], "p": p}
 
@@ -454,11 +458,11 @@ def _these_items(c: Context) -> Parameters:
 
 
 def _other_text(c: Context) -> Parameters:
-    says, other = c.contrast.decided, c.contrast.other_text
-    if says is None or other is None or not c.contrast.tested:
+    says, text_error = c.contrast.decided, c.contrast.other_text
+    if says is None or text_error is None or not c.contrast.tested:
         return
-    if other.error is None:
-        text = f"Measured on {other.about} of one text: too few to say what other text would show."
+    if text_error.error is None:
+        text = f"Measured on {text_error.about} of one text, too few to judge other text by."
         yield {"text": text}
         return
     is_same = c.contrast.equivalent(c.alpha)
@@ -469,7 +473,7 @@ def _other_text(c: Context) -> Parameters:
         return
     ends = c.contrast.declared.span_text(wider.low, wider.high)
     yield {
-        "text": f"Other text may not show this: with the error of {other.about} in it, the "
+        "text": f"Other text may not show this: with the error of {text_error.about} in it, the "
         f"{numbers.level(1 - wider.level)} interval would be about {ends}."
     }
 

@@ -41,8 +41,8 @@ def change_text(contrast: Contrast) -> str:
     # A change that is shown to exist is not printed as +0.
     while abs(says.mean) < 0.5 * 10.0**-digits and digits < MOST_DIGITS:
         digits += 1
-    more = digits - contrast.declared.change_digits
-    digits = contrast.declared.shown_change_digits + more
+    extra = digits - contrast.declared.change_digits
+    digits = contrast.declared.shown_change_digits + extra
     return contrast.declared.delta_text(says.mean, low, high, digits)
 
 
@@ -68,8 +68,8 @@ def size_text(analysis: Analysis, arm: str) -> str:
     cost = cost_of(analysis, arm)
     shares = {"parameters": cost.more_parameters, "training FLOPs": cost.more_flops}
     return ", ".join(
-        f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {what}"
-        for what, share in shares.items()
+        f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {noun}"
+        for noun, share in shares.items()
         if share is not None and abs(share) >= UNEQUAL
     )
 

@@ -276,7 +276,7 @@ class _Builder:
         )
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
-        summary, about = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
+        summary, of_arm = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
         mean, n = summary.mean, summary.n
         # If a look ended the comparison, the mean is that of the seeds that were compared.
         pairs = {
@@ -288,14 +288,14 @@ class _Builder:
             (compared,) = pairs.values()
             mean, n = sum(pair.baseline for pair in compared) / len(compared), len(compared)
         text = f"{metric.value_text(mean)}{'%' if metric.is_share else ''}"
-        described = about.description if about.description != self.called[arm] else ""
+        described = of_arm.description if of_arm.description != self.called[arm] else ""
         return Compared(arm, self.called[arm], text, n, described)
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""
         blocks: dict[str, list[Row]] = {}
-        for found in depends(self.analysis, self.verdicts):
-            blocks.setdefault(found.metric, []).append(self._interaction(found))
+        for interaction in depends(self.analysis, self.verdicts):
+            blocks.setdefault(interaction.metric, []).append(self._interaction(interaction))
         return [
             Block(
                 f"{self.analysis.metrics[metric].change_title}, difference between effects",
@@ -306,20 +306,24 @@ class _Builder:
             for metric, rows in blocks.items()
         ]
 
-    def _interaction(self, found: Depends) -> Row:
-        says, metric, same = found.found.decided, found.found.declared, found.word == "SAME"
+    def _interaction(self, interaction: Depends) -> Row:
+        says, metric, same = (
+            interaction.found.decided,
+            interaction.found.declared,
+            interaction.word == "SAME",
+        )
         change = metric.delta_text(says.mean, says.interval.low, says.interval.high) if says else ""
-        note = inside_text(self.analysis.study, found.found) if same else found.why_not
-        few = f"n = {found.n}" if 0 < found.n < DESCRIPTIVE_BELOW else ""
-        p = "" if same else numbers.p_or_blank(found.p)
-        holm = "" if same else numbers.p_or_blank(found.adjusted_p)
+        note = inside_text(self.analysis.study, interaction.found) if same else interaction.why_not
+        few = f"n = {interaction.n}" if 0 < interaction.n < DESCRIPTIVE_BELOW else ""
+        p = "" if same else numbers.p_or_blank(interaction.p)
+        holm = "" if same else numbers.p_or_blank(interaction.adjusted_p)
         several = len(self.analysis.interactions) > 1
         return Row(
             "",
-            found.title,
+            interaction.title,
             "",
-            found.word,
-            STYLE_OF[found.word],
+            interaction.word,
+            STYLE_OF[interaction.word],
             f"{change}  {few}".strip(),
             p,
             holm if several else "",
@@ -398,11 +402,11 @@ class _Builder:
     def action(self) -> str:
         """Return what the rule says to do; empty if nothing is decided."""
         decided = [v for v in self.verdicts if v.outcome == "ADOPT" or v.outcome in KEEPING]
-        told = [v for v in self.verdicts if v.metric not in self._overruled_metrics]
-        if not decided or not told:
+        shown = [v for v in self.verdicts if v.metric not in self._overruled_metrics]
+        if not decided or not shown:
             return ""
-        labels = dict.fromkeys(v.label for v in told)
-        clauses = {label: self._clause([v for v in told if v.label == label]) for label in labels}
+        labels = dict.fromkeys(v.label for v in shown)
+        clauses = {label: self._clause([v for v in shown if v.label == label]) for label in labels}
         if set(clauses.values()) == {""}:
             return ""
         if len(set(clauses.values())) == 1:
@@ -433,9 +437,11 @@ class _Builder:
         losses = {}
         for verdict in self.verdicts:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)
-            others = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
-            if others:
-                losses[verdict.arm] = join([loss_text(self.analysis, other) for other in others])
+            lost = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
+            if lost:
+                losses[verdict.arm] = join(
+                    [loss_text(self.analysis, contrast_elsewhere) for contrast_elsewhere in lost]
+                )
         text = ", and ".join(f"{self.called[arm]} is worse in {w}" for arm, w in losses.items())
         return f", but {text}" if text else ""
 
@@ -456,8 +462,8 @@ class _Builder:
         """Return trials and controls, counted."""
         analysis, runs = self.analysis, self.analysis.runs
         states = Counter(control.state for control in analysis.controls)
-        held = states["held"] + states["declared"]
-        controls = f"{held} of {states.total()} controls hold" if states else ""
+        n_held = states["held"] + states["declared"]
+        controls = f"{n_held} of {states.total()} controls hold" if states else ""
         refused = ""
         if runs:
             controls = "controls: not recorded"
@@ -504,11 +510,11 @@ class _Builder:
         if analysis.runs:
             chips.append(Chip("controls: not recorded", "controls", "open"))
         elif states := Counter(control.state for control in analysis.controls):
-            held = states["held"] + states["declared"]
-            style = "bad" if states["broken"] else "good" if held == states.total() else "open"
-            chips.append(Chip(f"{held} of {states.total()} controls hold", "controls", style))
-        if events := [one for one in analysis.events.values() if one.has_losses]:
-            stable = sum(not (one.diverged or one.spiked) for one in events)
+            n_held = states["held"] + states["declared"]
+            style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
+            chips.append(Chip(f"{n_held} of {states.total()} controls hold", "controls", style))
+        if events := [event for event in analysis.events.values() if event.has_losses]:
+            stable = sum(not (event.diverged or event.spiked) for event in events)
             style = "good" if stable == len(events) else "open"
             chips.append(Chip(f"{stable} of {len(events)} trials stable", "stability", style))
         speeds = {c.arm: c.throughput for c in analysis.costs if c.in_turn}
@@ -518,7 +524,7 @@ class _Builder:
         return chips
 
     def _cost_chip(
-        self, what: str, unit: str, digits: int, scale: int, costs: Mapping[str, Cost | None]
+        self, name: str, unit: str, digits: int, scale: int, costs: Mapping[str, Cost | None]
     ) -> list[Chip]:
         known = {self.called[arm]: cost for arm, cost in costs.items() if cost is not None}
         if not known:
@@ -526,7 +532,7 @@ class _Builder:
         style = "bad" if any(cost.state == "over" for cost in known.values()) else ""
         means = sorted(scale * cost.mean for cost in known.values())
         ends = dict.fromkeys(numbers.signed(mean, digits) for mean in (means[0], means[-1]))
-        return [Chip(f"{what} {' to '.join(ends)}{unit}", "evaluation", style)]
+        return [Chip(f"{name} {' to '.join(ends)}{unit}", "evaluation", style)]
 
     def single_arm(self) -> tuple[str, ...]:
         """Return the scores of a study that compares nothing."""
@@ -591,7 +597,7 @@ def verdict_record(report: Report) -> dict[str, Any]:
         }
         records.append(finite(record))
     content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}
-    more = {
+    optional = {
         "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
         "interactions": [
             finite({key: value for key, value in vars(one).items() if key != "found"})
@@ -599,7 +605,7 @@ def verdict_record(report: Report) -> dict[str, Any]:
         ],
         "excluded": analysis.excluded,
     }
-    return content | {key: value for key, value in more.items() if value}
+    return content | {key: value for key, value in optional.items() if value}
 
 
 ACTIONS = {

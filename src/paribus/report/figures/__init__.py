@@ -44,7 +44,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     endpoints = [forest(analysis, endpoint) for endpoint in results.study.judged]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
     curves = Curves(results)
-    found = [
+    figures = [
         *tuning_figures(analysis),
         *endpoints,
         loss_curves(results),
@@ -56,12 +56,12 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         tasks(results),
         throughput(results),
     ]
-    return _named_apart(figure for figure in found if figure is not None)
+    return _named_apart(figure for figure in figures if figure is not None)
 
 
 def _named_apart(figures: Iterable[Figure]) -> list[Figure]:
     """Return figures without those whose name, a file's, is that of an earlier one."""
-    found: dict[str, Figure] = {}
+    by_name: dict[str, Figure] = {}
     for figure in figures:
-        found.setdefault(figure.name, figure)
-    return list(found.values())
+        by_name.setdefault(figure.name, figure)
+    return list(by_name.values())

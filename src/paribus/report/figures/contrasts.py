@@ -185,9 +185,9 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
             f"{title}: every seed is a line from its reference to its arm. Rises by arm: "
             f"{', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
         )
-    most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
-    if most > MOST_PAIRS:
-        caption += f" {MOST_PAIRS} of {most:,} pairs are drawn, at even ranks by their change."
+    largest = max(analysis.summary(arm, metric).n for arm, _ in pairs)
+    if largest > MOST_PAIRS:
+        caption += f" {MOST_PAIRS} of {largest:,} pairs are drawn, at even ranks by their change."
     if left := len(study.contrasts) - len(pairs):
         caption += f" {numbers.plural(left, 'contrast')} without a pair, or beyond {MOST_PANELS} "
         caption += "panels, are in the tables only."

@@ -63,44 +63,44 @@ def over_steps(
 
 
 def rows_of(
-    results: Results, found: list[Series], columns: dict[str, str], *, most_rows: int = MOST_ROWS
+    results: Results, series: list[Series], columns: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[dict[str, Any]]:
     """Return the same of series that were `found`."""
     called = results.study.called
-    if not found:
+    if not series:
         return []
-    if len({(arm, seed) for arm, seed, *_ in found}) > MOST_LINES:
-        return _summed_up(found, called, columns, most_rows)
+    if len({(arm, seed) for arm, seed, *_ in series}) > MOST_LINES:
+        return _summed_up(series, called, columns, most_rows)
     rows = []
-    for (arm, column), members in _by_line(found).items():
-        shared = _on_shared_steps([one[3:] for one in members], most_rows // len(found))
+    for (arm, column), members in _by_line(series).items():
+        shared = _on_shared_steps([member[3:] for member in members], most_rows // len(series))
         for (_, seed, *_), (steps, values) in zip(members, shared, strict=True):
-            about = {"arm": called[arm], "seed": seed}
+            head = {"arm": called[arm], "seed": seed}
             if len(columns) > 1:
-                about["part"] = columns[column]
+                head["part"] = columns[column]
             rows += [
-                about | {"step": step, "value": rounded(value)}
+                head | {"step": step, "value": rounded(value)}
                 for step, value in zip(steps.tolist(), values.tolist(), strict=True)
             ]
     return rows
 
 
-def _by_line(found: list[Series]) -> dict[tuple[str, str], list[Series]]:
+def _by_line(series: list[Series]) -> dict[tuple[str, str], list[Series]]:
     """Return the series that one mean is of, by arm and column."""
     groups: dict[tuple[str, str], list[Series]] = {}
-    for one in found:
-        groups.setdefault((one[0], one[2]), []).append(one)
+    for member in series:
+        groups.setdefault((member[0], member[2]), []).append(member)
     return groups
 
 
 def _on_shared_steps(
-    members: list[tuple[np.ndarray, np.ndarray]], most: int
+    members: list[tuple[np.ndarray, np.ndarray]], most_points: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return series at steps that are chosen for all: a mean at a step is of every one that had
     begun and not ended. One that has no such step is read in a straight line between its own."""
     first = members[0][0]
     if all(np.array_equal(steps, first) for steps, _ in members):
-        picked = _picked(len(first), most)
+        picked = _picked(len(first), most_points)
         return [(steps[picked], values[picked]) for steps, values in members]
     ascending = []
     for steps, values in members:  # of a step that was logged twice the last
@@ -108,33 +108,33 @@ def _on_shared_steps(
         ascending.append((steps, values[::-1][at]))
     every = np.unique(np.concatenate([steps for steps, _ in ascending]))
     ends = [steps[-1] for steps, _ in ascending]
-    chosen = np.union1d(every[_picked(len(every), most)], ends)
-    found = []
+    chosen = np.union1d(every[_picked(len(every), most_points)], ends)
+    interpolated = []
     for steps, values in ascending:
-        here = chosen[(chosen >= steps[0]) & (chosen <= steps[-1])]
-        found.append((here, np.interp(here, steps, values)))
-    return found
+        within = chosen[(chosen >= steps[0]) & (chosen <= steps[-1])]
+        interpolated.append((within, np.interp(within, steps, values)))
+    return interpolated
 
 
-def _picked(n: int, most: int) -> np.ndarray:
+def _picked(n: int, most_points: int) -> np.ndarray:
     """Return indices of an even choice, first and last among them."""
-    count = min(n, max(FEWEST_STEPS, min(MOST_STEPS, most)))
+    count = min(n, max(FEWEST_STEPS, min(MOST_STEPS, most_points)))
     return np.unique(np.linspace(0, n - 1, count).round().astype(int))
 
 
 def _summed_up(
-    found: list[Series], called: dict[str, str], columns: dict[str, str], most_rows: int
+    series: list[Series], called: dict[str, str], columns: dict[str, str], most_rows: int
 ) -> list[dict[str, Any]]:
-    rows, groups = [], _by_line(found)
+    rows, groups = [], _by_line(series)
     for (arm, column), members in groups.items():
-        shared = _on_shared_steps([one[3:] for one in members], most_rows // len(groups))
+        shared = _on_shared_steps([member[3:] for member in members], most_rows // len(groups))
         at = np.concatenate([steps for steps, _ in shared])
         values = np.concatenate([of_one for _, of_one in shared])
         order = np.argsort(at, kind="stable")
         steps, first, counts = np.unique(at[order], return_index=True, return_counts=True)
         values = values[order]
         means = np.add.reduceat(values, first) / counts
-        low, high = (of.reduceat(values, first) for of in (np.minimum, np.maximum))
+        low, high = (reduce.reduceat(values, first) for reduce in (np.minimum, np.maximum))
         for i in range(len(steps)):
             row = {"arm": called[arm], "step": int(steps[i]), "mean": rounded(float(means[i]))}
             row |= {"low": rounded(float(low[i])), "high": rounded(float(high[i]))}
@@ -149,13 +149,13 @@ def over_seeds(rows: list[dict[str, Any]], *values: str) -> list[dict[str, Any]]
     for row in rows:
         key = tuple(item for item in row.items() if item[0] not in ("seed", "count", *values))
         groups.setdefault(key, []).append(row)
-    found = []
+    means_by_key = []
     for key, members in groups.items():
         numbers = {name: np.array([row[name] for row in members]) for name in values}
         low, high = np.quantile(numbers[values[0]], QUANTILES)
-        means = {name: rounded(of.mean()) for name, of in numbers.items()}
-        found.append(dict(key) | means | {"low": rounded(low), "high": rounded(high)})
-    return found
+        means = {name: rounded(column.mean()) for name, column in numbers.items()}
+        means_by_key.append(dict(key) | means | {"low": rounded(low), "high": rounded(high)})
+    return means_by_key
 
 
 def last_means(
@@ -164,14 +164,14 @@ def last_means(
     """Return the mean over seeds of each arm's last `value`, by part and arm; of rows in their
     order. The part is empty where rows have none."""
     last = {(row["arm"], row.get("seed"), _part(row.get(part, ""))): row for row in rows}
-    found: dict[str, dict[str, list[float]]] = {}
-    for (arm, _, of), row in last.items():
+    by_part: dict[str, dict[str, list[float]]] = {}
+    for (arm, _, part_name), row in last.items():
         number = row.get(value, row.get("mean"))
         if number is not None:
-            found.setdefault(of, {}).setdefault(arm, []).append(number)
+            by_part.setdefault(part_name, {}).setdefault(arm, []).append(number)
     return {
-        of: {arm: sum(values) / len(values) for arm, values in by_arm.items()}
-        for of, by_arm in found.items()
+        part_name: {arm: sum(values) / len(values) for arm, values in by_arm.items()}
+        for part_name, by_arm in by_part.items()
     }
 
 
@@ -207,7 +207,7 @@ def finding(
         return ", ".join(f"{text(value)} ({arm})" for arm, value in by_arm.items())
 
     def of_arms(by_arm: dict[str, float]) -> str:
-        low, high = (of(by_arm, key=by_arm.__getitem__) for of in (min, max))
+        low, high = (pick(by_arm, key=by_arm.__getitem__) for pick in (min, max))
         if len(by_arm) > 1 and _apart(by_arm) < ALIKE:
             return f"{text(by_arm[low])} in every arm"
         if len(by_arm) <= MOST_NAMED:
@@ -219,9 +219,9 @@ def finding(
     if list(means) == [""]:
         return f"{title}: {of_arms(means[''])}", f"{each(means[''])}."
     several = {part: by_arm for part, by_arm in means.items() if len(by_arm) > 1}
-    told = [f"{at}{part}: {of_arms(by_arm)}" for part, by_arm in means.items()]
-    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-    sentence = f"{'; '.join(told[:MOST_TOLD])}{more}."
+    texts = [f"{at}{part}: {of_arms(by_arm)}" for part, by_arm in means.items()]
+    rest = f"; and {len(texts) - MOST_TOLD} more" if len(texts) > MOST_TOLD else ""
+    sentence = f"{'; '.join(texts[:MOST_TOLD])}{rest}."
     if not several:
         return title, sentence
     part = max(several, key=lambda one: _apart(several[one]))

@@ -67,8 +67,8 @@ Line = tuple[dict[str, Any], np.ndarray, np.ndarray]  # what it is, [P] budget s
 def all_trends(curves: Curves) -> list[Figure]:
     """Return every trend that the records have: single columns, then those of several parts."""
     drawings = curves.results.drawings
-    drawn = [_trend(curves, one) for one in drawings if one.how == "trend"]
-    drawn += [_panels(curves, one) for one in drawings if one.how == "panels"]
+    drawn = [_trend(curves, drawing) for drawing in drawings if drawing.how == "trend"]
+    drawn += [_panels(curves, drawing) for drawing in drawings if drawing.how == "panels"]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -87,7 +87,7 @@ def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
 
 def all_series(results: Results) -> list[Figure]:
     """Return what other programs measured along their training, by the names of their metrics."""
-    found = []
+    figures = []
     for name, series in _by_metric(results).items():
         if max(len(steps) for *_, steps, _ in series) < LEAST_POINTS_OF_A_LINE:
             continue
@@ -99,41 +99,41 @@ def all_series(results: Results) -> list[Figure]:
         chart = _lines(results.study, figure_name(name), rows, unit)
         chart = chart.properties(width=WIDTH, height=HEIGHT)
         caption = f"{label} over training, as logged. {_about(results, rows)} At the end: {ends}"
-        about = (figure_name(name), "along", title, caption, chart, rows)
-        found.append(Figure(*about, log=_positive(rows)))
-    return found
+        parts = (figure_name(name), "along", title, caption, chart, rows)
+        figures.append(Figure(*parts, log=_positive(rows)))
+    return figures
 
 
 def _by_metric(results: Results) -> dict[str, list[Series]]:
     """Return what was measured along training, and the training loss where nothing declares how it
     is drawn, by metric; finite values alone."""
-    found: dict[str, list[Series]] = {}
+    by_metric: dict[str, list[Series]] = {}
     for (arm, seed), table in results.trial_series.items():
         names_ = table["metric"].to_numpy(zero_copy_only=False)
         steps, values = (table[column].to_numpy() for column in ("step", "value"))
         for name in dict.fromkeys(names_.tolist()):
-            mine = names_ == name
-            _add_series(found, arm, seed, name, steps[mine], values[mine])
+            of_name = names_ == name
+            _add_series(by_metric, arm, seed, name, steps[of_name], values[of_name])
     if results.study.trainer != STACKED:
         for (arm, seed), table in results.trial_steps.items():
             if TRAIN_LOSS in table.column_names:
                 steps, values = (table[column].to_numpy() for column in ("step", TRAIN_LOSS))
-                _add_series(found, arm, seed, TRAIN_LOSS, steps, values)
-    return found
+                _add_series(by_metric, arm, seed, TRAIN_LOSS, steps, values)
+    return by_metric
 
 
 def _add_series(
-    found: dict[str, list[Series]],
+    by_metric: dict[str, list[Series]],
     arm: str,
     seed: int,
     name: str,
     steps: np.ndarray,
     values: np.ndarray,
 ) -> None:
-    at, of = steps.astype(float), values.astype(float)
-    kept = np.isfinite(at) & np.isfinite(of)
-    if kept.any() and not any(one[:2] == (arm, seed) for one in found.get(name, ())):
-        found.setdefault(name, []).append((arm, seed, name, at[kept], of[kept]))
+    at, readings = steps.astype(float), values.astype(float)
+    kept = np.isfinite(at) & np.isfinite(readings)
+    if kept.any() and not any(member[:2] == (arm, seed) for member in by_metric.get(name, ())):
+        by_metric.setdefault(name, []).append((arm, seed, name, at[kept], readings[kept]))
 
 
 def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
@@ -144,13 +144,13 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
         return None
     if len(first) == 1:
         rows = [row | {"part": next(iter(first.values()))} for row in rows]
-    there = [part for part in first.values() if any(row["part"] == part for row in rows)]
+    drawn = [part for part in first.values() if any(row["part"] == part for row in rows)]
     before = drawing.column.split(PART)[0].strip(" /")
     name = figure_name(before).replace("_", "-") + "-groups"
     title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
     chart = _lines(curves.results.study, None, rows, drawing.axis)
-    parts = alt.Facet("part:N", title=None, sort=there)
-    facet = panels(chart, parts, name, own="y", labels=there)
+    parts = alt.Facet("part:N", title=None, sort=drawn)
+    facet = panels(chart, parts, name, own="y", labels=drawn)
     caption = (
         f"{drawing.title} over training, one panel for each part. {_about(curves.results, rows)}"
     )
@@ -174,15 +174,15 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
 def _about(results: Results, rows: list[dict[str, Any]]) -> str:
     band = "the band reaches from the lowest seed to the highest."
     thin = "Thin lines are seeds, thick ones their mean, and"
-    told = f"{thin if 'value' in rows[0] else 'Lines are means over seeds, and'} {band}"
-    counts = [(one.get("tokens"), one.get("iterations")) for one in results.trials.values()]
+    text = f"{thin if 'value' in rows[0] else 'Lines are means over seeds, and'} {band}"
+    counts = [(trial.get("tokens"), trial.get("iterations")) for trial in results.trials.values()]
     each = [tokens / steps for tokens, steps in counts if tokens and steps]
     if each and max(each) > ALIKE * min(each):
-        told += (
+        text += (
             f" Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at "
             "one step some have read more text."
         )
-    return told
+    return text
 
 
 def _values(rows: list[dict[str, Any]]) -> list[float]:
@@ -232,22 +232,22 @@ def loss_curves(results: Results) -> Figure | None:
     if is_large(results):
         band = base.mark_area(opacity=0.13, tooltip=None)
         thin = band.encode(y=alt.Y("low:Q", title=LOSS), y2=alt.Y2("high"), color=color)
-        said = "The band reaches from the lowest seed to the highest; lines are"
+        text = "The band reaches from the lowest seed to the highest; lines are"
     else:
         point = hover("arm:N", "seed:N", _spent(), alt.Tooltip("loss:Q", format=".4f"))
         seeds = base.transform_filter(f"datum.kind == '{SEED}'")
         thin = seed_lines(seeds, y).encode(color=color, tooltip=point)
-        said = "Thin lines are seeds, thick ones"
+        text = "Thin lines are seeds, thick ones"
     means = base.transform_filter(f"datum.kind == '{MEAN}'").mark_line(strokeWidth=2.2)
     means = means.encode(y=y, color=color, strokeDash=arm_dash(study))
     read = next(iter(curves.values())).predicted
     caption = (
-        f"Loss of {read:,} held-out tokens along training. {said} the "
+        f"Loss of {read:,} held-out tokens along training. {text} the "
         f"means of loss and budget over seeds at the same step. {_how(results, rows)}"
     )
     ends = [row for row in rows if row["budget"] == rows[0]["budget"]]
-    title, said = finding("Held-out loss at the end", last_means(ends, "loss"))
-    chart, caption = alt.layer(thin, means), f"{caption} At the end: {said}"
+    title, text = finding("Held-out loss at the end", last_means(ends, "loss"))
+    chart, caption = alt.layer(thin, means), f"{caption} At the end: {text}"
     return _by_budget("loss-curves", title, caption, chart, rows)
 
 
@@ -292,8 +292,8 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     chart = alt.layer(zero, band, lines)
     name = "contrast-along-training"
     ends = [row for row in rows if row["budget"] == rows[0]["budget"]]
-    title, said = finding("Change of held-out loss at the end", last_means(ends, "mean"), sign="+")
-    caption += f" At the end: {said}"
+    title, text = finding("Change of held-out loss at the end", last_means(ends, "mean"), sign="+")
+    caption += f" At the end: {text}"
     return _by_budget(name, title, caption, chart, rows)
 
 
@@ -301,7 +301,7 @@ def _curve_rows(
     results: Results, curves: dict[tuple[str, int], LossCurve], axis: Axis
 ) -> list[dict[str, Any]]:
     """Return a row for each point of each seed, and of the mean of each arm."""
-    called, found = results.study.called, []
+    called, rows = results.study.called, []
     shown = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
     for arm in results.study.arms:
         lines: list[Line] = [
@@ -313,26 +313,26 @@ def _curve_rows(
             spent = np.mean([spent for _, spent, _ in lines], axis=0)
             losses = np.array([loss for *_, loss in lines])
             if is_large(results):
-                found += _band(called[arm], axis, spent, losses)
+                rows += _band(called[arm], axis, spent, losses)
                 continue
             lines.append(({"kind": MEAN}, spent, losses.mean(axis=0)))
-        for about, spent, loss in lines:
+        for head, spent, loss in lines:
             each = max(1, len(spent) // shown)
-            found += [
-                {"arm": called[arm], "budget": BUDGETS[axis], **about}
+            rows += [
+                {"arm": called[arm], "budget": BUDGETS[axis], **head}
                 | {"spent": rounded(x), "loss": rounded(y)}
                 for x, y in zip(spent[::each].tolist(), loss[::each].tolist(), strict=True)
                 if np.isfinite(y)
             ]
-    return found
+    return rows
 
 
 def _band(arm: str, axis: Axis, spent: np.ndarray, losses: np.ndarray) -> list[dict[str, Any]]:
     """Return the mean, the lowest and the highest of an arm's losses [S, P] at each point."""
-    about = {"arm": arm, "budget": BUDGETS[axis], "kind": MEAN}
+    head = {"arm": arm, "budget": BUDGETS[axis], "kind": MEAN}
     each = max(1, len(spent) // MOST_STEPS)
     return [
-        about
+        head
         | {"spent": rounded(spent[i]), "loss": rounded(losses[:, i].mean())}
         | {"low": rounded(losses[:, i].min()), "high": rounded(losses[:, i].max())}
         for i in range(0, len(spent), each)
@@ -341,17 +341,17 @@ def _band(arm: str, axis: Axis, spent: np.ndarray, losses: np.ndarray) -> list[d
 
 
 def _how(results: Results, rows: list[dict[str, Any]]) -> str:
-    there = {row["budget"] for row in rows}
-    told = []
-    if BUDGETS["flops"] in there:
-        told.append("FLOPs are those of matrix products, forward and backward.")
-    if BUDGETS["seconds"] in there:
-        told.append(
+    budgets = {row["budget"] for row in rows}
+    sentences = []
+    if BUDGETS["flops"] in budgets:
+        sentences.append("FLOPs are those of matrix products, forward and backward.")
+    if BUDGETS["seconds"] in budgets:
+        sentences.append(
             "Seconds follow from the speed of each trial, measured in turn with the others."
             if results.curves_in_turn
             else "Seconds are by the clock of each trial, whatever else the machine did."
         )
-    return " ".join(told) or "Nothing else of the budget is known."
+    return " ".join(sentences) or "Nothing else of the budget is known."
 
 
 def _base() -> alt.Chart:
@@ -371,8 +371,8 @@ def _spent() -> alt.Tooltip:
 def _by_budget(
     name: str, title: str, caption: str, chart: Any, rows: list[dict[str, Any]]
 ) -> Figure:
-    there = {row["budget"] for row in rows}
-    order = [budget for budget in BUDGETS.values() if budget in there]
+    budgets = {row["budget"] for row in rows}
+    order = [budget for budget in BUDGETS.values() if budget in budgets]
     facet = panels(chart, alt.Facet("budget:N", title=None, sort=order), name, own="x")
     shown = {"panel": PANEL, "wide": True, "in_text": True}
     return Figure(name, "along", title, caption, facet, rows, **shown)

@@ -168,15 +168,15 @@ class Figure:
 
 def colours(study: Study) -> dict[str, str]:
     """Return the colour of every arm; what others are compared with is grey."""
-    found, others = {}, 0
+    palette, count = {}, 0
     for arm in study.arms:
         if arm == study.baseline:
-            found[arm] = BASELINE_COLOUR
+            palette[arm] = BASELINE_COLOUR
             continue
-        round_, which = divmod(others, len(ARM_COLOURS))
-        found[arm] = _shaded(ARM_COLOURS[which], SHADES[round_ % len(SHADES)])
-        others += 1
-    return found
+        round_, place = divmod(count, len(ARM_COLOURS))
+        palette[arm] = _shaded(ARM_COLOURS[place], SHADES[round_ % len(SHADES)])
+        count += 1
+    return palette
 
 
 def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
@@ -215,14 +215,14 @@ def wrapped(title: str, characters: int = AXIS_CHARACTERS) -> list[str]:
     return textwrap.wrap(title, characters)
 
 
-def in_lines(labels: Iterable[str], characters: int, most: int = 2) -> Any:
+def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any:
     """Return the expression that breaks long labels into at most so many lines; Undefined where
     none is long."""
     broken = {
         label: textwrap.wrap(
             label,
             characters,
-            max_lines=most,
+            max_lines=most_lines,
             placeholder="\N{HORIZONTAL ELLIPSIS}",
         )
         for label in labels
@@ -283,12 +283,12 @@ def panels(
 
     The facet has the data: a layer with data of its own would draw all of it in every panel.
     """
-    one = chart.properties(width=width, height=height)
+    panel = chart.properties(width=width, height=height)
     broken = in_lines(labels, width // CHARACTER_PIXELS)
     if broken is not alt.Undefined:
         facet = facet.copy()
         facet["header"] = alt.Header(labelExpr=broken)
-    faceted = one.facet(facet=facet, columns=columns, data=alt.NamedData(name))
+    faceted = panel.facet(facet=facet, columns=columns, data=alt.NamedData(name))
     return faceted.resolve_scale(**{own: "independent"})
 
 

@@ -51,8 +51,8 @@ Row = dict[str, Any]
 def all_depths(curves: Curves) -> list[Figure]:
     """Return distributions and profiles by depth, as far as the records have them."""
     drawings = curves.results.drawings
-    drawn = [_spread(curves, one) for one in drawings if one.how == "spread"]
-    drawn += [_profile(curves, one) for one in drawings if one.how == "profile"]
+    drawn = [_spread(curves, drawing) for drawing in drawings if drawing.how == "spread"]
+    drawn += [_profile(curves, drawing) for drawing in drawings if drawing.how == "profile"]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -134,12 +134,12 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
         ),
         color=arm_colour(results.study),
     )
-    told = hover("arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g"))
-    chart, said = _lines(results, base, drawing.axis, told, point=alt.OverlayMarkDef(size=30))
+    tooltip = hover("arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g"))
+    chart, text = _lines(results, base, drawing.axis, tooltip, point=alt.OverlayMarkDef(size=30))
     means, at = last_means(rows, part="depth"), "block " if "block" in drawing.across else ""
     share = is_share(drawing.axis)
     title, ends = finding(drawing.title, means, at, share=share)
-    caption = f"{drawing.title}, at the end of training. {said} {ends}"
+    caption = f"{drawing.title}, at the end of training. {text} {ends}"
     return _figure(drawing, name, title, caption, chart, rows)
 
 
@@ -158,10 +158,10 @@ def _few(results: Results, rows: list[Row], *values: str) -> list[Row]:
 
 
 def _lines(
-    results: Results, base: alt.Chart, title: str, told: list[alt.Tooltip], **more: Any
+    results: Results, base: alt.Chart, title: str, tooltip: list[alt.Tooltip], **more: Any
 ) -> tuple[Any, str]:
     """Return a line of each seed, unless they are many, and of their mean; and that in words."""
-    thick = mean_line(base, over("mean(value):Q", title), results.study, told, **more)
+    thick = mean_line(base, over("mean(value):Q", title), results.study, tooltip, **more)
     if is_large(results):
         return alt.layer(thick), "Thick lines are means over seeds."
     thin = seed_lines(base, over("value:Q", title))
@@ -198,17 +198,17 @@ def all_heldout(results: Results) -> list[Figure]:
 
 def _against(results: Results, drawing: Drawing) -> Figure | None:
     """Return a measure against another one, part by part; on the diagonal both are equal."""
-    there = _values(results, drawing.column, drawing.part_of)
+    values = _values(results, drawing.column, drawing.part_of)
     beside = replace(drawing, column=drawing.against)
-    other = _values(results, drawing.against, beside.part_of)
+    beside_values = _values(results, drawing.against, beside.part_of)
     tokens: Counter[tuple[str, int]] = Counter()
-    for (arm, seed, _), row in there.items():
+    for (arm, seed, _), row in values.items():
         tokens[arm, seed] += row["count"]
     rows = [
         {key: row[key] for key in ("arm", "seed", "value")}
-        | {"part": key[2], "other": other[key]["value"]}
-        for key, row in there.items()
-        if key in other and row["count"] >= FEWEST_IN_PART * tokens[key[:2]]
+        | {"part": key[2], "other": beside_values[key]["value"]}
+        for key, row in values.items()
+        if key in beside_values and row["count"] >= FEWEST_IN_PART * tokens[key[:2]]
     ]
     if not rows:
         return None
@@ -227,8 +227,8 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     means = alt.Chart(data).transform_aggregate(
         other="mean(other)", value="mean(value)", groupby=["arm", "part", "order"]
     )
-    told = hover("arm:N", "part:N", "other:Q", "value:Q")
-    thick = mean_line(means, y, results.study, told, point=alt.OverlayMarkDef(size=30))
+    tooltip = hover("arm:N", "part:N", "other:Q", "value:Q")
+    thick = mean_line(means, y, results.study, tooltip, point=alt.OverlayMarkDef(size=30))
     thick = thick.encode(x=x, order=alt.Order("order:Q"), color=colour)
     chart = alt.layer(
         *([_diagonal()] if shares else []), *([] if is_large(results) else [thin]), thick
@@ -236,14 +236,14 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     by_arm: dict[str, list[float]] = {}
     for row in rows:
         by_arm.setdefault(str(row["arm"]), []).append(abs(row["value"] - row["other"]))
-    means = {"": {arm: sum(of) / len(of) for arm, of in by_arm.items()}}
-    title, said = finding(f"{drawing.title}, mean distance from the diagonal", means, share=True)
+    means = {"": {arm: sum(distances) / len(distances) for arm, distances in by_arm.items()}}
+    title, text = finding(f"{drawing.title}, mean distance from the diagonal", means, share=True)
     caption = (
         f"{_titled(drawing)} Thick lines are means over seeds. Parts of fewer than one token in a "
         "thousand are left out."
     )
     if shares:
-        caption += f" Mean distance from the diagonal over parts: {said}"
+        caption += f" Mean distance from the diagonal over parts: {text}"
     title = title if shares else drawing.title
     return _figure(drawing, _name(drawing), title, caption, chart, rows, height=HEIGHT + 60)
 
@@ -272,14 +272,14 @@ def _curve(results: Results, drawing: Drawing) -> Figure | None:
     base = alt.Chart(alt.NamedData(_name(drawing))).encode(
         x=across, color=arm_colour(results.study)
     )
-    told = hover("arm:N", "place:Q", alt.Tooltip("mean(value):Q", format=".4g"))
-    chart, said = _lines(results, base, drawing.axis, told, point=len(places) == 1)
+    tooltip = hover("arm:N", "place:Q", alt.Tooltip("mean(value):Q", format=".4g"))
+    chart, text = _lines(results, base, drawing.axis, tooltip, point=len(places) == 1)
     also = f" Each point is the mean of {step} neighbours." if step > 1 else ""
     share = is_share(drawing.axis)
     title, ends = finding(
         drawing.title, last_means(rows, part="place"), _place(drawing), share=share
     )
-    caption = f"{_titled(drawing)} {said}{also} {ends}"
+    caption = f"{_titled(drawing)} {text}{also} {ends}"
     return _figure(drawing, _name(drawing), title, caption, chart, rows)
 
 
@@ -293,18 +293,18 @@ def _by_place(results: Results, drawing: Drawing) -> tuple[list[Row], int]:
 
     So many neighbours are one point, at the last of them.
     """
-    found = {
+    values = {
         (arm, seed, place): row
         for (arm, seed, part), row in _values(results, drawing.column, drawing.part_of).items()
         if (place := _number(part)) is not None
     }
-    places = sorted({place for *_, place in found})
+    places = sorted({place for *_, place in values})
     step = max(1, -(-len(places) // MOST_PLACES))
     last = {
         place: places[min(i - i % step + step, len(places)) - 1] for i, place in enumerate(places)
     }
     groups: dict[tuple[str, int, float], list[float]] = {}
-    for (_, _, place), row in found.items():
+    for (_, _, place), row in values.items():
         groups.setdefault((row["arm"], row["seed"], last[place]), []).append(row["value"])
     rows = [
         {"arm": arm, "seed": seed, "place": place, "value": rounded(sum(v) / len(v))}
@@ -333,12 +333,12 @@ def _parts(results: Results, drawing: Drawing) -> Figure | None:
         xOffset=alt.XOffset("arm:N", sort=[*called.values()]),
         color=arm_colour(results.study, line=False),
     )
-    told = hover("arm:N", "seed:N", "part:N", "value:Q")
+    tooltip = hover("arm:N", "seed:N", "part:N", "value:Q")
     axis, written = share_axis(drawing.axis)
     y = {"title": axis, "scale": alt.Scale(zero=False), "axis": alt.Axis(**written)}
-    marks, said = _marks(results, base, y, told, size=26, width=14)
+    marks, text = _marks(results, base, y, tooltip, size=26, width=14)
     title, ends = finding(drawing.title, last_means(rows), share=is_share(drawing.axis))
-    caption = f"{_titled(drawing)} {said}"
+    caption = f"{_titled(drawing)} {text}"
     if len(there) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(there)} parts are drawn."
     caption += f" {ends}"
@@ -376,18 +376,18 @@ def _values(
     if not {"value", "count"} <= set(table.column_names) or not len(table):
         return {}
     table = table.filter(pc.field("measure") == measure)
-    found = {}
+    values = {}
     for row in table.select(["arm", "seed", "part", "value", "count"]).to_pylist():
         part = part_of(f"{measure}/{row['part']}")
         if row["value"] is None or not math.isfinite(row["value"]) or part is None:
             continue
-        found[row["arm"], row["seed"], part] = {
+        values[row["arm"], row["seed"], part] = {
             "arm": called[row["arm"]],
             "seed": row["seed"],
             "value": rounded(row["value"]),
             "count": row["count"] or 0,
         }
-    return found
+    return values
 
 
 # On tasks, and in speed
@@ -417,12 +417,12 @@ def tasks(results: Results) -> Figure | None:
         y=alt.Y("mean(chance):Q", **y)
     )
     coloured = base.encode(color=arm_colour(results.study, line=False))
-    marks, said = _marks(results, coloured, y, hover("arm:N", "seed:N"), size=26, width=18)
+    marks, text = _marks(results, coloured, y, hover("arm:N", "seed:N"), size=26, width=18)
     asked = {row["task"] for row in rows}
     facet = alt.Facet("task:N", title=None)
     chart = panels(alt.layer(chance, *marks), facet, "tasks", own="y", labels=asked)
     title, ends = finding("Accuracy by task", last_means(rows, part="task"), share=True)
-    caption = f"Accuracy on every task. {said} The long line across is what guessing gives. {ends}"
+    caption = f"Accuracy on every task. {text} The long line across is what guessing gives. {ends}"
     shown = {"panel": PANEL, "wide": True}
     return Figure("tasks", "evaluation", title, caption, chart, rows, **shown)
 
@@ -462,13 +462,13 @@ def throughput(results: Results) -> Figure | None:
         x=alt.X("arm:N", title=None, sort=[*called.values()], axis=None),
         color=arm_colour(results.study, line=False),
     )
-    told = hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f"))
-    marks, said = _marks(results, base, y, told, size=34, width=20)
+    tooltip = hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f"))
+    marks, text = _marks(results, base, y, tooltip, size=34, width=20)
     facet = alt.Facet("kind:N", title=None, sort=[*KINDS.values()])
     chart = panels(alt.layer(*marks), facet, "throughput", own="y")
     means = last_means(rows, part="kind")
     title, ends = finding("Tokens per second", means)
-    caption, shown = f"Tokens per second. {said} {how} {ends}", {"panel": PANEL, "wide": True}
+    caption, shown = f"Tokens per second. {text} {how} {ends}", {"panel": PANEL, "wide": True}
     return Figure("throughput", "evaluation", title, caption, chart, rows, **shown)
 
 

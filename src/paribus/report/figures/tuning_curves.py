@@ -256,10 +256,10 @@ def _chosen_text(analysis: Analysis, tuned: Tuned, keys: tuple[str, ...]) -> str
         values = tuned.values_of(tuned.best(arm))
         text = _values({key: values[key] for key in keys})
         best.setdefault(text, []).append(analysis.study.called[arm])
-    what = f"Best {' and '.join(map(_short, keys))} tried"
+    title = f"Best {' and '.join(map(_short, keys))} tried"
     if len(best) == 1:
-        return f"{what}: {next(iter(best))} in every arm"
-    return f"{what}: {', '.join(f'{value} ({join(arms)})' for value, arms in best.items())}"
+        return f"{title}: {next(iter(best))} in every arm"
+    return f"{title}: {', '.join(f'{value} ({join(arms)})' for value, arms in best.items())}"
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:

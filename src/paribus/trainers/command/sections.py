@@ -354,8 +354,8 @@ class CommandFormat(StudyFormat):
             table = table | {"endpoints": [made[name] for name in made]}
             if not any(one.get("primary") for one in made.values()):
                 raise ParibusError(
-                    "no metric decides; give one the largest change that would not matter, such "
-                    f"as [metrics.{next(iter(metrics))}] margin = 0.02"
+                    "no metric decides; give one a margin, the largest change that you would call "
+                    f"no change, such as [metrics.{next(iter(metrics))}] margin = 0.02"
                 )
         return table
 
