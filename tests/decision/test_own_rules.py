@@ -103,7 +103,7 @@ def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
         ("SHORT", "`registered` is left out"),
         ("SUBCLASS", "no subclass"),
         ("EXITS", "SystemExit: 0"),
-        ("DRAWN", "when asked again: conditions depend on the state alone"),
+        ("DRAWN", "when asked again; a condition may use the state only"),
         ("NAN", "row 10: its condition gives nan where quality = Q0"),
         ("NO", "row 10: its condition gives 'no' where quality = Q0"),
         ("SOMETHING", "no rule of that name"),

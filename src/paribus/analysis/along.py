@@ -89,7 +89,7 @@ def along(table: Table) -> list[Along]:
     control, are not compared.
     """
     study, curves = table.results.study, table.results.trial_curves
-    found: list[Along] = []
+    curves_along: list[Along] = []
     for arm, reference in study.contrasts:
         if table.broken(arm) or not study.share_tokens(arm, reference):
             continue
@@ -104,8 +104,8 @@ def along(table: Table) -> list[Along]:
         pairs = [(curves[arm, seed], curves[reference, seed]) for seed in seeds]
         for axis in AXES:
             one = _along(table, (arm, reference), axis, seeds, pairs)
-            found += [one] if one is not None else []
-    return found
+            curves_along += [one] if one is not None else []
+    return curves_along
 
 
 def _along(
@@ -117,7 +117,7 @@ def _along(
         return None
     study = table.results.study
     alpha, target = study.inference.alpha, study.facts.target
-    spent = _points(known[1], min(float(one[-1]) for one in known))
+    spent = _points(known[1], min(float(budget[-1]) for budget in known))
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
     finite = np.isfinite(deltas)
     kept = finite.all(axis=0)
@@ -134,7 +134,7 @@ def _along(
         _ratio(np.log([s for s in speedups if s > 0]), alpha),
         None if target is None else _reached(pairs, target, axis, alpha),
         int((~kept).sum()),
-        tuple(seed for seed, there in zip(seeds, finite, strict=True) if not there.all()),
+        tuple(seed for seed, is_finite in zip(seeds, finite, strict=True) if not is_finite.all()),
     )
 
 
@@ -145,17 +145,17 @@ def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
 
 
 def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached | None:
-    found = [one for a, b in pairs if (one := needed(a, b, target, axis)) is not None]
-    restricted = [one.restricted for one in found]
+    times = [one for a, b in pairs if (one := needed(a, b, target, axis)) is not None]
+    restricted = [one.restricted for one in times]
     ratio = _ratio(np.array([np.log(a / b) for a, b in restricted if a > 0 and b > 0]), alpha)
-    first = which_first([one.theirs for one in found], [one.ours for one in found])
+    first = which_first([one.theirs for one in times], [one.ours for one in times])
     return None if ratio is None else Reached(target, first, ratio)
 
 
 def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:
     try:
-        found = paired_t(logs)
+        test = paired_t(logs)
     except StatisticsError:  # fewer than two pairs
         return None
-    interval = found.interval(1 - alpha)
-    return Ratio(found.n, found.mean, interval.low, interval.high)
+    interval = test.interval(1 - alpha)
+    return Ratio(test.n, test.mean, interval.low, interval.high)

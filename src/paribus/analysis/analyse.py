@@ -51,7 +51,7 @@ def analyse(results: Results) -> Analysis:
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
         why = why or why_not_these_looks(taken)
-    found = analyse_table(
+    analysis = analyse_table(
         table,
         unregistered=why,
         text=judged_text(results),
@@ -61,11 +61,11 @@ def analyse(results: Results) -> Analysis:
     )
     runs = folder.read_runs()
     return replace(
-        found,
+        analysis,
         reuse=read_reuse(folder),
         runs=runs,
         edited=results.edited,
-        excluded=dict(runs.excluded if runs else found.excluded),
+        excluded=dict(runs.excluded if runs else analysis.excluded),
     )
 
 
@@ -90,7 +90,7 @@ def analyse_table(
                 raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
             contrasts.append(contrast)
             left_out += out
-    found = adjusted(contrasts, study.inference.alpha)
+    tested = adjusted(contrasts, study.inference.alpha)
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
@@ -102,8 +102,8 @@ def analyse_table(
             for metric in metrics
             for arm in study.arms
         ),
-        contrasts=tuple(found),
-        interactions=tuple(interactions_of(table, found, tried)),
+        contrasts=tuple(tested),
+        interactions=tuple(interactions_of(table, tested, tried)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),
@@ -134,7 +134,9 @@ def unregistered_contrasts(results: Results) -> Callable[..., Contrast]:
 
     def compare(arm: str, reference: str, metric: str, *, as_given: bool = False) -> Contrast:
         tried = None if as_given else before
-        endpoint = next((one for one in study.endpoints if one.metric == metric), None)
+        endpoint = next(
+            (endpoint_ for endpoint_ in study.endpoints if endpoint_.metric == metric), None
+        )
         if endpoint is None:
             raise ParibusError(f"{study.name}: {metric} is no endpoint, so nothing tests it")
         contrast = contrast_of(table, arm, reference, endpoint, tried)[0]

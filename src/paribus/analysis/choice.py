@@ -60,8 +60,8 @@ class Choice(Result):
 
     def share(self, error: float) -> float:
         """Return its share of the squared error, where that is `error` without it."""
-        whole = error**2 + self.error**2
-        return self.error**2 / whole if whole else 0.0
+        total = error**2 + self.error**2
+        return self.error**2 / total if total else 0.0
 
     @property
     def remedy(self) -> str:
@@ -125,16 +125,16 @@ def _fitted(tried: Tried, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> li
     """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
     where that has none."""
     chose, judged = scores
-    found = []
+    tuned_arms = []
     for three in windows(tried, arm):
         rows, x = [n - 1 for n in three], [place(tried, n) for n in three]
         ours = chose[rows]
-        one = TunedArm(x, ours, ours if judged is chose else judged[rows])
-        if np.isfinite(one.judged).all():
-            found.append(one)
-        elif not found:
+        tuned_arm = TunedArm(x, ours, ours if judged is chose else judged[rows])
+        if np.isfinite(tuned_arm.judged).all():
+            tuned_arms.append(tuned_arm)
+        elif not tuned_arms:
             return []
-    return found
+    return tuned_arms
 
 
 def _why_not(tuning: Table, declared: Metric, chooses: Metric, n_seeds: int) -> str:

@@ -145,15 +145,15 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 paired=None,
             )
             if not sampled.why_not(seeds):
-                about = registered(study) | {
+                keywords = registered(study) | {
                     "family": family,
                     "resolution": 1 / questions_asked(table, arm, seeds[0], task),
                     "design": sampled.design(seeds),
                 }
                 contrast = replace(
                     contrast,
-                    paired=paired_contrast(theirs, ours, **about),
-                    items=_task_items(table, contrast, about),
+                    paired=paired_contrast(theirs, ours, **keywords),
+                    items=_task_items(table, contrast, keywords),
                 )
             found.append(contrast)
     if not found:
@@ -184,11 +184,13 @@ def _task_items(
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
     """Accuracy by (arm, seed, task), the mean over numbers of shots."""
-    found: dict[tuple[str, int, str], list[float]] = {}
+    answers_by_trial: dict[tuple[str, int, str], list[float]] = {}
     columns = ["arm", "seed", "task", "accuracy"]
     for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
-        found.setdefault((row["arm"], row["seed"], row["task"]), []).append(row["accuracy"])
-    return {key: math.fsum(values) / len(values) for key, values in found.items()}
+        answers_by_trial.setdefault((row["arm"], row["seed"], row["task"]), []).append(
+            row["accuracy"]
+        )
+    return {key: math.fsum(values) / len(values) for key, values in answers_by_trial.items()}
 
 
 def question_scores(
@@ -208,7 +210,7 @@ def question_scores(
 def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
     """Questions that a trial answered at all numbers of shots, of one task or of all."""
     answers = table.results.trial_answers[arm, seed]
-    return sum(of.asked for name, of in answers.items() if task in (None, name))
+    return sum(answer.asked for name, answer in answers.items() if task in (None, name))
 
 
 def contrast_of(
@@ -245,10 +247,10 @@ def contrast_of(
         why_not = _equal_runs(table, metric, {reference: theirs, arm: ours})
     compared = _to_target(table, arm, reference, metric, seeds)
     if compared:
-        ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
-        theirs = theirs | {seed: one.restricted[1] for seed, one in compared.items()}
-    late_ours = sum(one.ours == math.inf for one in compared.values())
-    late_theirs = sum(one.theirs == math.inf for one in compared.values())
+        ours = ours | {seed: crossing.restricted[0] for seed, crossing in compared.items()}
+        theirs = theirs | {seed: crossing.restricted[1] for seed, crossing in compared.items()}
+    late_ours = sum(crossing.ours == math.inf for crossing in compared.values())
+    late_theirs = sum(crossing.theirs == math.inf for crossing in compared.values())
     if not compared:
         late_ours, late_theirs = (_never(table, name, metric) for name in (arm, reference))
     contrast = Contrast(
@@ -354,20 +356,24 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, flo
     if any(_never(table, name, metric) for name in values):
         return ""  # they stand at the budget
     label = table.results.metrics[metric].label
-    every = [value for of in values.values() for value in of.values()]
+    every = [value for by_seed in values.values() for value in by_seed.values()]
     are_whole = all(value == round(value) for value in every)
 
     def may_recur(value: float) -> bool:
         """Return whether equal runs are no surprise: of counts, and at the ends of a share."""
         return are_whole or value in ENDS
 
-    for arm, of in values.items():
-        first = next(iter(of.values()))
-        if len(of) >= LEAST_EQUAL and set(of.values()) == {first} and not may_recur(first):
-            told = f"all {len(of)} runs of {arm} have {label} {first:g}"
-            return f"{told}: does the program ignore its seed?"
+    for arm, by_seed in values.items():
+        first = next(iter(by_seed.values()))
+        if (
+            len(by_seed) >= LEAST_EQUAL
+            and set(by_seed.values()) == {first}
+            and not may_recur(first)
+        ):
+            text = f"all {len(by_seed)} runs of {arm} have {label} {first:g}"
+            return f"{text}: does the program ignore its seed?"
     for arm, (value, n) in repeated_scores(
-        {arm: [v for v in of.values() if not may_recur(v)] for arm, of in values.items()}
+        {arm: [v for v in by_seed.values() if not may_recur(v)] for arm, by_seed in values.items()}
     ).items():
         return (
             f"{n} of {len(values[arm])} runs of {arm} have {label} {value!r}: is it one run under "
@@ -395,10 +401,10 @@ def _to_target(
     if axis is None or target is None:
         return {}
     curves = table.results.trial_curves
-    found = {
+    values_by_seed = {
         seed: needed(curves[arm, seed], curves[reference, seed], target, axis) for seed in seeds
     }
-    return {seed: one for seed, one in found.items() if one is not None}
+    return {seed: value for seed, value in values_by_seed.items() if value is not None}
 
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:
@@ -406,10 +412,10 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
     study = table.results.study
     if endpoint.primary:
         return study.family
-    others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
+    secondary = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
     return sum(
         not _why_incomparable(table, *contrast, e.metric)
-        for e in others
+        for e in secondary
         for contrast in study.contrasts
     )
 
@@ -445,16 +451,16 @@ def _items(
     scores = item_scores(table, contrast)
     if isinstance(scores, str):
         return None, scores
-    about: dict[str, Any] = registered(study) | {
+    keywords: dict[str, Any] = registered(study) | {
         "margin": contrast.margin,
         "family": _family_size(table, endpoint),
         "resolution": share_step(table, contrast.metric),
         "choice": contrast.choice_error,
     }
     if not study.is_paired:
-        return unpaired_macro(*scores, **about), ""
+        return unpaired_macro(*scores, **keywords), ""
     design = table.sampling(contrast.arm, contrast.metric).design(contrast.seeds)
-    return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **about), ""
+    return macro_contrast(*scores, crossed=study.inference.crossed, design=design, **keywords), ""
 
 
 def item_scores(
@@ -477,9 +483,9 @@ def item_scores(
             return why
         n_blocks = _contiguous(table, contrast)
         if _is_short(table, contrast):
-            told = plural(_recorded(table, contrast), "window")
+            text = plural(_recorded(table, contrast), "window")
             return (
-                f"a text of {told} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+                f"a text of {text} is too short for {DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
             )
         baseline, treatment = (
             [block_scores(table, over, arm, _seeds_of(table, contrast, arm), n_blocks)]
@@ -517,8 +523,8 @@ def _other_text(table: Table, contrast: Contrast) -> OtherText | None:
             n = _column(table, *first, items.count).sum()
             return OtherText(None, f"{n:,.0f} {ITEMS.get(items.count, items.count)}")
         return None
-    found = crossed_components(item_deltas(*scores))
-    return OtherText(found.item_error, _about(table, contrast, sum(found.n_items)))
+    components = crossed_components(item_deltas(*scores))
+    return OtherText(components.item_error, _about(table, contrast, sum(components.n_items)))
 
 
 def _blocks(table: Table, contrast: Contrast) -> Mapping[str, Any]:
@@ -536,8 +542,8 @@ def _recorded(table: Table, contrast: Contrast) -> int:
 def _contiguous(table: Table, contrast: Contrast) -> int | None:
     """Return to how many contiguous blocks the items of one text are joined; None where items are
     independent of each other, or the study takes them to be."""
-    of = _blocks(table, contrast)
-    if of["kind"] != "window" or table.results.study.inference.windows == "independent":
+    blocks = _blocks(table, contrast)
+    if blocks["kind"] != "window" or table.results.study.inference.windows == "independent":
         return None
     return contiguous_blocks(_recorded(table, contrast))
 
@@ -555,9 +561,9 @@ def _about(table: Table, contrast: Contrast, n: int) -> str:
         return f"{n:,} questions"
     if _contiguous(table, contrast) is not None:
         return f"{n:,} contiguous blocks of text"
-    of = _blocks(table, contrast)
-    counted = f"{of['items']:,} {of['kind']}s"
-    return counted if of["items"] == n else f"{n:,} blocks of {counted}"
+    blocks = _blocks(table, contrast)
+    counted = f"{blocks['items']:,} {blocks['kind']}s"
+    return counted if blocks["items"] == n else f"{n:,} blocks of {counted}"
 
 
 def _target(table: Table, contrast: Contrast, about: str) -> str:
@@ -600,11 +606,11 @@ def _infer_unpaired(
 ) -> UnpairedContrast:
     """Return the registered inference over the runs of both arms, which are no pairs."""
     study, metric = table.results.study, table.results.metrics[endpoint.metric]
-    about = registered(study)
+    keywords = registered(study)
     return unpaired_contrast(
         [metric.compared(value) for value in baseline.values()],
         [metric.compared(value) for value in treatment.values()],
-        **about,
+        **keywords,
         margin=_stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
         **_resolution(table, endpoint.metric, (baseline, treatment)),
@@ -652,16 +658,16 @@ def _infer(
 
 def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
     """Return the same contrasts with their p adjusted in their families."""
-    found = []
+    checked = []
     for primary in (True, False):
         family = [c for c in contrasts if c.primary == primary and c.counted]
         if family:
             counted = _adjusted([c.counting_diverged or c for c in family], alpha)
-            found += [
+            checked += [
                 replace(c, counting_diverged=again if c.counting_diverged else None)
                 for c, again in zip(_adjusted(family, alpha), counted, strict=True)
             ]
-    by_name = {(c.arm, c.metric): c for c in found}
+    by_name = {(c.arm, c.metric): c for c in checked}
     return [by_name.get((c.arm, c.metric), c) for c in contrasts]
 
 
@@ -677,16 +683,16 @@ def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
         family, [c.not_worse_p if ok else None for c, ok in zip(family, known, strict=True)]
     )
     checks = _checks(family, [float(p) for p in tested], alpha)
-    found = []
+    with_p = []
     for c, p, checked in zip(family, tested, checks, strict=True):
         if c.decided is None:
-            found.append(c)
+            with_p.append(c)
         elif c.decided.descriptive_only:
-            found.append(replace(c, checks=tuple(replace(one, holm_p=None) for one in checked)))
+            with_p.append(replace(c, checks=tuple(replace(one, holm_p=None) for one in checked)))
         else:
-            about = {"equivalence_holm_p": equal.get(c), "not_worse_holm_p": not_worse.get(c)}
-            found.append(replace(c, holm_p=float(p), checks=checked, **about))
-    return found
+            p_values = {"equivalence_holm_p": equal.get(c), "not_worse_holm_p": not_worse.get(c)}
+            with_p.append(replace(c, holm_p=float(p), checks=checked, **p_values))
+    return with_p
 
 
 def _with_margin(family: list[Contrast], p_values: list[float | None]) -> dict[Contrast, float]:
@@ -705,7 +711,7 @@ def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[
     A test that could not have rejected at this number of pairs is shown, and is no disagreement.
     """
     names = dict.fromkeys(name for c in family for name in c.others)
-    found: list[list[Check]] = [[] for _ in family]
+    by_contrast: list[list[Check]] = [[] for _ in family]
     for name in names:
         p_values = [c.others.get(name, 1.0) for c in family]
         for i, p in enumerate(holm(p_values).tolist()):
@@ -715,5 +721,5 @@ def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[
             able = says is not None and not says.descriptive_only
             able = able and family[i].floor(name) * len(family) <= alpha
             disagrees = able and (p <= alpha) != (decided[i] <= alpha)
-            found[i].append(Check(name, p_values[i], p, disagrees))
-    return [tuple(checks) for checks in found]
+            by_contrast[i].append(Check(name, p_values[i], p, disagrees))
+    return [tuple(checks) for checks in by_contrast]

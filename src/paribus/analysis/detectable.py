@@ -173,12 +173,12 @@ def _row(
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
     by_n = least * math.sqrt(n)
     chosen = choice.error if choice else 0.0
-    about = {"power": inference.power, "alpha": inference.alpha / study.family}
+    keywords = {"power": inference.power, "alpha": inference.alpha / study.family}
     try:
         if choice:
-            pairs = pairs_with_choice(margin, sd, chosen, **about)
+            pairs = pairs_with_choice(margin, sd, chosen, **keywords)
         else:
-            pairs = required_pairs(margin / sd, **about)
+            pairs = required_pairs(margin / sd, **keywords)
     except StatisticsError as error:
         raise ParibusError(f"{contrast}: {error}") from None
     return Detectable(

@@ -65,21 +65,21 @@ def _interaction(
     tried: Tried | None,
 ) -> Interacting:
     study, first = table.results.study, next(iter(effects.values()))
-    shared = set.intersection(*(set(one.seeds) for one in effects.values()))
+    shared = set.intersection(*(set(effect.seeds) for effect in effects.values()))
     sampled = table.sampling(first.arm, first.metric)
     seeds = tuple(seed for seed in sampled.seeds if seed in shared)
     declared, weights = first.declared, weights_of(study, spec)
-    why_not = next((one.why_not for one in effects.values() if one.why_not), "")
-    found = Interacting(
+    why_not = next((effect.why_not for effect in effects.values() if effect.why_not), "")
+    interaction = Interacting(
         *(name, spec.title or name, spec.of, spec.than, first.metric, seeds, None),
         why_not=why_not or sampled.why_not(seeds),
         margin=first.margin,
         declared=declared,
     )
-    if found.why_not:
-        return found
+    if interaction.why_not:
+        return interaction
     choice = choice_of(table, tried, weights, first.metric)
-    about: dict[str, Any] = registered(study) | {
+    keywords: dict[str, Any] = registered(study) | {
         "margin": first.margin,
         "family": len(study.interactions) * len(study.judged),
         "resolution": share_step(table, first.metric),
@@ -92,14 +92,14 @@ def _interaction(
     }
     scores = _item_scores(table, effects, seeds)
     if scores is None:
-        decided = paired_contrast(*_sides(weights, values), **about).decided
+        decided = paired_contrast(*_sides(weights, values), **keywords).decided
     else:
         tasks = range(len(next(iter(scores.values()))))
         sides = [_sides(weights, {arm: scores[arm][k] for arm in weights}) for k in tasks]
         baseline, treatment = zip(*sides, strict=True)
         crossed = study.inference.crossed
-        decided = macro_contrast(baseline, treatment, crossed=crossed, **about).decided
-    return replace(found, decided=decided, choice=choice)
+        decided = macro_contrast(baseline, treatment, crossed=crossed, **keywords).decided
+    return replace(interaction, decided=decided, choice=choice)
 
 
 def _sides(
@@ -119,31 +119,36 @@ def _item_scores(
 ) -> dict[str, list[np.ndarray]] | None:
     """Return the scores of every arm by task, [seeds, items]; None where no claim is about new
     items."""
-    found: dict[str, list[np.ndarray]] = {}
+    by_name: dict[str, list[np.ndarray]] = {}
     for arm, effect in effects.items():
         scores = item_scores(table, replace(effect, seeds=seeds)) if effect.items else ""
         if isinstance(scores, str):
             return None
-        found[effect.reference], found[arm] = scores
-    return found
+        by_name[effect.reference], by_name[arm] = scores
+    return by_name
 
 
-def _adjusted(found: list[Interacting]) -> list[Interacting]:
+def _adjusted(interactions: list[Interacting]) -> list[Interacting]:
     """Return them with p adjusted; one that cannot be tested stays in the family as p = 1."""
-    if not found:
-        return found
-    says = [one.decided for one in found]
-    tested = holm([one.p_value if one else 1.0 for one in says])
+    if not interactions:
+        return interactions
+    says = [interaction.decided for interaction in interactions]
+    tested = holm([interaction.p_value if interaction else 1.0 for interaction in says])
     equal = holm(
-        [1.0 if not one or one.equivalence_p is None else one.equivalence_p for one in says]
+        [
+            1.0
+            if not interaction or interaction.equivalence_p is None
+            else interaction.equivalence_p
+            for interaction in says
+        ]
     )
     return [
         replace(
-            one,
+            interaction,
             holm_p=float(p),
-            equivalence_holm_p=float(alike) if one.margin is not None else None,
+            equivalence_holm_p=float(alike) if interaction.margin is not None else None,
         )
-        if one.decided and one.decided.n >= DESCRIPTIVE_BELOW
-        else one
-        for one, p, alike in zip(found, tested, equal, strict=True)
+        if interaction.decided and interaction.decided.n >= DESCRIPTIVE_BELOW
+        else interaction
+        for interaction, p, alike in zip(interactions, tested, equal, strict=True)
     ]

@@ -49,7 +49,7 @@ def boundaries(study: Study) -> dict[str, Any]:
         "futility": study.plan.futility,
         "simulation": {"seed": looks.seed, "studies": looks.studies},
         "effect": {
-            str(m): [_short(one.nominal_p) for one in looks.boundaries(alpha / m)]
+            str(m): [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha / m)]
             for m in range(1, most + 1)
         },
         "equivalence": {
@@ -91,28 +91,28 @@ def decided_now(table: Table) -> Entry:
     before = looks[-1]["contrasts"] if looks else {}
     opened = {arm: before.get(arm, {"decision": GOES_ON}) for arm, _ in study.contrasts}
     # Those that stopped before stay what they were; all others are seen at this look.
-    then = replace(table, looks=(*looks, {"contrasts": opened}))
-    contrasts = judged_contrasts(then)
+    at_look = replace(table, looks=(*looks, {"contrasts": opened}))
+    contrasts = judged_contrasts(at_look)
     left = sum(not c.significant(study.inference.alpha) for c in contrasts)
-    events = {one.arm: one for one in stabilities_of(then)}
-    said = {
-        arm: _said(then, plan, [c for c in contrasts if c.arm == arm], number, left, events[arm])
+    events = {one.arm: one for one in stabilities_of(at_look)}
+    entries = {
+        arm: _said(at_look, plan, [c for c in contrasts if c.arm == arm], number, left, events[arm])
         if one["decision"] == GOES_ON
         else before[arm]
         for arm, one in opened.items()
     }
-    return {"look": number + 1, "seeds": study.plan.looks[number], "contrasts": said}
+    return {"look": number + 1, "seeds": study.plan.looks[number], "contrasts": entries}
 
 
 def judged_contrasts(table: Table) -> list[Contrast]:
     """Those of the primary endpoints, adjusted in their family."""
     study, tried = table.results.study, tried_before(table)
-    found = [
+    resolved_endpoints = [
         contrast_of(table, arm, reference, endpoint, tried)[0]
         for endpoint in study.judged
         for arm, reference in study.contrasts
     ]
-    return adjusted(found, study.inference.alpha)
+    return adjusted(resolved_endpoints, study.inference.alpha)
 
 
 def _said(
@@ -128,7 +128,7 @@ def _said(
     Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
     """
     alpha, study = table.results.study.inference.alpha, table.results.study
-    about: Entry = {"look": look + 1, "endpoints": {}}
+    entry: Entry = {"look": look + 1, "endpoints": {}}
     hopeful, reasons = 0, []
     for c in contrasts:
         earlier = table.sampling(c.arm, c.metric)
@@ -137,7 +137,7 @@ def _said(
             continue
         chance = _chance(plan, c, look, alpha / max(left, 1))
         resolved = _resolved(c, alpha)
-        about["endpoints"][c.metric] = _stated(c) | {
+        entry["endpoints"][c.metric] = _stated(c) | {
             "predictive_power": chance,
             "resolved": resolved,
         }
@@ -156,7 +156,7 @@ def _said(
         decision = OPEN
     else:
         decision = GOES_ON if hopeful else "futility"
-    return about | {"decision": decision}
+    return entry | {"decision": decision}
 
 
 def _resolved(contrast: Contrast, alpha: float) -> str | None:
@@ -217,13 +217,13 @@ def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
 def look_in_words(study: Study, entry: Entry) -> str:
     """`look 2 of 4, at 8 seeds: layernorm stops: an effect was found; rmsnorm goes on`."""
     assert study.plan is not None
-    said = [
+    texts = [
         f"{arm} {MOVES[one['decision']]}"
         for arm, one in entry["contrasts"].items()
         if one.get("look") == entry["look"]
     ]
-    of = f"look {entry['look']} of {len(study.plan.looks)}, at {entry['seeds']} seeds"
-    return f"{of}: {'; '.join(said)}"
+    look = f"look {entry['look']} of {len(study.plan.looks)}, at {entry['seeds']} seeds"
+    return f"{look}: {'; '.join(texts)}"
 
 
 def why_not_these_looks(table: Table) -> str:

@@ -67,17 +67,17 @@ class Sampling(Result):
     def in_words(self) -> str:
         """`5 of 20 seeds: stopped at look 1 of 4: an effect was found`; empty where all are one
         sample."""
-        plan, told = self.study.plan, []
+        plan, texts = self.study.plan, []
         if plan is not None and self.look:
             stands = "resolved at" if self.went_on else STANDS[self.decision]
-            told.append(
+            texts.append(
                 f"{plan.looks[self.look - 1]} of {plan.looks[-1]} seeds: "
                 f"{stands} look {self.look} of {len(plan.looks)}"
                 + (f": {REASONS[self.decision]}" if self.decision in REASONS else "")
             )
         if self.stage_seeds is not None:
-            told.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")
-        return "; ".join(told)
+            texts.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")
+        return "; ".join(texts)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""

@@ -235,12 +235,12 @@ class Contrast(Result):
     unpaired: UnpairedContrast | None = None
 
     def __repr__(self) -> str:
-        says, found = self.decided, self.why_not
+        says, text = self.decided, self.why_not
         if says:
             low, high = says.interval.low, says.interval.high
-            found = f"{self.declared.delta_text(says.mean, low, high)}, n = {says.n}"
-            found += f", p {numbers.p_value(self.p)}" if self.tested else ""
-        return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {found})"
+            text = f"{self.declared.delta_text(says.mean, low, high)}, n = {says.n}"
+            text += f", p {numbers.p_value(self.p)}" if self.tested else ""
+        return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {text})"
 
     @property
     def choice_error(self) -> float:
@@ -272,13 +272,13 @@ class Contrast(Result):
     def on_other_text(self, interval: Interval) -> Interval | None:
         """Return about what an interval of the deciding test would be with the error of the text in
         it; None where that is not known, or no error of seeds is."""
-        says, more = self.decided, self.other_text
-        if says is None or more is None or self.paired is None or self.paired.constant:
+        says, text_error = self.decided, self.other_text
+        if says is None or text_error is None or self.paired is None or self.paired.constant:
             return None
-        if more.error is None:
+        if text_error.error is None:
             return None
         error = math.hypot(self.paired.sd / math.sqrt(self.paired.n), self.choice_error)
-        return widened(interval, says.mean, math.hypot(error, more.error) / error)
+        return widened(interval, says.mean, math.hypot(error, text_error.error) / error)
 
     @property
     def decided(self) -> Decided | None:
@@ -357,11 +357,11 @@ class Contrast(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        found = super().to_dict() | {
+        record = super().to_dict() | {
             "family": "primary" if self.primary else "secondary",
             "decided": self.decided.to_dict() if self.decided else None,
         }
-        return found if self.unpaired else {k: v for k, v in found.items() if k != "unpaired"}
+        return record if self.unpaired else {k: v for k, v in record.items() if k != "unpaired"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,12 +393,12 @@ class Interacting(Result):
     choice: Choice | None = None
 
     def __repr__(self) -> str:
-        says, found = self.decided, self.why_not
+        says, text = self.decided, self.why_not
         if says:
-            found = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
-            found += f", n = {says.n}"
-            found += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.holm_p is not None else ""
-        return f"Interacting('{self.name}', {self.metric}: {found})"
+            text = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+            text += f", n = {says.n}"
+            text += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.holm_p is not None else ""
+        return f"Interacting('{self.name}', {self.metric}: {text})"
 
     def differs(self, alpha: float) -> bool:
         """Return whether the effects are shown to differ, in the family."""
@@ -524,8 +524,8 @@ class Analysis(Shown, Result):
 
     def all_diverged(self, arm: str) -> bool:
         """Return whether every finished trial of `arm` diverged, so that none can be compared."""
-        mine = [events for (name, _), events in self.events.items() if name == arm]
-        return bool(mine) and all(events.diverged for events in mine)
+        own = [events for (name, _), events in self.events.items() if name == arm]
+        return bool(own) and all(events.diverged for events in own)
 
     def n_diverged(self, arm: str, metric: str) -> int:
         """Return how many trials of `arm` diverged and have no value of a metric."""
@@ -536,9 +536,9 @@ class Analysis(Shown, Result):
         )
 
     def __repr__(self) -> str:
-        of = numbers.plural(len(self.contrasts), "contrast")
+        count = numbers.plural(len(self.contrasts), "contrast")
         state = f", {len(self.missing)} trials not finished" if self.missing else ""
-        return f"Analysis('{self.study.name}': {of}{state})"
+        return f"Analysis('{self.study.name}': {count}{state})"
 
     def contrast(self, arm: str, metric: str | None = None) -> Contrast:
         """Return the contrast of `arm` with its reference on an endpoint; the first primary one,
@@ -564,19 +564,19 @@ class Analysis(Shown, Result):
     def unmeasured(self) -> list[str]:
         """Endpoints, not the primary one, of which no trial has a value: no tasks, a probe off."""
         names = [e.metric for e in self.study.endpoints if not e.primary]
-        there = {summary.metric for summary in self.summaries if summary.n}
-        return [name for name in names if name not in there] if there else []
+        measured = {summary.metric for summary in self.summaries if summary.n}
+        return [name for name in names if name not in measured] if measured else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
         """Trials that the contrast still needs, on any endpoint; none where it was stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
         seeds = None if is_open(sampled) else set(sampled.seeds)
-        found = []
+        names = []
         for label in self.missing:
             arm, seed = label.rsplit("/seed-", 1)
             if arm in (contrast.arm, contrast.reference) and (seeds is None or int(seed) in seeds):
-                found.append(label)
-        return found
+                names.append(label)
+        return names
 
     def broken(self, arm: str) -> list[Control]:
         """Return controls between `arm` and its reference that did not hold."""
@@ -588,7 +588,11 @@ class Analysis(Shown, Result):
         read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
         read = {"runs": read} if read else {}
         return (
-            {key: of for key, of in super().to_dict().items() if of or key != "interactions"}
+            {
+                key: value
+                for key, value in super().to_dict().items()
+                if value or key != "interactions"
+            }
             | read
             | {
                 "study": self.study.digest,
@@ -598,7 +602,7 @@ class Analysis(Shown, Result):
                     {"arm": arm, "seed": seed} | events.to_dict()
                     for (arm, seed), events in self.events.items()
                 ],
-                "stability": [one.to_dict() for one in self.stabilities],
+                "stability": [item.to_dict() for item in self.stabilities],
                 "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
             }
         )

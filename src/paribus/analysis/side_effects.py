@@ -38,13 +38,13 @@ def any_event(events: StabilityEvents) -> bool:
 def stabilities_of(table: Table) -> list[Stabilities]:
     """Events of every contrast with pairs, at its look or by its stages; p adjusted over the
     contrasts."""
-    found, p_values, events = [], [], table.events
+    stabilities, p_values, events = [], [], table.events
     for arm, reference in table.results.study.contrasts:
         sampled = table.sampling(arm)
         if not table.results.study.is_paired:
-            if one := _unpaired_stabilities(table, arm, reference):
-                found.append(one)
-                p_values.append(one.any_event.p_value)
+            if stability := _unpaired_stabilities(table, arm, reference):
+                stabilities.append(stability)
+                p_values.append(stability.any_event.p_value)
             continue
         seeds = [s for s in sampled.seeds if (arm, s) in events and (reference, s) in events]
         pairs = [(events[reference, seed], events[arm, seed]) for seed in seeds]
@@ -54,7 +54,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
         def events_of(kind: Kind, pairs: list[Pair] = pairs) -> tuple[list[bool], list[bool]]:
             return [kind(a) for a, _ in pairs], [kind(b) for _, b in pairs]
 
-        one = Stabilities(
+        stability = Stabilities(
             arm,
             reference,
             diverged=paired_event_rates(*events_of(lambda e: e.diverged)),
@@ -62,14 +62,14 @@ def stabilities_of(table: Table) -> list[Stabilities]:
             any_event=paired_event_rates(*events_of(any_event)),
         )
         design = sampled.design(seeds)
-        found.append(one)
+        stabilities.append(stability)
         p_values.append(
-            design.of_events(*events_of(any_event)) if design else one.any_event.p_value
+            design.of_events(*events_of(any_event)) if design else stability.any_event.p_value
         )
-    adjusted = holm(p_values) if found else []
+    adjusted = holm(p_values) if stabilities else []
     return [
         replace(s, holm_p=float(p)) if s.any_event.n >= DESCRIPTIVE_BELOW else s
-        for s, p in zip(found, adjusted, strict=True)
+        for s, p in zip(stabilities, adjusted, strict=True)
     ]
 
 
@@ -202,11 +202,11 @@ def _share_lost(
     """Return the share of a speed that is lost, 1 - arm / reference, from the mean logarithm of
     ratios; where runs are no pairs, from the difference of mean logarithms."""
     logs = [math.log(x) for x in theirs], [math.log(x) for x in ours]
-    about = registered(study)
+    keywords = registered(study)
     if study.is_paired:
-        says = paired_contrast(*logs, design=design, **about).decided
+        says = paired_contrast(*logs, design=design, **keywords).decided
     else:
-        says = unpaired_contrast(*logs, **about).decided
+        says = unpaired_contrast(*logs, **keywords).decided
 
     def share(interval: Interval) -> Interval:
         return Interval(_lost(interval.high), _lost(interval.low), interval.level)

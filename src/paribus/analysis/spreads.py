@@ -71,14 +71,14 @@ def like(study: Study, arm: str, metric: str) -> Spread | None:
 
 @cache
 def _all() -> dict[tuple[str, tuple[str, ...]], Spread]:
-    found = {}
+    spreads = {}
     for row in json.loads(FILE.read_text("utf-8"))["spreads"]:
-        one = Spread(
+        spread = Spread(
             row["metric"],
             tuple(row["kind"]),
             tuple(row["sds"]),
             tuple(row["pairs"]),
             tuple(row["studies"]),
         )
-        found[one.metric, one.kind] = one
-    return found
+        spreads[spread.metric, spread.kind] = spread
+    return spreads

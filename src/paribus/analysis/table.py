@@ -45,7 +45,9 @@ class Table:
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
-        failed = {key: why for key, one in results.trials.items() if (why := one.get("failed"))}
+        failed = {
+            key: why for key, record in results.trials.items() if (why := record.get("failed"))
+        }
         for key, steps in results.trial_steps.items():
             if key in failed:  # nobody knows whether it would have diverged
                 continue

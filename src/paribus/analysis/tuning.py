@@ -85,11 +85,11 @@ def vertex_key(tried: Tried) -> str | None:
     positive numbers that are not all whole; None without any, and of several keys that are no
     whole grid."""
     keys = list(tried.candidates[0])
-    sizes = [len({str(one[key]) for one in tried.candidates}) for key in keys]
+    sizes = [len({str(candidate[key]) for candidate in tried.candidates}) for key in keys]
     if len(keys) > 1 and math.prod(sizes) != len(tried.candidates):
         return None
     for key in sorted(keys, key=lambda key: key != LEARNING_RATE):
-        values = [one[key] for one in tried.candidates]
+        values = [candidate[key] for candidate in tried.candidates]
         # Between whole numbers alone, such as a depth, there may be nothing.
         if any(isinstance(value, float) for value in values) and all(
             isinstance(value, int | float) and not isinstance(value, bool) and value > 0
@@ -111,19 +111,19 @@ def windows(tried: Tried, arm: str) -> list[tuple[int, int, int]]:
     if key is None:
         return []
     slices: dict[tuple[tuple[str, Value], ...], list[int]] = {}
-    for number, one in enumerate(tried.candidates, start=1):
-        others = tuple((name, value) for name, value in one.items() if name != key)
-        slices.setdefault(others, []).append(number)
+    for number, candidate in enumerate(tried.candidates, start=1):
+        other_values = tuple((name, value) for name, value in candidate.items() if name != key)
+        slices.setdefault(other_values, []).append(number)
     chosen = tried.chosen[arm]
-    found = {}
+    by_others = {}
     for numbers_ in slices.values():
         best = choose({number: tried.scores[arm][number] for number in numbers_}, tried.better)
         order = sorted(numbers_, key=lambda number: tried.candidates[number - 1][key])
         if three := _around(tried, arm, order, best):
-            found[best] = three
-    if chosen not in found:
+            by_others[best] = three
+    if chosen not in by_others:
         return []
-    return [found.pop(chosen), *found.values()]
+    return [by_others.pop(chosen), *by_others.values()]
 
 
 def _around(tried: Tried, arm: str, order: Sequence[int], best: int) -> tuple[int, int, int] | None:
@@ -160,11 +160,11 @@ def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     ):
         return found
     for arm, values in found.items():
-        if not (there := windows(tried, arm)):
+        if not (tried_windows := windows(tried, arm)):
             continue
         sign = -1.0 if tried.better == "higher" else 1.0
-        means = [sign * _mean(tried.scores[arm][number].values()) for number in there[0]]
-        vertex = parabola([place(tried, number) for number in there[0]], means).vertex
+        means = [sign * _mean(tried.scores[arm][number].values()) for number in tried_windows[0]]
+        vertex = parabola([place(tried, number) for number in tried_windows[0]], means).vertex
         values[key] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
     return found
 
@@ -257,7 +257,7 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
 
 def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
     """Return what was chosen for each arm, as tuning.json says."""
-    return {arm: one["values"] for arm, one in record["chosen"].items()}
+    return {arm: choice["values"] for arm, choice in record["chosen"].items()}
 
 
 def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
@@ -267,12 +267,12 @@ def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[
 
 def caveats(tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
-    found: dict[str, list[str]] = {}
+    arms_by_text: dict[str, list[str]] = {}
     for arm, number in tried.chosen.items():
         best = tried.candidates[number - 1]
         values = tried.scores[arm][number].values()
         if lost := sum(not math.isfinite(value) for value in values):
-            found.setdefault(arm, []).append(
+            arms_by_text.setdefault(arm, []).append(
                 f"every value tried diverged on a tuning seed; the best did on {lost} of "
                 f"{len(values)}"
             )
@@ -281,10 +281,10 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
             for key, side in open_edges(tried.candidates, best)
         ]
         if outermost:
-            found.setdefault(arm, []).append(
+            arms_by_text.setdefault(arm, []).append(
                 f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
             )
-    return found
+    return arms_by_text
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     if min(map(len, over.values())) < 2:  # listed combinations may share no other key
         return []
     values = {arm: _by_seed(tried, arm, over[arm]) for arm in study.arms}
-    found = []
+    points = []
     for arm in study.arms:
         reference = study.reference(arm)
         theirs = values[reference] if reference else {}
@@ -329,8 +329,8 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
         if len(shared) > 1:
             ours = [values[arm][s] for s in shared]
             paired = paired_contrast([theirs[s] for s in shared], ours, **registered(study))
-        found.append(Sensitivity(arm, reference, values[arm], paired))
-    return found
+        points.append(Sensitivity(arm, reference, values[arm], paired))
+    return points
 
 
 def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
@@ -338,23 +338,23 @@ def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
     best = tried.candidates[tried.chosen[arm] - 1]
     return [
         number
-        for number, one in enumerate(tried.candidates, start=1)
-        if one | {LEARNING_RATE: best[LEARNING_RATE]} == best
+        for number, candidate in enumerate(tried.candidates, start=1)
+        if candidate | {LEARNING_RATE: best[LEARNING_RATE]} == best
     ]
 
 
 def _by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
     """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
-    scores, found = tried.scores[arm], {}
+    scores, by_seed = tried.scores[arm], {}
     for seed, initial in tried.initial[arm].items():
         final = [scores[number][seed] for number in over]
         try:
-            found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
+            by_seed[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
         except StatisticsError:
             # No learning rate of this seed learned anything. Its best loss is the initial one, as
             # are all others: what is left is the formula's value, 0, which would flatter it.
-            found[seed] = math.nan
-    return found
+            by_seed[seed] = math.nan
+    return by_seed
 
 
 @dataclass(frozen=True)
@@ -436,19 +436,21 @@ class Tuned(Result):
     def shared_by(self, arm: str) -> list[SharedContrast]:
         """Return the contrast of `arm` at every candidate; by ascending value, where a single
         number is tuned, since a grid lists values in any order."""
-        found = [one for one in self.shared if one.arm == arm]
-        values = {one.candidate: [*self.values_of(one).values()] for one in found}
+        found = [contrast for contrast in self.shared if contrast.arm == arm]
+        values = {contrast.candidate: [*self.values_of(contrast).values()] for contrast in found}
         if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
             return found
-        return sorted(found, key=lambda one: values[one.candidate])
+        return sorted(found, key=lambda contrast: values[contrast.candidate])
 
     def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
         """Return the least and the largest change of `arm` at a shared candidate; None without
         any."""
-        there = [one for one in self.shared_by(arm) if math.isfinite(one.mean)]
-        if not there:
+        finite = [contrast for contrast in self.shared_by(arm) if math.isfinite(contrast.mean)]
+        if not finite:
             return None
-        return min(there, key=lambda one: one.mean), max(there, key=lambda one: one.mean)
+        return min(finite, key=lambda contrast: contrast.mean), max(
+            finite, key=lambda contrast: contrast.mean
+        )
 
     def between(self, arm: str, called: Mapping[str, str] = NO_TITLES) -> str:
         """Return between what the change of an arm lies where both have the same value, on the
@@ -509,10 +511,10 @@ class Tuned(Result):
         sign = -1.0 if self.metric.better == "higher" else 1.0
         worse = [sign * (b - a) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
         try:
-            found = paired_t(worse)
+            test = paired_t(worse)
         except StatisticsError:  # fewer than two seeds
             return False
-        return found.mean > 0 and found.p_value() <= alpha
+        return test.mean > 0 and test.p_value() <= alpha
 
     def left_open(self, arms: Sequence[str], called: Mapping[str, str] = NO_TITLES) -> list[str]:
         """Return what the choices of these arms leave open, a line each: `of X: the best is ...`"""
@@ -567,8 +569,8 @@ def why_not_these_values(study: Study, tuning: Tuned | None) -> str:
     for arm, values in study.tuning.chosen.items():
         best = tuning.chosen.get(arm)
         if best is None or not agree(values, best):
-            told = in_words(best) if best else "nothing"
-            return f"{arm} has {in_words(values)}, and the tuning trials choose {told}"
+            text = in_words(best) if best else "nothing"
+            return f"{arm} has {in_words(values)}, and the tuning trials choose {text}"
     return ""
 
 
@@ -577,7 +579,7 @@ def _edges(tried: Tried, number: int) -> dict[str, int]:
 
 
 def _shared(study: Study, tried: Tried, metric: Metric) -> list[SharedContrast]:
-    found = []
+    texts = []
     for arm, reference in study.contrasts:
         for number, ours in tried.scores[arm].items():
             theirs = tried.scores[reference][number]
@@ -587,8 +589,8 @@ def _shared(study: Study, tried: Tried, metric: Metric) -> list[SharedContrast]:
                 if math.isfinite(ours[seed]) and math.isfinite(theirs[seed])
             }
             mean = _mean(differences.values())
-            found.append(SharedContrast(arm, reference, number, differences, mean))
-    return found
+            texts.append(SharedContrast(arm, reference, number, differences, mean))
+    return texts
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -65,9 +65,9 @@ class Folder:
         """
         fields, arrays = [], []
         for key, values in columns.items():
-            about = {"unit": units[key], **((labels or {}).get(key, {}))}
+            entry = {"unit": units[key], **((labels or {}).get(key, {}))}
             arrays.append(column(values))
-            fields.append(pa.field(key, arrays[-1].type, metadata=about))
+            fields.append(pa.field(key, arrays[-1].type, metadata=entry))
         write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:

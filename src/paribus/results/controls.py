@@ -116,9 +116,9 @@ def check_controls(
         differences = study.differences(arm)
 
         def add(
-            name: str, findings: Iterable[Labelled], about: tuple[str, str] = (arm, reference)
+            name: str, findings: Iterable[Labelled], labels: tuple[str, str] = (arm, reference)
         ) -> None:
-            controls.append(Control(name, *about, *_summarise(list(findings))))
+            controls.append(Control(name, *labels, *_summarise(list(findings))))
 
         for name, check in checks.pairs.items():
             findings = [(own.label, *check(own, other, differences)) for own, other in pairs]
@@ -141,14 +141,14 @@ def check_controls(
     return controls
 
 
-def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, str]:
-    if found is None:
+def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> tuple[str, State, str]:
+    if repeated is None:
         return arm, "not proven", "no trial was trained again yet"
-    trial, steps = f"{arm}/seed-{found['seed']}", f"{found['steps']} trained again"
-    if found["differs_at"] is None:
+    trial, steps = f"{arm}/seed-{repeated['seed']}", f"{repeated['steps']} trained again"
+    if repeated["differs_at"] is None:
         return trial, "held", f"steps 1 to {steps} in a new process gave the same bits ({trial})"
-    step = f"step {found['differs_at']} of {steps} gives other bits"
-    return trial, "broken", f"{step}: {found['differs']}"
+    step = f"step {repeated['differs_at']} of {steps} gives other bits"
+    return trial, "broken", f"{step}: {repeated['differs']}"
 
 
 def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled]]:
@@ -158,13 +158,13 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
     """
     found: dict[str, list[Labelled]] = {name: [] for name in checks.across}
     of_arm: dict[str, Any] = {}
-    for one in records:
-        same_arm = of_arm.setdefault(one.arm, one)
+    for record in records:
+        same_arm = of_arm.setdefault(record.arm, record)
         for name, compared in checks.across.items():
             first = same_arm if name in checks.of_arm else records[0]
-            if finding := compared(one, first):
+            if finding := compared(record, first):
                 state, words = finding
-                found[name].append((one.label, state, f"{words}, unlike {first.label}"))
+                found[name].append((record.label, state, f"{words}, unlike {first.label}"))
     return found
 
 
@@ -202,14 +202,14 @@ def _seeds(labels: Iterable[str]) -> int:
 
 def settings(own: Evidence, other: Evidence, declared: Declared) -> Finding:
     """Compare what two trials were set to: they differ in what the arm declares alone."""
-    found = changes(other.trial["setting"], own.trial["setting"])
-    undeclared = sorted(found.keys() - declared.keys())
+    differing = changes(other.trial["setting"], own.trial["setting"])
+    undeclared = sorted(differing.keys() - declared.keys())
     if undeclared:
         return "broken", f"not declared by the arm: {', '.join(undeclared)}"
-    absent = sorted(declared.keys() - found.keys())
+    absent = sorted(declared.keys() - differing.keys())
     if absent:
         return "broken", f"declared by the arm, yet equal: {', '.join(absent)}"
-    return "held", f"differs in {', '.join(found)}"
+    return "held", f"differs in {', '.join(differing)}"
 
 
 def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:

@@ -344,8 +344,8 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, why = ".".join(map(str, first["loc"])), first["msg"]
-    what = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is no table"
-    told = f"'{key}' is missing" if first["type"] == "missing" else f"{what} ({why})"
+    problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is no table"
+    text = f"'{key}' is missing" if first["type"] == "missing" else f"{problem} ({why})"
     raise ParibusError(
-        f"{path} is not what was written there: {told}; restore it, or delete it and run again"
+        f"{path} is not what was written there: {text}; restore it, or delete it and run again"
     )

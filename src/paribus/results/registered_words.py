@@ -23,7 +23,9 @@ def words_of(study: Study) -> dict[str, Any]:
         "arms": {
             name: {key: getattr(arm, key) for key in OF_ARMS} for name, arm in study.arms.items()
         },
-        "interactions": {name: {"title": one.title} for name, one in study.interactions.items()},
+        "interactions": {
+            name: {"title": interaction.title} for name, interaction in study.interactions.items()
+        },
     }
 
 

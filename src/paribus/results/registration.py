@@ -189,15 +189,15 @@ def settle(
         )
     if not path.is_file():
         folder.create(study)
-        about = {
+        record = {
             **({} if retries is None else {RETRIES: retries}),
-            **{key: of for key, of in there().items() if of},
+            **{key: value for key, value in there().items() if value},
             "number": 1,
             "registered_at": now,
             "sources": keep_sources(study, folder.path),
             "repeated": repeats(study),
         }
-        write_json(path, wanted | about)
+        write_json(path, wanted | record)
         return
     before = read_json(path)
     known = {key: before[key] for key in wanted if key in before}
@@ -208,9 +208,9 @@ def settle(
         folder.create(study)
         return
     if differing:
-        more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
+        rest = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ParibusError(
-            f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{more}; restore "
+            f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{rest}; restore "
             "what was, or choose another folder with --results"
         )
     if before.get("stages", {}) != wanted["stages"]:
@@ -239,20 +239,22 @@ def settle(
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, Any]) -> None:
     """Keep the registration in force beside `wanted`, which takes its place with its digest."""
     path = folder.path / FILE
-    there = read_json(path)
-    before = folder.path / f"registration-{there['number']}.json"
+    registered = read_json(path)
+    before = folder.path / f"registration-{registered['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
     # A later registration changes no text.
-    wanted = wanted | {WORDS: there[WORDS]}
-    about = about | {"number": there["number"] + 1, "supersedes": file_digest(before)}
+    wanted = wanted | {WORDS: registered[WORDS]}
+    about = about | {"number": registered["number"] + 1, "supersedes": file_digest(before)}
     write_json(path, wanted | about)
 
 
 def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
     """Say in one line what the study was registered with and is continued without."""
-    found = package_differences(there.get("packages", {}), now.get("packages", {}))
-    if found:
-        words = ", ".join(f"{name} {before} there, {here} now" for name, _, before, here in found)
+    packages = package_differences(there.get("packages", {}), now.get("packages", {}))
+    if packages:
+        words = ", ".join(
+            f"{name} {before} there, {here} now" for name, _, before, here in packages
+        )
         logging.getLogger("paribus").warning(
             "the study was registered with other versions (%s): the control 'software' says which "
             "trials differ",
@@ -301,7 +303,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     Seeds that were added do not, nor does what a study may be continued with, nor texts that only
     describe it: those that were registered are shown.
     """
-    told = []
+    texts = []
     users: dict[str, list[str]] = {}
     for arm, sources in now.get("own_modules", {}).items():
         for file in changed_sources(there.get("own_modules", {}).get(arm, {}), sources):
@@ -316,17 +318,17 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for file in changed_sources(theirs, ours):
         users.setdefault(file, []).append("trainer")
     if not users and there.get(RULE) != now.get(RULE):
-        told.append("the rule that decision.rule names decides otherwise")
-    told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
+        texts.append("the rule that decision.rule names decides otherwise")
+    texts += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
     if there.get("code") != now.get("code"):
-        told.append("the source of paribus that trains and measures is another")
+        texts.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
     apart = {"seeds", "study_digest", "stages", "own_modules"}
     apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
     keys = {key.partition(".")[0] for key in compare(before, after).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
-    return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
+    return texts + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 
 
 def _shown(value: Any) -> str:

@@ -35,11 +35,11 @@ def differences(
     never compared with each other, what may change the last bits is a declared difference, and the
     stacks that they were trained in may have any size.
     """
-    found: dict[str, tuple[Effect, str]] = {}
+    effects: dict[str, tuple[Effect, str]] = {}
 
     def note(name: str, effect: Effect, ours: Any, theirs: Any, words: str = "") -> None:
         if ours != theirs:
-            found[name] = effect, words or f"{name} {ours} against {theirs}"
+            effects[name] = effect, words or f"{name} {ours} against {theirs}"
 
     rounds: Effect = "not proven" if pair else "declared"
     source = "the source of paribus that trains and measures is another"
@@ -58,8 +58,8 @@ def differences(
         for earlier in one.get("resumed_from", ()):
             here = {**one, "resumed_from": ()}
             for name, (effect, words) in differences(here, here | earlier, pair=pair).items():
-                found[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
-    return found
+                effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
+    return effects
 
 
 def package_differences(

@@ -183,11 +183,12 @@ class ResultsFolder(Folder):
         """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
         if not self.has_sealed(REPEATED):
             return {}
-        there = read_json(self.path / REPEATED)
+        recorded = read_json(self.path / REPEATED)
         return {
-            arm: there[arm]
+            arm: recorded[arm]
             for arm in arms
-            if arm in there and there[arm]["trial"] == self.trial(arm, there[arm]["seed"]).seal
+            if arm in recorded
+            and recorded[arm]["trial"] == self.trial(arm, recorded[arm]["seed"]).seal
         }
 
     def read_tuning(self) -> dict[str, Any]:
@@ -265,8 +266,8 @@ class ResultsFolder(Folder):
                 "--results"
             )
         # Hidden files are a lock, or what an interrupted first write has left.
-        there = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
-        if any(path.name[0] != "." for path in there):
+        entries = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
+        if any(path.name[0] != "." for path in entries):
             raise ParibusError(
                 f"{self.path} holds something that is no study; choose another with --results"
             )
@@ -276,31 +277,31 @@ class ResultsFolder(Folder):
         self.require_home()
         if not self.exists:
             return
-        there = self.read_study()
-        if there.is_same(study):
+        registered = self.read_study()
+        if registered.is_same(study):
             return
         differing = changes(
-            substance(there.model_dump(mode="json")), substance(study.model_dump(mode="json"))
+            substance(registered.model_dump(mode="json")), substance(study.model_dump(mode="json"))
         )
-        if differing.keys() == {"seeds"} and set(there.seeds) <= set(study.seeds):
-            is_finished = all(self.trial(*trial).is_finished for trial in there.trials)
+        if differing.keys() == {"seeds"} and set(registered.seeds) <= set(study.seeds):
+            is_finished = all(self.trial(*trial).is_finished for trial in registered.trials)
             if is_finished and study.trainer != FINISHED_RUNS:  # those are read, not trained
-                added = max(len(study.seeds) - len(there.seeds), 2)  # a stage has two seeds
+                added = max(len(study.seeds) - len(registered.seeds), 2)  # a stage has two seeds
                 raise ParibusError(
-                    f"{self.path} holds this study, finished with {len(there.seeds)} seeds, and "
-                    f"the study file names {len(study.seeds)}; restore its seeds, then add new "
+                    f"{self.path} holds this study, finished with {len(registered.seeds)} seeds, "
+                    f"and the study file names {len(study.seeds)}; restore its seeds, then add new "
                     f"ones with `paribus extend {self.path} --seeds {added}`"
                 )
             return  # more seeds of an unfinished study: the registration says when they came
         if {key.partition(".")[0] for key in differing} <= {"seeds", "stages"}:
-            first = there.stages[0] if there.stages else len(there.seeds)
+            first = registered.stages[0] if registered.stages else len(registered.seeds)
             added = len(study.seeds) - first
             stage = max(added, 2)  # one seed is no stage
             way = f"; add seeds with `paribus extend {self.path} --seeds {stage}`"
             raise ParibusError(
-                f"{self.path} holds this study with {len(there.seeds)} seeds, and the study file "
-                f"names {len(study.seeds)}; restore the {first} seeds of its first stage in the "
-                f"file{way if added > 0 else ''}"
+                f"{self.path} holds this study with {len(registered.seeds)} seeds, and the study "
+                f"file names {len(study.seeds)}; restore the {first} seeds of its first stage in "
+                f"the file{way if added > 0 else ''}"
             )
         named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
         short = named if len(named) <= 200 else f"{named[:200]}..."
@@ -322,7 +323,7 @@ class ResultsFolder(Folder):
         writing now. Raises ParibusError where the folder is locked or cannot be written to; errors
         of the body keep their own words.
         """
-        new = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK):

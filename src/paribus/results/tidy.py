@@ -41,8 +41,8 @@ def of_each(
     """
     folders = list(trials)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(read, folders))
-    return {(f.arm, f.seed): one for f, one in zip(folders, found, strict=True)}
+        tables = list(pool.map(read, folders))
+    return {(f.arm, f.seed): table for f, table in zip(folders, tables, strict=True)}
 
 
 def by_task(cells: pa.Table) -> dict[str, float]:
@@ -55,10 +55,10 @@ def by_task(cells: pa.Table) -> dict[str, float]:
 
 def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]]:
     """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
-    found: dict[tuple[str, int], dict[str, float | None]] = {}
+    by_trial: dict[tuple[str, int], dict[str, float | None]] = {}
     for row in throughput.to_pylist():
-        mine = found.setdefault((row["arm"], row["seed"]), {})
-        mine[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
-        held = row.get("bytes")
-        mine[f"{row['kind']}/MiB"] = held / 2**20 if held else None
-    return found
+        scores = by_trial.setdefault((row["arm"], row["seed"]), {})
+        scores[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
+        n_bytes = row.get("bytes")
+        scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
+    return by_trial

@@ -122,8 +122,8 @@ class TrialFolder(Folder):
         for one in chosen:  # one at a time is in memory, besides the sum
             for name, values in self._read_weights(one).items():
                 total[name] = total.get(name, 0.0) + values.astype(np.float64)
-        like = self._read_weights(chosen[-1])
-        return {name: (total[name] / len(chosen)).astype(like[name].dtype) for name in like}
+        last = self._read_weights(chosen[-1])
+        return {name: (total[name] / len(chosen)).astype(last[name].dtype) for name in last}
 
     def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
         """Return the steps whose weights `read_weights` takes, None for the last; raises as it

@@ -25,7 +25,7 @@ Trial = tuple[str, int]
 
 def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
     """trial.json by (arm, seed). Raises ParibusError where one is damaged."""
-    found: dict[Trial, dict[str, Any]] = {}
+    records: dict[Trial, dict[str, Any]] = {}
     first: dict[str, Any] = {}  # of the study, by key
     of_arm: dict[tuple[str, str], Any] = {}
     form = records_of(study).trial_form
@@ -41,8 +41,8 @@ def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, di
                     break
             else:
                 of_arm[folder.arm, key] = value
-        found[folder.arm, folder.seed] = record
-    return found
+        records[folder.arm, folder.seed] = record
+    return records
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
@@ -135,10 +135,10 @@ def read_answers(folder: TrialFolder) -> dict[str, Answers]:
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
     items = table["item"].to_numpy()
     correct = table["correct"].to_numpy(zero_copy_only=False).astype(np.float64)
-    found = {}
+    by_code = {}
     for code, word in enumerate(words):
-        mine = codes == code
-        _, first, place = np.unique(items[mine], return_index=True, return_inverse=True)
-        right = np.bincount(place, correct[mine]) / np.bincount(place)
-        found[word] = Answers(right[np.argsort(first)], int(mine.sum()))
-    return found
+        rows = codes == code
+        _, first, place = np.unique(items[rows], return_index=True, return_inverse=True)
+        right = np.bincount(place, correct[rows]) / np.bincount(place)
+        by_code[word] = Answers(right[np.argsort(first)], int(rows.sum()))
+    return by_code

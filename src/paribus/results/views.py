@@ -73,12 +73,12 @@ def standing(results: Results) -> Results:
         of_seeds(results, first.seeds, first.plan),
         study=first,
         source=None,  # its controls and tables are of its own trials
-        tested={trial: there for trial, there in results.tested.items() if trial[1] in seeds},
+        tested={trial: record for trial, record in results.tested.items() if trial[1] in seeds},
     )
     if not why:
         broken, before = (
-            {(one.name, one.arm) for one in of.controls if one.state == "broken"}
-            for of in (results, part)
+            {(control.name, control.arm) for control in group.controls if control.state == "broken"}
+            for group in (results, part)
         )
         if broken - before:
             why = f"it breaks {', '.join(sorted({name for name, _ in broken - before}))}"

@@ -113,9 +113,9 @@ def _command(keys: tuple[str, ...]) -> Check:
         ours, theirs = (str(one.trial["controls"].get(COMMAND, "")) for one in (own, other))
         if ours == theirs:
             return "held", "alike but for the seed"
-        mine, there = (shlex.split(one) for one in (ours, theirs))
-        added = [word for word in mine if word not in there]
-        left_out = [word for word in there if word not in mine]
+        own_words, other_words = (shlex.split(one) for one in (ours, theirs))
+        added = [word for word in own_words if word not in other_words]
+        left_out = [word for word in other_words if word not in own_words]
         words, others = (" ".join(one)[:60] or "nothing" for one in (added, left_out))
         return declared_by(declared, *keys), f"{words} against {others}"
 
@@ -146,10 +146,10 @@ def _initial(keys: tuple[str, ...]) -> Check:
             return "not proven", "the program does not say where it began (paribus.trial)"
         names = ours.keys() | theirs.keys()
         alike = [name for name in names if ours.get(name) == theirs.get(name)]
-        told = f"{len(alike):,} of {len(names):,} parameters begin alike"
+        text = f"{len(alike):,} of {len(names):,} parameters begin alike"
         if len(alike) == len(names):
-            return "held", told
-        return declared_by(declared, *keys), told
+            return "held", text
+        return declared_by(declared, *keys), text
 
     return check
 
@@ -159,19 +159,19 @@ def _environment(name: str, keys: tuple[str, ...]) -> Check:
         ours, theirs = (one.environment for one in (own, other))
         if name == SOFTWARE and not (ours["packages"] and theirs["packages"]):
             return "not proven", "what the program runs in tells no packages"
-        found = differences(ours, theirs, pair=True)
+        differing = differences(ours, theirs, pair=True)
         of_device = {"device", "processor"}
-        mine = {k: of for k, of in found.items() if (k in of_device) == (name == DEVICE)}
-        if not mine:
-            told = ours["device"] if ours["device"] != "cpu" else ours["processor"]
+        relevant = {k: of for k, of in differing.items() if (k in of_device) == (name == DEVICE)}
+        if not relevant:
+            device = ours["device"] if ours["device"] != "cpu" else ours["processor"]
             if name == DEVICE:
-                return "held", told
+                return "held", device
             return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
-        effects = {effect for effect, _ in mine.values()}
+        effects = {effect for effect, _ in relevant.values()}
         worst: State = next(one for one in EFFECTS if one in effects)
         if any(key.startswith(keys) for key in declared):
-            return "declared", ", ".join(words for _, words in mine.values())[:200]
-        return worst, some([words for _, words in mine.values()], SEEDS_TOLD)
+            return "declared", ", ".join(words for _, words in relevant.values())[:200]
+        return worst, some([words for _, words in relevant.values()], SEEDS_TOLD)
 
     return check
 
@@ -200,32 +200,32 @@ def _steps(keys: tuple[str, ...]) -> Check:
         if ours is None and theirs is None and n == m:
             return "not proven", f"not recorded: {metric} is read without steps"
         state = declared_by(declared, *keys)
-        told = (
+        text = (
             f"one of {plural(n, 'value')} against one of {m}, whose steps are not recorded"
             if ours is None or theirs is None
             else f"step {ours:,g} against step {theirs:,g}"
         )
-        return ("not proven" if state == "broken" else state), told
+        return ("not proven" if state == "broken" else state), text
 
     return check
 
 
 def _seed(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-    for one in (own, other):
-        said = one.trial.get("seed_used")
-        if said is not None and said != one.seed:
-            return "broken", f"{one.arm} says that its seed is {said}"
+    for trial in (own, other):
+        used = trial.trial.get("seed_used")
+        if used is not None and used != trial.seed:
+            return "broken", f"{trial.arm} says that its seed is {used}"
     return "held", "seeds give other scores"
 
 
 def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[Labelled]:
     """Ask whether an arm reads its seed: of several, not all give one score."""
-    mine = [one for one in records if one.score is not None]
-    if len(mine) == 1:
-        yield mine[0].label, "not proven", "one seed alone"
-    elif mine and len({one.score for one in mine}) == 1:
-        words = ask_about_seed(mine[0].arm, [one.seed for one in mine], mine[0].score)
-        yield mine[0].label, "broken", words
+    scored = [one for one in records if one.score is not None]
+    if len(scored) == 1:
+        yield scored[0].label, "not proven", "one seed alone"
+    elif scored and len({one.score for one in scored}) == 1:
+        words = ask_about_seed(scored[0].arm, [one.seed for one in scored], scored[0].score)
+        yield scored[0].label, "broken", words
 
 
 def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:

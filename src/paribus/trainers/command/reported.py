@@ -59,20 +59,24 @@ def read_reported(folder: Path) -> Reported:
     """
     files = sorted(folder.glob("trial-*.jsonl"))
     first = folder / FILE
-    found = _read(first) if first.is_file() else Reported()
+    reported = _read(first) if first.is_file() else Reported()
     for file in files:
-        other, rank = _read(file), file.stem.partition("-")[2]
-        found.initial |= {f"{name}@{rank}": digest for name, digest in other.initial.items()}
-        both = found.prefixes.keys() & other.prefixes.keys()
-        found.prefixes = {
-            n: hashlib.sha256(f"{found.prefixes[n]}{other.prefixes[n]}".encode()).hexdigest()
+        rank_report, rank = _read(file), file.stem.partition("-")[2]
+        reported.initial |= {
+            f"{name}@{rank}": digest for name, digest in rank_report.initial.items()
+        }
+        both = reported.prefixes.keys() & rank_report.prefixes.keys()
+        reported.prefixes = {
+            n: hashlib.sha256(
+                f"{reported.prefixes[n]}{rank_report.prefixes[n]}".encode()
+            ).hexdigest()
             for n in both
         }
-    return found
+    return reported
 
 
 def _read(path: Path) -> Reported:
-    found = Reported()
+    reported = Reported()
     with open_regular(path, RECORD_BYTES) as file:
         for line in file:
             try:
@@ -81,11 +85,11 @@ def _read(path: Path) -> Reported:
                 continue
             if not isinstance(row, dict):
                 continue
-            found.n_lines += 1
+            reported.n_lines += 1
             if "paribus_trial" in row:
-                found.seed = row.get("seed")
-            _note(found, row)
-    return found
+                reported.seed = row.get("seed")
+            _note(reported, row)
+    return reported
 
 
 def _note(found: Reported, row: Mapping[str, Any]) -> None:

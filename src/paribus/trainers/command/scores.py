@@ -96,8 +96,8 @@ def _rows(path: Path, where: str) -> Iterator[Any]:
             yield from row if isinstance(row, list) else [row]
         return
     with contextlib.suppress(ParibusError):
-        whole = parse_json(text, where)
-        yield from whole if isinstance(whole, list) else [whole]
+        document = parse_json(text, where)
+        yield from document if isinstance(document, list) else [document]
         return
     if rows and lines[-1].lstrip().startswith("{") and not lines[-1].rstrip().endswith("}"):
         raise ParibusError(f"{where}: the last line of {path.name} is cut: {lines[-1][:80]}")
@@ -129,8 +129,8 @@ def verified(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
         except ParibusError as error:
             findings.append(f"{trial.label}: {error}")
     n = len(results.finished)
-    told = [f"{what} of {seen[what]} of {plural(n, 'trial')}" for what in sorted(seen)]
-    return findings, told or ["no scores: nothing of what they were read from is kept"]
+    texts = [f"{problem} of {seen[problem]} of {plural(n, 'trial')}" for problem in sorted(seen)]
+    return findings, texts or ["no scores: nothing of what they were read from is kept"]
 
 
 def _findings(
@@ -141,8 +141,8 @@ def _findings(
         return
     out = folder.path.parents[2] / OUTPUTS / folder.arm / f"seed-{folder.seed}" / OUT
     recorded = trial.get("files", {})
-    there = {name for name in recorded if is_regular(out / name)}
-    for name in sorted(there):
+    existing = {name for name in recorded if is_regular(out / name)}
+    for name in sorted(existing):
         if file_digest(out / name) != recorded[name]:
             yield f"trial {folder.label}: {name} was changed after the trial was recorded"
     metrics = metrics_of(study)
@@ -155,9 +155,9 @@ def _findings(
             continue  # the log has no longer all that was printed
         if source.reader and ":" in source.reader and not trust:
             continue  # a stranger's code
-        if (source.file or source.reader) and not _is_there(source, out, recorded.keys(), there):
+        if (source.file or source.reader) and not _is_there(source, out, recorded.keys(), existing):
             continue
-        found = found_of(
+        finder = found_of(
             folder.label,
             name,
             source,
@@ -166,7 +166,7 @@ def _findings(
             printed=printed,
             reported=reported,
         )
-        value = found.value if found.value is not None and math.isfinite(found.value) else None
+        value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         where = (
             "its log" if source.stdout else source.file or source.path or "what the program said"
         )
@@ -184,9 +184,9 @@ def _findings(
 
 def _printed(metrics: Mapping[str, Any], folder: TrialFolder) -> dict[str, Finder]:
     finders = {
-        name: Finder(one.stdout, one.take, one.better)
-        for name, one in metrics.items()
-        if one.stdout
+        name: Finder(metric.stdout, metric.take, metric.better)
+        for name, metric in metrics.items()
+        if metric.stdout
     }
     if finders:
         for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):

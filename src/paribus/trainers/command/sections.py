@@ -226,9 +226,9 @@ class CommandSetting(TrialSetting, Part):
         """The texts that values are put into, by their key; the template of `config` is a file."""
         program = self.program
         words = [program.command] if isinstance(program.command, str) else program.command
-        found = {f"command[{n}]": word for n, word in enumerate(words)}
-        found |= {f"args[{n}]": word for n, word in enumerate(program.args)}
-        return found | {f"env.{name}": text for name, text in program.env.items()}
+        places = {f"command[{n}]": word for n, word in enumerate(words)}
+        places |= {f"args[{n}]": word for n, word in enumerate(program.args)}
+        return places | {f"env.{name}": text for name, text in program.env.items()}
 
     def places(self, also: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
         """Return {name: key of the text that has it} of all placeholders; `also` are more texts."""
@@ -264,14 +264,14 @@ def put(text: str, values: Mapping[str, str]) -> str:
 
 def _in_this_form(table: dict[str, Any]) -> dict[str, Any]:
     """Return the table of a study file in the form of a study. Raises ParibusError."""
-    about = table.get("trainer")
-    if not isinstance(about, dict):
+    section = table.get("trainer")
+    if not isinstance(section, dict):
         return table
     table = {key: value for key, value in table.items() if key != "trainer"}
     if "program" in table:
         raise ParibusError("[program] and [trainer] say the same; write [trainer] alone")
     table["trainer"] = COMMAND
-    table["program"] = {key: value for key, value in about.items() if key != "kind"}
+    table["program"] = {key: value for key, value in section.items() if key != "kind"}
     arms = table.get("arms")
     if isinstance(arms, dict):
         table["arms"] = {name: _arm(name, arm) for name, arm in arms.items()}
@@ -283,17 +283,17 @@ def _in_this_form(table: dict[str, Any]) -> dict[str, Any]:
 
 def _tuned(tuning: dict[str, Any]) -> dict[str, Any]:
     """Return what a tuning tries, by dotted keys of the study."""
-    made: dict[str, Any] = {}
+    arms: dict[str, Any] = {}
     if isinstance(grid := tuning.get("grid"), dict):
-        made["grid"] = {_key(key): values for key, values in grid.items()}
+        arms["grid"] = {_key(key): values for key, values in grid.items()}
     if isinstance(listed := tuning.get("combinations"), list):
-        made["combinations"] = [
+        arms["combinations"] = [
             {_key(key): value for key, value in candidate.items()}
             if isinstance(candidate, dict)
             else candidate
             for candidate in listed
         ]
-    return made
+    return arms
 
 
 OF_ARMS = ("ref", "patch", "args", "command", "config", "folder", "env")
@@ -303,7 +303,7 @@ def _arm(name: str, arm: Any) -> Any:
     """Return an arm whose short keys are dotted overrides: `ref` is "program.ref"."""
     if not isinstance(arm, dict):
         return arm
-    made = {key: value for key, value in arm.items() if key not in OF_ARMS}
+    table = {key: value for key, value in arm.items() if key not in OF_ARMS}
     given = arm.get("set", {})
     if isinstance(given, dict):
         for key, value in given.items():
@@ -311,15 +311,15 @@ def _arm(name: str, arm: Any) -> Any:
                 raise ParibusError(
                     f"arm '{name}': set.{key} is a table; a key of [set] is one value"
                 )
-        made["set"] = {_key(key): value for key, value in given.items()}
+        table["set"] = {_key(key): value for key, value in given.items()}
         for key in OF_ARMS:
             if key in arm and key != "env":
-                made["set"][f"program.{key}"] = arm[key]
+                table["set"][f"program.{key}"] = arm[key]
         env = arm.get("env", {})
         if not isinstance(env, dict):
             raise ParibusError(f"arm '{name}': env = {env!r:.40} must be a table of texts")
-        made["set"] |= {f"program.env.{key}": value for key, value in env.items()}
-    return made
+        table["set"] |= {f"program.env.{key}": value for key, value in env.items()}
+    return table
 
 
 def _key(key: str) -> str:
@@ -342,17 +342,19 @@ class CommandFormat(StudyFormat):
         table = _in_this_form(table)
         if isinstance(metrics, dict) and metrics:
             stated = table.get("endpoints")
-            given = {
-                one["metric"]: one
-                for one in (stated if isinstance(stated, list | tuple) else ())
-                if isinstance(one, dict) and "metric" in one
+            stated_metrics = {
+                endpoint["metric"]: endpoint
+                for endpoint in (stated if isinstance(stated, list | tuple) else ())
+                if isinstance(endpoint, dict) and "metric" in endpoint
             }
-            made = dict(given)
+            endpoints = dict(stated_metrics)
             for name, metric in metrics.items():
                 if isinstance(metric, dict):
-                    made[name] = _endpoint(name, metric, given.get(name, {}), strict=is_file)
-            table = table | {"endpoints": [made[name] for name in made]}
-            if not any(one.get("primary") for one in made.values()):
+                    endpoints[name] = _endpoint(
+                        name, metric, stated_metrics.get(name, {}), strict=is_file
+                    )
+            table = table | {"endpoints": [endpoints[name] for name in endpoints]}
+            if not any(endpoint.get("primary") for endpoint in endpoints.values()):
                 raise ParibusError(
                     "no metric decides; give one a margin, the largest change that you would call "
                     f"no change, such as [metrics.{next(iter(metrics))}] margin = 0.02"
@@ -372,8 +374,8 @@ class CommandFormat(StudyFormat):
         try:
             found = Sections.model_validate(table)
         except ValidationError as error:
-            told = explain(error, Sections, others)
-            raise ParibusError(told.replace("program.", "trainer.")) from None
+            text = explain(error, Sections, others)
+            raise ParibusError(text.replace("program.", "trainer.")) from None
         return {name: getattr(found, name) for name in Sections.model_fields}
 
     def setting(self, shared: dict[str, Any]) -> CommandSetting:
@@ -455,9 +457,9 @@ def _endpoint(
                 f"[metrics.{name}] and its endpoint state {key} as {stated[key]} and {there[key]}; "
                 "state it once"
             )
-    found = {key: of for key, of in there.items() if of is not None} | stated
+    metric_table = {key: value for key, value in there.items() if value is not None} | stated
     primary = {"primary": bool(stated.get("margin"))} if stated else {}
-    return primary | found | {"metric": name}
+    return primary | metric_table | {"metric": name}
 
 
 def require_known(
@@ -485,7 +487,11 @@ def require_put(
     templates: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
     """Raise ParibusError for a key of [set] that no text has a place for: no trial would differ."""
-    used = {name for arm, one in settings.items() for name in one.places(templates.get(arm, {}))}
+    used = {
+        name
+        for arm, template in settings.items()
+        for name in template.places(templates.get(arm, {}))
+    }
     for setting in settings.values():
         for key in setting.set:
             if key not in used:

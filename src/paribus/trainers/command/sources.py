@@ -65,17 +65,17 @@ class Source:
             parts += [f"uncommitted {self.uncommitted[:SHORT]}"] if self.uncommitted else []
             return ", ".join(parts)
         if self.files:
-            told = "".join(f"{name} {digest}\n" for name, digest in sorted(self.files.items()))
+            listing = "".join(f"{name} {digest}\n" for name, digest in sorted(self.files.items()))
             n = len(self.files)
-            digest = hashlib.sha256(told.encode()).hexdigest()[:SHORT]
+            digest = hashlib.sha256(listing.encode()).hexdigest()[:SHORT]
             return f"{n} file{'s' if n > 1 else ''} {digest}"
         return None
 
     @property
     def about(self) -> dict[str, Any]:
         """Return what is registered of it."""
-        told = {"commit": self.commit, "uncommitted": self.uncommitted, "patch": self.patch}
-        return told | {"files": self.files} if self.files else told
+        record = {"commit": self.commit, "uncommitted": self.uncommitted, "patch": self.patch}
+        return record | {"files": self.files} if self.files else record
 
 
 def source_of(study: Study, arm: str, setting: CommandSetting, at: str = "") -> Source:
@@ -131,9 +131,9 @@ def place(study: Study, arm: str, setting: CommandSetting, source: Source, home:
     if copy.is_dir() and not _is_whole(copy):
         remove_folder(copy)
     if not copy.is_dir():
-        with whole_folder(copy) as made:
-            _fill(study, arm, source, program.patch, made)
-            _link(program.link, source.folder, made / below)
+        with whole_folder(copy) as new:
+            _fill(study, arm, source, program.patch, new)
+            _link(program.link, source.folder, new / below)
     if not (copy / below).is_dir():
         raise ParibusError(f"arm '{arm}': {below} is not in {program.ref or source.commit[:SHORT]}")
     return copy / below
@@ -177,10 +177,10 @@ def _link(patterns: Iterable[str], folder: Path, into: Path) -> None:
     for pattern in patterns:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             raise ParibusError(f"trainer.link = '{pattern}' must be a path within trainer.folder")
-        found = sorted(folder.glob(pattern))
-        if not found:
+        paths = sorted(folder.glob(pattern))
+        if not paths:
             raise ParibusError(f"trainer.link: nothing in {folder} is called '{pattern}'")
-        for path in found:
+        for path in paths:
             _link_one(path, into / path.relative_to(folder))
 
 
@@ -245,8 +245,8 @@ def _uncommitted(top: Path) -> tuple[str, tuple[str, ...]]:
 
 def _untracked(top: Path) -> list[str]:
     """Return files of code that are neither in a commit nor ignored."""
-    said = _git_bytes(top, "ls-files", "--others", "--exclude-standard", "-z")
-    names = [os.fsdecode(one) for one in said.split(b"\0") if one]
+    listed = _git_bytes(top, "ls-files", "--others", "--exclude-standard", "-z")
+    names = [os.fsdecode(one) for one in listed.split(b"\0") if one]
     code = (name for name in names if name.endswith(CODE) and is_regular(top / name))
     small = (name for name in code if (top / name).stat().st_size <= CODE_BYTES)
     return sorted(small)[:MOST_UNTRACKED]
@@ -255,23 +255,23 @@ def _untracked(top: Path) -> list[str]:
 def _files(setting: CommandSetting, folder: Path) -> dict[str, str]:
     """Return digests of the files that a command names, and of what Python files there import."""
     words = setting.program.command
-    found: dict[Path, bytes] = {}
+    files: dict[Path, bytes] = {}
     for word in words.split() if isinstance(words, str) else words:
         path = folder / word
         if not is_regular(path) or path.stat().st_size > CODE_BYTES:
             continue
         if path.suffix == ".py":
             try:
-                found |= own_files(f"{word}:main", folder, f"trainer.command = '{word}'")
+                files |= own_files(f"{word}:main", folder, f"trainer.command = '{word}'")
                 continue
             except ParibusError:
                 pass  # whether it is Python is the matter of who runs it
-        found[path.resolve()] = read_bytes(path, CODE_BYTES)
+        files[path.resolve()] = read_bytes(path, CODE_BYTES)
     return {
         path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name: (
             hashlib.sha256(content).hexdigest()
         )
-        for path, content in found.items()
+        for path, content in files.items()
     }
 
 
@@ -282,10 +282,10 @@ def git(folder: Path, *words: str, told: bytes | None = None) -> str:
 
 def _git_bytes(folder: Path, *words: str, told: bytes | None = None) -> bytes:
     # As a hook of git runs us, its variables are about another repository.
-    env = {key: of for key, of in os.environ.items() if not key.startswith("GIT_")}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words],
             input=told or b"",
             capture_output=True,
@@ -296,8 +296,8 @@ def _git_bytes(folder: Path, *words: str, told: bytes | None = None) -> bytes:
         raise ParibusError(
             "git is not installed, and says which commit a trial is of; install it"
         ) from None
-    if said.returncode:
-        words_of = said.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = words_of[0] if words_of else f"exit code {said.returncode}"
+    if done.returncode:
+        words_of = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = words_of[0] if words_of else f"exit code {done.returncode}"
         raise ParibusError(f"git {words[0]} in {folder}: {why}")
-    return said.stdout
+    return done.stdout

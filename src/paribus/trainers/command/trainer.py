@@ -171,16 +171,16 @@ class Command:
         controls = {name: (*keys, *declares.get(name, ())) for name, keys in KEYS.items()}
         if not any(setting.program.config for setting in settings.values()):
             del controls["configuration"]
-        metrics = tuple(one.declared(name) for name, one in metrics_of(study).items())
-        about = {"program": {arm: source.about for arm, source in sources.items()}}
+        metrics = tuple(template.declared(name) for name, template in metrics_of(study).items())
+        record = {"program": {arm: source.about for arm, source in sources.items()}}
         digests = {
-            arm: {key: hashlib.sha256(text.encode()).hexdigest() for key, text in one.items()}
-            for arm, one in templates.items()
-            if one
+            arm: {key: hashlib.sha256(text.encode()).hexdigest() for key, text in template.items()}
+            for arm, template in templates.items()
+            if template
         }
         if digests:
-            about["templates"] = digests
-        return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=about)
+            record["templates"] = digests
+        return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Run the program for each of `trials`, and yield the record of each when it has ended."""
@@ -336,8 +336,8 @@ class Command:
 
     def _registered_commit(self, arm: str) -> str:
         """Return the commit that was registered for an arm; a branch may have moved since."""
-        there = read_registration(ResultsFolder(self._home))
-        of_arms = (there or {}).get(TRAINER, {}).get("program", {})
+        registered = read_registration(ResultsFolder(self._home))
+        of_arms = (registered or {}).get(TRAINER, {}).get("program", {})
         return str(of_arms.get(arm, {}).get("commit", ""))
 
     def _require_programs(self, study: Study, sources: Mapping[str, Source]) -> None:
@@ -378,8 +378,8 @@ class Command:
             values = job.setting.values(job.arm, job.seed, str(out), config)
             job.config = put(template, values)
             Path(config).write_text(job.config, encoding="utf-8")
-            said = put(template, unlike).encode()
-            job.controls["configuration"] = hashlib.sha256(said).hexdigest()
+            content = put(template, unlike).encode()
+            job.controls["configuration"] = hashlib.sha256(content).hexdigest()
         values = job.setting.values(job.arm, job.seed, str(out), config)
         job.command = tuple(job.setting.argv(values))
         env = {name: put(text, values) for name, text in program.env.items()}
@@ -390,7 +390,7 @@ class Command:
             job.controls["source"] = evidence
         env |= {TRIAL_FOLDER: str(job.home), TRIAL_SEED: str(job.seed)}
         sources: dict[str, tuple[MetricSource, str]] = {
-            name: (one, one.better) for name, one in metrics_of(study).items()
+            name: (metric, metric.better) for name, metric in metrics_of(study).items()
         }
         if program.train_loss is not None:
             sources[TRAIN_LOSS] = (program.train_loss, "lower")
@@ -405,8 +405,8 @@ class Command:
         """Return the record of a trial that has ended; None where it is to be tried again."""
         program = job.setting.program
         is_failed = not ended["started"] or ended["why"] == "timeout" or ended["code"] != 0
-        said = {"ended": ended["words"], "seconds": round(ended.get("seconds", 0.0), 3)}
-        job.attempts.append(said)
+        attempt = {"ended": ended["words"], "seconds": round(ended.get("seconds", 0.0), 3)}
+        job.attempts.append(attempt)
         if not is_failed:
             return self._record(study, job, ended)
         if ended["started"] and len(job.attempts) <= program.retries:
@@ -445,18 +445,18 @@ class Command:
     def _record(self, study: Study, job: Job, ended: Mapping[str, Any]) -> TrialRecord:
         """Return the record of a trial that ended well. Raises ParibusError for what it lacks."""
         reported = read_reported(job.home)
-        found: dict[str, Finder] = {}
+        finders: dict[str, Finder] = {}
         for name, metric in metrics_of(study).items():
-            found[name] = self._found(job, name, metric, metric.better, ended, reported)
-            if not found[name].n:
-                self._refuse(job, name, metric, found[name], ended, reported)
-        scores = {name: _score(one) for name, one in found.items()}
+            finders[name] = self._found(job, name, metric, metric.better, ended, reported)
+            if not finders[name].n:
+                self._refuse(job, name, metric, finders[name], ended, reported)
+        scores = {name: _score(one) for name, one in finders.items()}
         loss = job.setting.program.train_loss
         if loss is not None:
-            found[TRAIN_LOSS] = self._found(job, TRAIN_LOSS, loss, "lower", ended, reported)
-            if not found[TRAIN_LOSS].n:
-                self._refuse(job, TRAIN_LOSS, loss, found[TRAIN_LOSS], ended, reported)
-        for name, one in found.items():
+            finders[TRAIN_LOSS] = self._found(job, TRAIN_LOSS, loss, "lower", ended, reported)
+            if not finders[TRAIN_LOSS].n:
+                self._refuse(job, TRAIN_LOSS, loss, finders[TRAIN_LOSS], ended, reported)
+        for name, one in finders.items():
             if one.passed:
                 LOG_.warning(
                     "trial %s: in the place of %s, %s was passed over; %g counts",
@@ -471,7 +471,7 @@ class Command:
                     *(job.label, name, kinds, one.label),
                     extra={"once": f"names {name}"},
                 )
-        return self._written(study, job, ended, scores, reported, found)
+        return self._written(study, job, ended, scores, reported, finders)
 
     def _found(
         self,
@@ -493,16 +493,16 @@ class Command:
         job: Job,
         name: str,
         source: MetricSource,
-        found: Finder,
+        finder: Finder,
         ended: Mapping[str, Any],
         reported: Reported,
     ) -> None:
         """Raise ParibusError: a trial that ended well has no value of a metric."""
         key = source.key or name
-        if found.unread:
-            is_number = NUMBER.match(found.unread)
+        if finder.unread:
+            is_number = NUMBER.match(finder.unread)
             no = f"which '{source.stdout}' does not read whole" if is_number else "and no number"
-            why = f"what was found in its place is '{found.unread}', {no}"
+            why = f"what was found in its place is '{finder.unread}', {no}"
         elif source.stdout:
             why = f"the pattern '{source.stdout}' matches no line that it printed{_last(ended)}"
         elif source.file:
@@ -533,7 +533,7 @@ class Command:
         failed: str = "",
     ) -> TrialRecord:
         losses = found[TRAIN_LOSS].points if TRAIN_LOSS in found else ()
-        about = {
+        record = {
             "command": list(job.command),
             "attempts": job.attempts,
             "failed": failed,
@@ -544,15 +544,15 @@ class Command:
             **reported.about,
         }
         if steps := {name: one.step for name, one in found.items() if one.step is not None}:
-            about["last_steps"] = steps
+            record["last_steps"] = steps
         if passed := {name: one.passed for name, one in found.items() if one.passed}:
-            about["passed"] = passed
+            record["passed"] = passed
         if labels := {name: [one.label, *one.labels] for name, one in found.items() if one.labels}:
-            about["labels"] = labels
+            record["labels"] = labels
         if files := files_read(metrics_of(study).values(), job.home / OUT):
-            about["files"] = files
+            record["files"] = files
         if job.config:
-            about["config"] = job.config
+            record["config"] = job.config
         software = ended["software"]
         gpus = ended["gpus"]
         environment = ended["machine"] | {
@@ -574,14 +574,14 @@ class Command:
             controls=job.controls,
             seconds=ended["seconds"],
             curves={name: one.points for name, one in found.items() if one.points},
-            about=about,
+            about=record,
             files=files,
         )
 
 
-def _score(found: Finder) -> float:
-    assert found.value is not None
-    return found.value
+def _score(finder: Finder) -> float:
+    assert finder.value is not None
+    return finder.value
 
 
 def _last(ended: Mapping[str, Any]) -> str:
@@ -605,10 +605,10 @@ def _latest(finders: Mapping[str, Finder], primary: str) -> tuple[int, float | N
 
 
 def _tell_uncommitted(sources: Mapping[str, Source]) -> None:
-    told = set()
+    warned = set()
     for source in sources.values():
-        if source.uncommitted and source.uncommitted not in told:
-            told.add(source.uncommitted)
+        if source.uncommitted and source.uncommitted not in warned:
+            warned.add(source.uncommitted)
             LOG_.warning(
                 "%s has uncommitted changes (%s), of which the digest alone is recorded; commit "
                 "them to run this again some day",
