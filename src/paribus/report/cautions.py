@@ -429,11 +429,11 @@ def _tuning(c: Context) -> Parameters:
         low, high = (tuned.metric.change_text(shared.mean) for shared in extremes)
         keys = [key.rpartition(".")[2].replace("_", " ") for key in tuned.candidates[0]]
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
-        sign = extremes[0].mean < 0 < extremes[1].mean
-        yield {
-            "text": f"At equal {shared} the change of {c.names['arm']} is {low} to {high}"
-            + (": its sign depends on them." if sign else ".")
-        }
+        if extremes[0].mean < 0 < extremes[1].mean:
+            yield {
+                "text": f"At equal {shared} the change of {c.names['arm']} is {low} to {high}: its "
+                "sign depends on them."
+            }
     why = tuned.why_values_differ(*pair, c.alpha, dict(c.called))
     if why and not c.contrast.choice_error:
         yield {"text": f"{why}."}

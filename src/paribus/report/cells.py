@@ -75,11 +75,16 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Return `36% slower`, as measured in turn; empty if it is about as fast, or not measured."""
+    """Return `36% slower`, as measured in turn.
+
+    Empty if speed was not measured, differs by less than 5%, or the interval holds no difference.
+    """
     cost = cost_of(analysis, arm)
     if cost.throughput is None or not cost.in_turn or abs(cost.throughput.mean) < UNEQUAL:
         return ""
-    lost = cost.throughput.mean
+    lost, ends = cost.throughput.mean, cost.throughput.interval
+    if ends.low <= 0 <= ends.high:
+        return ""
     return f"{abs(lost):.0%} {'slower' if lost > 0 else 'faster'}"
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,6 @@ from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 MOST_OPEN_ROWS = 12  # more rows than this are folded away, in a section that is open
-AGAINST = "against"  # the column of references
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def render(
         plural=numbers.plural,
         colours={called[arm]: palette[arm] for arm in study.arms},
         forests=[forests.get(forest_name(study, endpoint)) for endpoint in study.judged],
-        summaries=[_lean(table) for table in tables.primary(analysis)],
+        summaries=[tables.without_shared_reference(table) for table in tables.primary(analysis)],
         decision=tables.decision(analysis, verdicts),
         several=len(study.judged) > 1,
         styles=STYLE_OF,
@@ -133,7 +132,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             if id_ == ("seeds" if figure.name in seeds else figure.section)
             and figure.name not in opening
         ]
-        known = [_lean(table) for table in shown if table is not None]
+        known = [tables.without_shared_reference(table) for table in shown if table is not None]
         return Section(id_, title or id_.capitalize(), note, known, figures, **more)
 
     few = len(results.study.seeds) < DESCRIPTIVE_BELOW
@@ -162,18 +161,6 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
         section("data", *tables.data_tables(results), folded=True),
     ]
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
-
-
-def _lean(table: Table) -> Table:
-    """Return a table without the reference of each row, where all have the same one."""
-    if AGAINST not in table.head:
-        return table
-    at = table.head.index(AGAINST)
-    said = {row[at] for row in table.rows} - {""}
-    if len(said) != 1:
-        return table
-    kept = table.only(*(label for label in table.head if label != AGAINST))
-    return replace(kept, caption=f"{table.caption} Compared with {said.pop()}.")
 
 
 def _environment(results: Results) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import typst
 import vl_convert
 
+from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError, one_line
@@ -29,6 +30,7 @@ COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
 MOST_CAUTIONS = 8
+SAYS_NOTHING = ("", numbers.NONE, "+0.0")  # cells of columns that are left out
 FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
 LONG_WORD = 22  # characters; longer ones may be broken
@@ -87,12 +89,14 @@ def _document(
         "lines": [breakable(line) for line in (*report.bar, *lines) if line],
         "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
         "facts": "; ".join(report.facts),
-        "tables": [_table(table) for table in shown if table.rows],
+        "tables": [_table(tables.without_shared_reference(t)) for t in shown if t.rows],
         "figures": list(sizes),
     }
 
 
 def _table(table: Table) -> dict[str, Any]:
+    said = [any(row[i] not in SAYS_NOTHING for row in table.rows) for i in range(len(table.head))]
+    table = table.only(*(label for label, says in zip(table.head, said, strict=True) if says))
     rows, more = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
     return {
         "caption": breakable(table.caption + (f" {more} more rows." if more > 0 else "")),

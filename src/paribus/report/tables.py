@@ -32,6 +32,8 @@ BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
 SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
 
+AGAINST = "against"  # the column of references
+
 
 def is_large(results: Results) -> bool:
     """Return whether there are too many trials for a mark each."""
@@ -59,6 +61,18 @@ def _mean(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
 
 def _interval(metric: Metric, interval: Interval | None) -> str:
     return "" if interval is None else metric.span_text(interval.low, interval.high)
+
+
+def without_shared_reference(table: Table) -> Table:
+    """Return a table without its column of references, where all rows have the same one."""
+    if AGAINST not in table.head:
+        return table
+    at = table.head.index(AGAINST)
+    references = {row[at] for row in table.rows} - {""}
+    if len(references) != 1:
+        return table
+    kept = table.only(*(label for label in table.head if label != AGAINST))
+    return replace(kept, caption=f"{table.caption} Compared with {references.pop()}.")
 
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:

@@ -133,7 +133,9 @@ def _state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
     shown = [state for state in STATES if state in states]
     scale = alt.Scale(domain=list(STATES), range=list(SHAPES))
     # Beside long names of arms no three fit.
-    legend = alt.Legend(values=shown, symbolFillColor=TEXT, columns=min(len(shown), 2))
+    legend = alt.Legend(
+        values=shown, symbolFillColor=TEXT, columns=min(len(shown), 2), labelLimit=0
+    )
     return alt.Shape("state:N", title=None, scale=scale, legend=legend)
 
 

@@ -17,7 +17,7 @@ MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
 QUANTILES = (0.05, 0.95)  # of the seeds of an arm, where it has too many to draw each
 
-MOST_NAMED, MOST_TOLD = 3, 8  # arms of a title; parts of a caption
+MOST_NAMED, MOST_TOLD = 3, 3  # arms of a title; parts of a caption
 ALIKE = 5e-4  # values that differ by less than so much of themselves read the same
 
 Series = tuple[str, int, str, np.ndarray, np.ndarray]

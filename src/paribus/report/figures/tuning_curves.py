@@ -293,7 +293,7 @@ def _states(rows: list[dict[str, Any]]) -> alt.Shape:
     """Return the shape of a choice, by the edge at which it stands."""
     scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     states = {row.get("state") for row in rows}
-    legend = alt.Legend(values=[state for state in SHAPES if state in states])
+    legend = alt.Legend(values=[state for state in SHAPES if state in states], labelLimit=0)
     return alt.Shape("state:N", title=None, scale=scale, legend=legend)
 
 
