@@ -12,9 +12,10 @@ import jinja2
 from paribus.report.model import Block, Report, Row
 
 WIDTH = 80  # columns of the card
+LONG_LABEL = 34  # characters; longer names stand on a line of their own
 MOST_ROWS = 6  # of all endpoints; with more, further endpoints are counts
 # What Markdown or HTML would interpret in the names of arms and files.
-MARKUP = re.compile(r"([\\`*_\[\]<>|#@~])")
+MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&])")
 
 
 @cache
@@ -55,7 +56,8 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
     """Return what stands beside a word on its line, the note there, and what stands below."""
-    label = row.label.ljust(max(len(r.label) for r in block.rows))
+    labels = [len(r.label) for r in block.rows if len(r.label) <= LONG_LABEL]
+    label = row.label.ljust(max(labels, default=0))
     noted = [len(r.change) for r in block.rows if r.tests or r.note]
     change = row.change.ljust(max(noted, default=0)) if row.tests or row.note else row.change
     room = WIDTH - width - 4
@@ -64,7 +66,8 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
         first = f"{label}  {row.change}"
         if len(first) <= room:
             return first, "", "; ".join(filter(None, (row.tests, row.note)))
-        return row.label, "", "  ".join(filter(None, (row.change, row.tests, row.note)))
+        shortened = textwrap.shorten(row.label, room, placeholder="...")
+        return shortened, "", "  ".join(filter(None, (row.change, row.tests, row.note)))
     if row.note and len(whole) + 2 + len(row.note) <= room:
         return whole, row.note, ""
     return whole, "", row.note
