@@ -300,7 +300,8 @@ def _run_null(
 
     tuned = study.tuning is not None and tuning
     nulls = tuned_null_studies(study, replicates) if tuned else [null_study(study, replicates)]
-    home = (results or Path("results") / null_name(study)) if tuned else None
+    beside = results_folder(study, None).path.with_name(null_name(study))
+    home = (results or beside) if tuned else None
     _require_same_null(home or results_folder(nulls[0], results).path, tuned=tuned)
     if home is None:
         done = train(nulls[0], results, workers, where, None)
