@@ -1,7 +1,7 @@
 """Drawings that probes and measures declare beside their numbers; the report draws them so.
 
 The trainer, every probe and every held-out measure declare their drawings beside their numbers, the
-user's own too. A trial records them with the parts that its model has, so that page and paper are
+user's own too. A trial records them with the parts that its model has, so that page and PDF are
 drawn without any of that code.
 """
 
@@ -47,7 +47,7 @@ class Drawing:
         against: the column of the other measure, with its name.
         log: whether the axis across is logarithmic.
         note: a sentence for readers of the figure.
-        in_text: whether it stands in the report `paper.pdf`; the page has all.
+        in_text: whether it stands in the report `report.pdf`; the page has all.
     """
 
     column: Words

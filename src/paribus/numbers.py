@@ -1,4 +1,4 @@
-"""Numbers as text, the same in the terminal, on the page and in the paper."""
+"""Numbers as text, the same in the terminal, on the page and in the PDF."""
 
 from __future__ import annotations
 

@@ -60,10 +60,13 @@ def test_numbers_without_a_value_and_changed_values_are_listed(
     assert check_document(settings, document) == []
     assert main(["values", str(settings), "--check", str(document)]) == 0
     other = paper / "other.typ"
-    text = document.read_text("utf-8") + "\nLoss fell by 0.25 after 300 steps. // 7 in a comment\n"
+    text = (
+        document.read_text("utf-8")
+        + "\nLoss fell by $-0.25$ at $x^2$ after 300 steps. // 7 in a comment\n"
+    )
     other.write_text(text, encoding="utf-8")
     lines = check_document(settings, other)
-    assert [line.split(": ")[1].split()[0] for line in lines] == ["0.25", "300"]
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["-0.25", "300"]
     capsys.readouterr()
     assert main(["values", str(settings), "--check", str(other)]) == 1
     assert capsys.readouterr().out.count("\n") == 2

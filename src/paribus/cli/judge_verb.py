@@ -100,7 +100,7 @@ def judge(
     ] = None,
     results: Annotated[
         Path | None,
-        Parameter(help="A folder to keep the records in, for report, paper and verify."),
+        Parameter(help="A folder to keep the records in, for report and verify."),
     ] = None,
     page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
     answer: Answer = PLAIN,

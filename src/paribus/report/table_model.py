@@ -1,5 +1,5 @@
 """One table for all readers: it is built once, and the terminal (below), the page
-(templates/parts.html) and the paper show its cells."""
+(templates/parts.html) and the PDF show its cells."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Table:
 
     Attributes:
         name: of its file.
-        caption: what it shows, on the page and in the paper.
+        caption: what it shows, on the page and in the PDF.
         head: a label with its unit for each column; those called "arm" or "against" hold names of
             arms, and "state" holds a mark.
         text: columns of words, which are set to the left; numbers are set to the right.
-        wide: whether a column of the paper is too narrow for it.
+        wide: whether a column of the PDF is too narrow for it.
         title: stands above it in the terminal.
         grouped: the first column names a group of rows, in the first of them.
     """

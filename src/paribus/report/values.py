@@ -32,6 +32,7 @@ from paribus.untrusted_io import CODE_BYTES, read_text
 # What a document can ask of a study, an arm and an endpoint.
 NAMES = ("word", "change", "effect", "low", "high", "p", "holm", "n", "mean", "sd")
 TOLERANCE = 1e-9
+INDEX = re.compile(r"[\^_](?:\{[^{}]*\}|\([^()]*\)|-?\w+)")  # subscripts and exponents
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
@@ -207,15 +208,15 @@ def _changes(before: Any, now: Any, path: str = "") -> list[str]:
 
 
 def _prose(text: str, suffix: str) -> list[str]:
-    """Return the lines of a document without comments, code, calls, references and mathematics."""
+    """Return the lines of a document without comments, code, calls, references and indices."""
     if suffix == ".tex":
         text = re.sub(r"(?<!\\)%.*", "", text)
         text = re.sub(r"\\[A-Za-z]+\*?(?:\[[^\]]*\])?(?:\{[^{}]*\})*", "", text)
-        return re.sub(r"\$[^$]*\$", "", text).splitlines()
+        return INDEX.sub("", text).splitlines()
     text = re.sub(r"//.*", "", text)
     text = re.sub(r"^#(?:set|show|let|import|include)\b.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"#[\w.-]+(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?", "", text)
-    return re.sub(r"@[\w:.-]+|<[\w:.-]+>|\$[^$]*\$|`[^`]*`", "", text).splitlines()
+    return INDEX.sub("", re.sub(r"@[\w:.-]+|<[\w:.-]+>|`[^`]*`", "", text)).splitlines()
 
 
 def _typst(shown: dict[str, Table]) -> str:

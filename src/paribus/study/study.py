@@ -143,7 +143,7 @@ class Study(Shown, Spec):
     @property
     def called(self) -> dict[str, str]:
         """What a reader is shown of every arm: its title, or its name where two titles are alike.
-        The page and the paper call arms so; the terminal and all records call them by name
+        The page and the PDF call arms so; the terminal and all records call them by name
         (`by_name`)."""
         titles = {name: arm.title or name for name, arm in self.arms.items()}
         return (

@@ -1,4 +1,4 @@
-"""Every figure, defined once: the page shows it interactively, the paper prints it."""
+"""Every figure, defined once: the page shows it interactively, the PDF prints it."""
 
 from __future__ import annotations
 

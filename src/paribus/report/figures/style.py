@@ -93,7 +93,7 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: the page shows it, the paper prints it.
+    """One figure: the page shows it, the PDF prints it.
 
     Attributes:
         name: unique within a report; of its files too.
@@ -108,7 +108,7 @@ class Figure:
         room: what the axis of a panel takes, in pixels.
         wide: whether it wants the width of two.
         stretch: whether its height goes with its width.
-        in_text: whether it stands in the paper's text; all others are in its appendix.
+        in_text: whether it stands in the PDF; the page has all.
     """
 
     name: str
