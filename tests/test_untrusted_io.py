@@ -16,7 +16,7 @@ from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import load_results
-from paribus.study import load_study, parse_override
+from paribus.study import load_study
 from paribus.untrusted_io import (
     files_below,
     open_regular,
@@ -97,13 +97,6 @@ def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> Non
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(ParibusError, match=r"latin is not UTF-8 text \(byte 3\); convert it"):
         read_text(tmp_path / "latin", 100)
-
-
-def test_an_override_is_one_value() -> None:
-    assert parse_override("training.iterations=3\n[arms.x]") == (
-        "training.iterations",
-        "3\n[arms.x]",
-    )
 
 
 @pytest.mark.parametrize(

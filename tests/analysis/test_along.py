@@ -13,7 +13,6 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
 from paribus.report.figures.over_training import contrast_along
 from paribus.report.tables import along_table
-from paribus.results import ResultsFolder
 
 from ..conftest import Fabricate, Maker
 
@@ -54,16 +53,6 @@ def test_speed_up_endpoint_has_a_verdict(small_study: Maker, fabricate: Fabricat
     assert flops.spent == pytest.approx(np.array(tokens.spent) * 1000)
     assert tokens.contrast.mean[0] == 0 and tokens.contrast.mean[-1] < 0
     assert tokens.contrast.crossings == ()
-
-
-def test_speed_up_over_another_arm(small_study: Maker, fabricate: Fabricate) -> None:
-    arms = ARMS | {"faster": {"set": {"model.embedding.norm": "rmsnorm"}, "reference": "fast"}}
-    study = small_study(WITH_CURVE, arms=arms, seeds=SEEDS, endpoints=[SPEEDUP])
-    speeds = {"baseline": 1.0, "fast": 2.0, "faster": 3.0}
-    results = fabricate(study, lambda arm, seed: 2.0, heldout=falling(speeds))
-    contrast = paribus.analyse(results).contrast("faster", "tokens_speedup")
-    expected = [math.log(3 / (2 * (1 + 0.01 * seed))) for seed in SEEDS]
-    assert contrast.decided.mean == pytest.approx(np.mean(expected))
 
 
 def test_unreached_targets_are_censored(small_study: Maker, fabricate: Fabricate) -> None:
@@ -123,11 +112,6 @@ def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fa
     assert "not finite are excluded (2)" in table.caption
     figure = contrast_along(analysis)
     assert figure is not None and "of some seed is not finite are left out" in figure.caption
-
-
-def test_without_a_curve_nothing_is_said(small_study: Maker, fabricate: Fabricate) -> None:
-    analysis = paribus.analyse(fabricate(small_study(), lambda arm, seed: 2.0))
-    assert analysis.along == ()
 
 
 @pytest.mark.parametrize(
@@ -199,15 +183,6 @@ def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate)
     assert "fast has tokens to target 0, of which no ratio can be taken" in told[1]
     reached = analysis.along[0].reached
     assert reached is not None and reached.first.both == 5 and reached.ratio.n == 3
-
-
-@pytest.mark.parametrize("seconds", [[0.0] * 11, [*range(10), 3], [-1.0, *range(10)]])
-def test_descending_seconds(small_study: Maker, fabricate: Fabricate, seconds: list[float]) -> None:
-    results = fabricate(small_study(WITH_CURVE, arms=ARMS), lambda arm, seed: 2.0)
-    trial = ResultsFolder(results.path).trial("fast", 1)
-    trial.write_json("timing.json", trial.read_json("timing.json") | {"curve_seconds": seconds})
-    with pytest.raises(ParibusError, match=r"curve_seconds of its timing.json do not ascend"):
-        paribus.analyse(paribus.load_results(results.path))
 
 
 def test_cut_trials_are_not_sooner_at_the_target(small_study: Maker, fabricate: Fabricate) -> None:

@@ -92,21 +92,6 @@ def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_pat
     assert beside.p_value == pytest.approx(included.decided.p_value)
 
 
-def test_a_word_that_lack_of_fit_changes_is_a_caution(small_study: Maker, tmp_path: Path) -> None:
-    def near(arm: str, rate: float, seed: int) -> float:
-        place = math.log10(rate) - (-2.25 if arm == "baseline" else -2.45)
-        return 2 + 0.04 * (arm == "layernorm") + place**2 + 1e-3 * math.sin(1000 * seed * place)
-
-    words = {}
-    for choice in ("propagated", "with_lack_of_fit"):
-        study = study_of(small_study, choice=choice)
-        verdicts = decide(analyse(tuned_and_trained(study, tmp_path / choice, near)))
-        words[choice] = verdicts[0].word, texts(verdicts, "lack_of_fit")
-    assert words["propagated"][0] == "WORSE" and words["with_lack_of_fit"] == ("UNRESOLVED", [])
-    (caution,) = words["propagated"][1]
-    assert "UNRESOLVED" in caution
-
-
 def test_a_fixed_choice_is_said_with_its_size(small_study: Maker, tmp_path: Path) -> None:
     study = study_of(small_study, choice="fixed")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
@@ -212,31 +197,3 @@ def test_the_vertex_on_a_grid_of_several_keys(small_study: Maker, tmp_path: Path
     error = math.hypot(vertex_error(fitted, seed=0), lack_of_fit([of[0] for of in fitted]))
     assert contrast.choice.error == pytest.approx(error)
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
-
-
-def test_the_edge_of_a_grid_is_a_caution(small_study: Maker, tmp_path: Path) -> None:
-    def of(arm: str, at: tuple[float, int], seed: int) -> float:
-        rate, warmup = at
-        return 2.0 - 0.1 * math.log10(rate) + 0.01 * warmup + 0.001 * math.sin(seed)
-
-    def at(setting: Any) -> tuple[float, int]:
-        training = setting.training
-        return training.optimizer.learning_rate, training.schedule.warmup
-
-    grid = {RATE: [1e-3, 1e-2], WARMUP: [0, 4]}
-    made = tuned_and_trained(
-        small_study(**tables([], seeds=SEEDS, grid=grid)), tmp_path / "r", of, at
-    )
-    said = [text for text in texts(decide(analyse(made)), "tuning") if "may lie beyond" in text]
-    assert len(said) == 2  # one for each arm
-    assert all("the largest value tried (learning_rate 0.01)" in text for text in said)
-    assert not any("warmup" in text for text in said)
-    grid = {RATE: [1e-3, 1e-2, 1e-1], WARMUP: [0, 2, 4]}
-    about = tables([], seeds=SEEDS, grid=grid)
-    made = tuned_and_trained(
-        small_study(**about),
-        tmp_path / "g",
-        lambda arm, x, seed: of(arm, (1e-2, x[1]), seed) + abs(math.log10(x[0]) + 2),
-        at,
-    )
-    assert "may lie beyond" not in " ".join(texts(decide(analyse(made)), "tuning"))

@@ -184,11 +184,6 @@ def test_what_is_no_interaction_is_refused(small_study: Maker, wrong: dict[str, 
         small_study(arms=ARMS, seeds=SEEDS, interactions={"wrong": wrong})
 
 
-def test_looks_and_runs_that_are_no_pairs_are_refused(small_study: Maker) -> None:
-    with pytest.raises(ParibusError):
-        small_study(arms=ARMS, seeds={"looks": [5, 8]}, interactions=DEPENDS)
-
-
 def test_interactions_are_in_the_digest_without_their_titles(small_study: Maker) -> None:
     one = small_study(arms=ARMS, seeds=SEEDS)
     asked = small_study(arms=ARMS, seeds=SEEDS, interactions=DEPENDS)

@@ -178,19 +178,6 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Fabricate) 
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
 
 
-def test_by_default_claims_from_held_out_text_are_about_this_text(make: Fabricate) -> None:
-    made = make(LOSS)
-    assert made.study.inference.target == "new questions"
-    with_documents(made)
-    analysis = analyse(load_results(made.path))
-    contrast = analysis.contrast("arm", "validation_loss")
-    assert contrast.decided is not None and contrast.decided.test == "paired_t"
-    assert (contrast.items, contrast.items_why_not) == (None, "")
-    verdicts = decide(analysis)
-    assert [verdict.target for verdict in verdicts] == ["this text"]
-    assert build_report(verdicts).blocks[0].title.endswith(", on this text")
-
-
 @pytest.mark.parametrize(
     ("effect", "margin", "word", "warned"),
     [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
@@ -213,22 +200,6 @@ def test_other_text(make: Fabricate, effect: float, margin: float, word: str, wa
     told = mine.on_other_text(mine.decided.interval)
     assert (told.low, told.high) == pytest.approx((interval.low, interval.high))
     assert decide(found)[0].text_error is None
-
-
-def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(make: Fabricate) -> None:
-    endpoint = LOSS | {"metric": "validation_perplexity"}
-    made = make(endpoint, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
-    (text,) = texts(decide(analyse(load_results(made.path))), "these_items")
-    assert "perplexity" in text
-
-
-@pytest.mark.parametrize("n", [1, 39])
-def test_a_few_windows_are_no_sample_of_other_text(make: Fabricate, n: int) -> None:
-    made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
-    for trial in made.finished:
-        windows(trial, n * [70 + trial.seed], n * [100])
-    (text,) = texts(decide(analyse(load_results(made.path))), "these_items")
-    assert "5 blocks of 8" in text
 
 
 def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: Maker) -> None:

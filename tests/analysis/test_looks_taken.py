@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,14 +115,6 @@ def test_what_decides_is_the_test_over_all_looks(looked):
     assert stop.look in (1, 2, 3)
 
 
-def test_every_endpoint_of_a_contrast_is_of_its_look(looked):
-    analysis = analyse(looked)
-    for contrast in analysis.contrasts:
-        if contrast.paired is not None:
-            assert contrast.paired.design is not None
-            assert len(contrast.seeds) <= looked.study.plan.looks[contrast.sampling.look - 1]
-
-
 def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp_path):
     plan = {"looks": [5, 6, 8], "futility": 0.0}
     judged = [
@@ -184,13 +175,6 @@ def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_p
     assert contrast.why_not == "the first look, at 5 seeds, has not been taken"
     few = write_results(tmp_path / "few", study, losses({}), skip=study.trials[8:])
     assert next_look(Table.of(few)) is None  # the first look lacks trials
-
-
-def test_the_same_looks_follow_from_the_same_trials_at_any_time(looked):
-    table = Table.of(looked)
-    before = replace(table, looks=looked.looks[:1])
-    again = next_look(before)
-    assert again == looked.looks[1]
 
 
 @pytest.mark.parametrize("key", ["decision", "p", "trials"])
@@ -273,11 +257,3 @@ def test_a_look_at_quality_does_not_end_a_study_of_instability(small_study, tmp_
         )
         entry = next_look(Table.of(results))
         assert entry["contrasts"]["layernorm"]["decision"] == decision
-
-
-def test_a_benefit_does_not_go_with_looks(small_study):
-    with pytest.raises(ParibusError, match="does not go with looks") as error:
-        small_study(
-            {"decision.rule": "non_inferiority", "decision.benefit": "brier_score"}, seeds=LOOKS
-        )
-    assert "\n" not in str(error.value)

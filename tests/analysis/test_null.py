@@ -42,17 +42,6 @@ def test_a_null_study_has_the_contrasts_of_the_study(small_study: Maker) -> None
         null_study(study, 0)
 
 
-def test_a_null_study_of_an_odd_one(small_study: Maker) -> None:
-    hot = {"training.optimizer.learning_rate": 1e-2}
-    study = small_study(
-        baseline="again",
-        arms={"again": {"set": hot}, "cold": {"set": {"training.optimizer.learning_rate": 1e-4}}},
-    )
-    nulls = null_study(study, 2)
-    assert list(nulls.arms) == ["baseline", "again"]
-    assert nulls.setting("baseline") == study.setting("again")
-
-
 ENDPOINTS = [
     {"metric": "validation_loss", "primary": True, "margin": 0.02},
     {"metric": "brier_score"},
@@ -149,28 +138,6 @@ def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
     return adjusted(made, 0.05)
 
 
-def step_down(p_values: list[float]) -> np.ndarray:
-    """Holm (1979), written out: m p(1), (m - 1) p(2), ..., never falling, at most 1."""
-    m, order = len(p_values), np.argsort(p_values)
-    found = np.empty(m)
-    found[order] = np.maximum.accumulate(np.arange(m, 0, -1) * np.sort(p_values)).clip(max=1)
-    return found
-
-
-def test_the_family_is_adjusted_by_holm() -> None:
-    rng = np.random.default_rng(12)
-    unadjusted = adjusted_too = 0
-    for _ in range(60):
-        family = family_of(rng, arms=3, n=5)
-        raw = [c.paired.t_p for c in family if c.paired is not None]
-        holm = step_down(raw)
-        assert [c.holm_p for c in family] == pytest.approx(holm)
-        assert [c.significant(0.05) for c in family] == [p <= 0.05 for p in holm]
-        unadjusted += min(raw) <= 0.05
-        adjusted_too += min(holm) <= 0.05
-    assert adjusted_too < unadjusted
-
-
 @pytest.mark.slow
 def test_the_family_of_a_study_is_held_at_its_level() -> None:
     """Three arms, five pairs: any false positive of the family in at most 5% of null studies."""
@@ -228,13 +195,3 @@ def test_tuned_replicates_have_their_own_seeds(small_study: Maker, tmp_path: Pat
     )
     with pytest.raises(ParibusError, match="tunes nothing"):
         tuned_null_studies(small_study(), 2)
-
-
-def test_unfinished_replicates(small_study: Maker, tmp_path: Path, fabricate: Fabricate) -> None:
-    (null,) = tuned_null_studies(small_study(**tables([1e-3, 1e-2])), 1)
-    whole = tuned_and_trained(null, tmp_path / "whole", lambda arm, rate, seed: rate + seed)
-    lacking = fabricate(small_study(), lambda arm, seed: 2.0, skip=[("layernorm", 1)])
-    found = calibrate_tuned([whole, lacking])
-    assert (found.replicates, found.skipped) == (1, 1)
-    with pytest.raises(ParibusError, match="no replicate is complete"):
-        calibrate_tuned([lacking])

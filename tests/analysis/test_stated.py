@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,12 +16,7 @@ from paribus.analysis.table import Table
 from paribus.cli.printed import contrasts
 from paribus.decision import Verdict, decide
 from paribus.report import tables
-from paribus.report.cells import change_text
-from paribus.report.figures import draw
-from paribus.report.model import build_report, verdict_record
-from paribus.report.page import render
 from paribus.results import load_results
-from paribus.statistics import Interval
 from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
@@ -59,41 +51,6 @@ def printed(analysis: Analysis) -> str:
     for part in contrasts(analysis):
         console.print(part)
     return console.export_text()
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_endless_intervals_are_unbounded(analysed: Callable[..., Analysis], sign: int) -> None:
-    analysis = analysed([sign * d for d in (0.5, 0.52, 0.52, 0.52, 0.51)])
-    contrast = analysis.contrast("arm", "validation_loss")
-    paired = contrast.paired
-    level, inf = paired.decided.interval.level, math.inf
-    decided = replace(
-        paired.decided,
-        p_value=0.4,
-        interval=Interval(-inf, inf, level),
-        equivalence_interval=Interval(-inf, inf, level),
-    )
-    unbounded = replace(contrast, paired=replace(paired, decided=decided), holm_p=0.4)
-    others = (one for one in analysis.contrasts if one is not contrast)
-    analysis = replace(analysis, contrasts=(unbounded, *others))
-    contrast = unbounded
-    (verdict,) = verdicts = decide(analysis)
-    assert verdict.pairs_needed is None
-    texts = [
-        change_text(contrast),
-        rows(verdicts)["arm"].change,
-        tables.primary(analysis)[0].rows[1][3],
-        tables.contrasts(analysis).only("95%").rows[0][0],
-        printed(analysis),
-    ]
-    # In verdict.json an end that is infinite is none.
-    (told,) = verdict_record(build_report(verdicts))["verdicts"]
-    assert (told["low"] is None) or (told["high"] is None)
-    assert "Infinity" not in json.dumps(told)
-    for text in texts:
-        assert "unbounded" in text or "inf" in text
-        assert not re.search(r"[0-9]{30}", text)
-        assert "–, –" not in text  # noqa: RUF001
 
 
 def test_one_writer_of_intervals_and_ratios() -> None:
@@ -139,30 +96,6 @@ def adjusted_p(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from adjusted_p(one, place)
         elif "holm_p" in str(key):
             yield place, one
-
-
-def test_nothing_below_five_pairs_is_adjusted(small_study: Maker, fabricate: Fabricate) -> None:
-    of = {}
-    for n in (4, 5):
-        seeds = list(range(1, n + 1))
-        study = small_study(seeds=seeds, endpoints=[LOSS, SECOND], arms=THREE_ARMS)
-        made = fabricate(
-            study,
-            lambda arm, s: 2 + 0.01 * s**2 + (arm == "arm") * (0.3 + 0.01 * s),
-            folder=f"made-{n}",
-            diverged=[("arm", 1)] if n == 4 else [],
-        )
-        analysis = analyse(made)
-        of[n] = dict(adjusted_p(json.loads(json.dumps(analysis.to_dict()))))
-        verdicts = decide(analysis)
-        text = render(made, analysis, verdicts, draw(made, analysis))
-        text += printed(analysis) + tables.stability(analysis).rows[0][-1]
-        assert not re.search(rf"Holm p[^a-zA-Z]{{0,6}}(None|nan|{numbers.NONE})", text)
-    tested = {name for name, p in of[5].items() if p is not None}
-    for table in ("contrasts.0.checks.0", "contrasts.0", "stability.0"):
-        assert f".{table}.holm_p" in tested & of[4].keys()
-    assert ".contrasts.0.equivalence_holm_p" in tested
-    assert set(of[4].values()) == {None}
 
 
 def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[..., Analysis]) -> None:

@@ -157,15 +157,6 @@ def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
     assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
 
 
-def test_few_pairs_have_no_adjusted_p_of_tasks(small_study: Maker, fabricate: Fabricate) -> None:
-    made = fabricate(small_study(seeds=[1, 2, 3, 4]), lambda arm, seed: 2.0 + 0.01 * seed)
-    for trial in made.finished:
-        answer(trial)
-    found = analyse(load_results(made.path)).tasks
-    assert len(found) == 2 * len(CHANCE)
-    assert all(c.decided and c.decided.descriptive_only and c.holm_p is None for c in found)
-
-
 def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
     results.trials["rmsnorm", 3]["batch_digest"] = "other batches"
     analysis = analyse(results)

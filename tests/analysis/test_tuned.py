@@ -22,8 +22,6 @@ from paribus.analysis import (
     tuning_record,
 )
 from paribus.analysis.tuning import sensitivities
-from paribus.decision import decide
-from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.runs.looks import take_look
@@ -31,7 +29,6 @@ from paribus.verification import verify
 
 from ..conftest import Maker, studies_in
 from ..fabricated import write_results
-from ..reported import texts
 from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
 DECAY = "training.optimizer.weight_decay"
@@ -133,26 +130,6 @@ def test_values_differ_by_chance(ours: list[float], theirs: list[float], told_ap
     assert same.why_values_differ("layernorm", "baseline", 0.05) == ""
 
 
-def test_two_equal_arms_that_were_tuned_are_found_to_differ_by_their_values() -> None:
-    """What docs/explanation/tuning.md says: the test holds its level for the values that were
-    chosen, and not for "each at its best", where few seeds chose among unlike values."""
-    rng, studies = np.random.default_rng(11), 4000
-    loss = np.array([1.0, 0.0, 1.0])  # of three values, in SDs between seeds
-
-    def found(tuning_seeds: int, n: int) -> float:
-        noise = rng.normal(size=(2, studies, 3, tuning_seeds)).mean(axis=3)
-        chosen = (loss + noise).argmin(axis=2)
-        apart = loss[chosen[1]] - loss[chosen[0]]
-        deltas = apart[:, None] + math.sqrt(2) * rng.normal(size=(studies, n))
-        t = deltas.mean(axis=1) / deltas.std(axis=1, ddof=1) * math.sqrt(n)
-        return float((2 * scipy.stats.t.sf(np.abs(t), n - 1) < 0.05).mean())
-
-    error = 4 * math.sqrt(0.12 * 0.88 / studies)
-    assert found(2, 5) == pytest.approx(0.12, abs=error)
-    assert found(5, 5) == pytest.approx(0.085, abs=error)
-    assert found(2, 20) == pytest.approx(0.35, abs=2 * error)
-
-
 def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: Maker) -> None:
     """Wortsman et al. 2023: the mean over the rates of min(final, initial) minus the best."""
     seeds = [101, 102, 103, 104, 105]
@@ -201,31 +178,6 @@ def test_a_run_leaves_the_initial_losses(made: Results) -> None:
     final = [surface("baseline", rate, 101) for rate in rates]
     baseline = found.sensitivities[0]
     assert baseline.values[101] == pytest.approx(sum(final) / 4 - min(final))
-
-
-def test_without_a_test_part_the_verdict_says_that_its_text_chose(made: Results) -> None:
-    assert texts(decide(analyse(made)), "text")
-
-
-def test_verify_chooses_once_more(whole: Path) -> None:
-    # What is fabricated has no environment; a run is verified as a whole in tests/execution.
-    ours = ("tuning.json", "tuning:", "study.json")
-    assert [finding for finding in verify(whole).findings if finding.startswith(ours)] == []
-    path = whole / "tuning.json"
-    record = json.loads(path.read_text())
-    record["trials"][0]["value"] = 1.0
-    ResultsFolder(whole).seal("tuning.json", record)  # sealed, and still not what the trials give
-    findings = verify(whole).findings
-    assert any(f.startswith("tuning.json is not what the tuning trials give") for f in findings)
-
-
-def test_a_choice_that_was_edited_is_refused(whole: Path) -> None:
-    path = whole / "study.json"
-    table = json.loads(path.read_text())
-    table["tuning"]["chosen"]["baseline"][RATE] = 1e-4
-    path.write_text(json.dumps(table))
-    with pytest.raises(ParibusError, match=r"other values for its arms than tuning\.json chose"):
-        load_results(whole)
 
 
 def test_trials_that_were_left_out_are_no_equal_budget(whole: Path) -> None:

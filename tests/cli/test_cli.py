@@ -19,14 +19,10 @@ from unittest.mock import patch
 import pytest
 
 from paribus.cli import VERBS, main, options
-from paribus.cli.options import Where
 from paribus.engine.cost import Cost
 from paribus.engine.data.corpora import all_corpora
 from paribus.engine.execution.estimate import estimate
 from paribus.engine.format import DOWNLOADED
-from paribus.engine.ops import SWITCH, library, resolve
-from paribus.results import load_results
-from paribus.runs.run import Device
 from paribus.study import shipped_studies
 from paribus.study.load import EXAMPLES
 
@@ -250,12 +246,6 @@ def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
         assert "INVALID" in done.stdout and done.stderr == ""
 
 
-def test_results_are_a_line_in_a_notebook(way: Way) -> None:
-    results = load_results(way.folder / "results" / "tiny")
-    assert repr(results).endswith("results/tiny': 4 of 4 trials of 'tiny')")
-    assert len(repr(results)) < 200
-
-
 def test_planning(way: Way, costed: None) -> None:
     results = way.folder / "results" / "tiny"
     plan = lambda *how: verb(  # noqa: E731
@@ -267,18 +257,6 @@ def test_planning(way: Way, costed: None) -> None:
         assert words in planned.stdout
     assert "pilot" in planned.stdout
     assert "warning" in plan("--sd", "1.0").stdout
-
-
-@pytest.mark.slow
-def test_the_baseline_against_itself(folder: Path) -> None:
-    done = verb("run", "study.toml", "--null", "2", "--workers", "1", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "A/A: 2 replicates of 1 contrast x 2 seed pairs" in done.stdout
-    assert "Measured: the whole pipeline" in " ".join(done.stdout.split())
-    null = json.loads((folder / "results" / "tiny-null" / "null.json").read_text())
-    assert len(null["p_values"]) == 2
-    assert all(0 < p <= 1 for p in null["p_values"])
-    assert null["rates"][0]["interval"]["high"] == 1 or null["rates"][0]["rate"] < 1
 
 
 TUNED = """
@@ -334,19 +312,6 @@ def test_check_says_what_differs(folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
-@pytest.mark.parametrize("wanted", ["off", "auto"])
-def test_every_starting_verb_takes_kernels(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "auto")
-    known = resolve()
-    Where(cpu_kernels=wanted)  # type: ignore[arg-type]
-    assert resolve() == ("off" if wanted == "off" else known)
-    for name in ("run", "plan", "evaluate", "register"):
-        told = verb(name, "--help", cwd=Path()).stdout
-        assert "--cpu-kernels" in told and verb("help", name, cwd=Path()).stdout == told
-    library.cache_clear()
-    assert options.Device == Device
-
-
 def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:
     listed = verb("check", cwd=tmp_path)
     assert listed.returncode == 0
@@ -374,11 +339,6 @@ def test_json_answers_have_one_form(way: Way, folder: Path, costed: None, tmp_pa
     (seen,) = given["detects"]
     assert seen["contrast"] == "layernorm against baseline"
     assert seen["sd"] == median(seen["kept"]["sds"])
-
-
-def test_where_one_command_prints_is_nothing_to_the_next(tmp_path: Path) -> None:
-    assert main(["judge", str(tmp_path / "gone"), "--json"]) == 2
-    assert not options.console.stderr
 
 
 @pytest.mark.parametrize(
@@ -415,13 +375,6 @@ def test_mistakes_get_one_line_and_two(arguments: list[str], message: str, tmp_p
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_mistake_in_a_shell_is_the_same(tmp_path: Path) -> None:
-    for arguments in (["run", "quickstrt"], ["rn"]):
-        done, here = paribus(*arguments, cwd=tmp_path), verb(*arguments, cwd=tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", here.stderr)
 
 
 def test_a_scheduler_s_sigterm_is_an_interruption(

@@ -24,7 +24,6 @@ from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of
 from paribus.engine.evaluation import evaluate_heldout
 from paribus.engine.model import build_model
 from paribus.engine.setting import Data
-from paribus.engine.tasks import build_suite
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -144,19 +143,6 @@ def test_ids_beyond_sixteen_bits_are_kept(theirs: HuggingFaceTokenizer, tmp_path
     assert (ids.dtype, ids.tolist()) == (np.uint32, [300 + 65535])
 
 
-def test_additions_and_cuts_are_not_done(theirs: HuggingFaceTokenizer, tmp_path: Path) -> None:
-    from tokenizers.processors import TemplateProcessing
-
-    eager = HuggingFaceTokenizer.from_str(theirs.to_str())
-    eager.enable_truncation(2)
-    eager.enable_padding(length=50)
-    eager.post_processor = TemplateProcessing(
-        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
-    )
-    ids = BpeTokenizer.read(save(eager, tmp_path)).encode("jumps over")
-    assert ids.tolist() == theirs.encode("jumps over").ids
-
-
 def lossy(kind: str) -> HuggingFaceTokenizer:
     if kind == "prefix":
         return train(add_prefix_space=True)
@@ -264,15 +250,3 @@ def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study:
     bits = len(predicted) * math.log2(data.vocab_size)
     characters = len(data.tokenizer.decode(predicted))
     assert evaluation.scores["bits_per_character"] == pytest.approx(bits / characters, rel=1e-5)
-
-
-def test_a_suite_is_made_of_its_text(tmp_path: Path) -> None:
-    text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))
-    save(train(text[:200_000], size=1000), tmp_path)
-    data = load_dataset(Data(corpus="pydoc", tokenizer="tokenizer.json"), tmp_path)
-    suite = build_suite(data, 0, 128, n_items=8)
-    assert {"continuation", "typo"} <= set(suite.tasks)
-    for made in suite.tasks.values():
-        # Blocks of 80 characters are fewer tokens: two fit where characters leave room for one.
-        assert 1 in made.shots
-        assert all(item.context + item.choices[item.answer] in text for item in made.items)

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import lzma
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -204,12 +203,6 @@ def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path: Path) -> None:
         read(tmp_path, corpus="huggingface", name="set", split="nothing")
 
 
-def test_data_sets_without_the_library_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ParibusError, match=r"pip install 'paribus\[datasets\]'"):
-        read(HERE, corpus="tinystories", revision="f54c09fd")
-
-
 def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     asked = []
@@ -326,9 +319,3 @@ def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == [
         ("abc", 0, False), (" def", 0, False), (" g", 0, True), ("xy", 1, True), ("z", 2, True),
     ]  # fmt: skip
-
-
-def test_an_own_corpus_of_half_characters_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text("def halves(data, folder):\n    yield 'ab\\ud800c' * 99\n")
-    with pytest.raises(ParibusError, match=r"half of a surrogate pair \(\\ud800\)"):
-        load_dataset(Data(corpus="ideas.py:halves", seq_len=16), tmp_path)

@@ -47,12 +47,6 @@ def test_an_unknown_character_is_named(known: str, unknown: str) -> None:
     assert str(caught.value).startswith(f"character {first!r} is not in the vocabulary")
 
 
-def test_every_character_of_a_byte_and_others_are_told_apart() -> None:
-    text = "".join(map(chr, [*range(256), 0x100, 0x141, 0x1F600]))
-    ids = CharacterTokenizer.of([text, "a"]).encode_checked(text, "it")
-    assert ids.tolist() == list(range(259)) and ids.dtype == np.uint16
-
-
 def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """65 characters and 1,003,854 training tokens: nanoGPT's data/shakespeare_char/prepare.py."""
     if "PARIBUS_DATA" not in os.environ:

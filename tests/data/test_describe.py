@@ -67,16 +67,6 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
     assert table["leakage"] == leakage
 
 
-def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
-    data = write(tmp_path, sentence(0), sentence(0))
-    dataset = load_dataset(data, tmp_path)
-    assert dataset.train[-1] == dataset.tokenizer.end_of_document
-    table = describe_data(dataset)
-    assert table["duplicates"]["document"]["validation_units"] == 1
-    assert table["duplicates"]["document"]["leaked_exact"] == 1
-    assert table["leakage"]["in_training"] == 121
-
-
 def test_a_long_text_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
     dataset = load_dataset(data, tmp_path)
@@ -118,17 +108,3 @@ def test_shakespeare_has_no_duplicates() -> None:
     assert table["token_classes"]["corpus"]["numeric"] == 27
     assert table["duplicates"]["passage"]["near"] == 0
     assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}
-
-
-def test_the_sources_of_a_mixture_are_documents_of_their_own(tmp_path: Path) -> None:
-    for i in range(3):
-        (tmp_path / f"{i}.txt").write_text(sentence(i, 400))
-    mixed = Data(
-        corpus="text",
-        path="0.txt",
-        validation_path="2.txt",
-        seq_len=16,
-        sources={"other": {"path": "1.txt"}},
-        mixture={"corpus": 0.5, "other": 0.5},
-    )
-    assert describe_data(load_dataset(mixed, tmp_path))["duplicates"]["document"]["units"] == 3

@@ -187,20 +187,6 @@ def test_changed_texts(keeps_time: bool, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("large")
-def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) -> None:
-    from paribus.engine.data.tokenizer import CharacterTokenizer
-
-    write_text(tmp_path)
-    first = load_dataset(DATA, tmp_path)
-    found = source.Source(DATA, tmp_path).scan()
-    other = CharacterTokenizer.of([found.characters, "🦊"])
-    again = source.tokenized(source.Source(DATA, tmp_path), found, other, True)
-    assert again.shards.files[0].parent != first.train.shards.files[0].parent
-    # Training, validation, and the whole with the other.
-    assert len(list((cache / "tokens").glob("[!.]*"))) == 3
-
-
-@pytest.mark.usefixtures("large")
 def test_tokens_are_made_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     made, found = [], []
@@ -249,15 +235,6 @@ def test_half_written_caches(tmp_path: Path, cache: Path, monkeypatch: pytest.Mo
     assert load_dataset(DATA, tmp_path).n_documents == 3
 
 
-def test_shards_without_their_manifest_are_made_again(cache: Path) -> None:
-    ids = np.arange(2500, dtype=np.uint16)
-    made = sharded({"text": "a"}, lambda: [ids], ids.dtype)
-    folder = made.shards.files[0].parent
-    (folder / "manifest.json").unlink()
-    (folder / "00000.bin").write_bytes(b"half")
-    assert (sharded({"text": "a"}, lambda: [ids], ids.dtype)[:] == ids).all()
-
-
 @pytest.mark.usefixtures("large")
 def test_changed_while_read(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
@@ -268,26 +245,6 @@ def test_changed_while_read(tmp_path: Path, cache: Path, monkeypatch: pytest.Mon
     (tmp_path / "texts" / "1.txt").write_text("the fox ")
     with pytest.raises(ParibusError, match="changed while it was read; leave its files"):
         source.tokenized(source.Source(DATA, tmp_path), found, tokenizer, True)
-    assert not list((cache / "tokens").glob("*/*"))
-
-
-@pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("keys", [{"deduplicate": "exact"}, {"test_fraction": 0.2}])
-def test_a_text_that_changes_before_it_is_cut_is_refused(
-    keys: dict[str, object], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_text(tmp_path)
-    whole = source.Source.scan
-
-    def scan_then_change(self: source.Source) -> source.Scan:
-        found = whole(self)
-        if self.span is None:
-            (tmp_path / "texts" / "1.txt").write_text("the fox " * 300)
-        return found
-
-    monkeypatch.setattr(source.Source, "scan", scan_then_change)
-    with pytest.raises(ParibusError, match="changed while it was read; leave its files"):
-        load_dataset(DATA.model_copy(update=keys), tmp_path)
     assert not list((cache / "tokens").glob("*/*"))
 
 
@@ -314,16 +271,6 @@ def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
         os.utime(file, ns=(then, then))
     with pytest.raises(ParibusError, match=rf"00002\.bin .*delete the folder .*{file.parent.name}"):
         make(cache)
-
-
-def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
-    made, ids = make(cache)
-    for file in made.shards.files:
-        os.utime(file, (1, 1))
-    for _ in range(2):
-        assert make(cache)[0][:].tolist() == ids.tolist()
-    stamp = json.loads((made.shards.files[0].parent / "stamp.json").read_bytes())
-    assert {entry[1] for entry in stamp} == {10**9}
 
 
 @pytest.mark.parametrize(

@@ -271,26 +271,9 @@ def test_deduplicated_shards_are_arrays(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr("paribus.engine.data.split.deduplicated", None)  # it is done once
 
 
-def test_a_text_of_which_nothing_is_left() -> None:
-    for mode in ("exact", "near"):
-        found = deduplicated(lambda: [" " * 1000], mode, 0.0, 0.0)
-        assert found.train.n_bytes == 0 and found.rates["bytes_dropped"] == 1000
-
-
 def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
     (folder / "tiny").write_text("abc")
     for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},
                  {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip
         with pytest.raises(ParibusError, match=r"test part has \d bytes, fewer than the tokens"):
             load_dataset(data(**keys), folder)
-
-
-def test_a_text_that_repeats_itself_is_told_so(tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_text(
-        "the same sentence, long enough to be a passage of its own.\n\n" * 60
-    )
-    data = Data(corpus="text", path="t.txt", seq_len=32, deduplicate="exact")
-    with pytest.raises(
-        ParibusError, match=r"'exact' takes out, leaves .*repeats other parts of it"
-    ):
-        load_dataset(data, tmp_path)

@@ -25,8 +25,7 @@ from paribus.report.model import build_report, verdict_record
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.runs import register
-from paribus.study import Study, load_study, null_study
-from paribus.study.tuning_study import tuning_study
+from paribus.study import Study, load_study
 
 from ..conftest import Fabricate, Maker
 
@@ -180,11 +179,6 @@ def test_a_list_of_no_arms_is_refused_from_the_command_line_too() -> None:
         load_study("quickstart", overrides)
 
 
-def test_each_has_a_name_of_its_own(small_study: Maker) -> None:
-    with pytest.raises(ParibusError, match="'H1' is stated twice"):
-        find_rule(study_with(small_study, WORSE, WORSE))
-
-
 def test_hypotheses_are_on_the_page_and_in_the_record(judged: Any) -> None:
     results, analysis, verdicts = judged(WORSE)
     page = render(results, analysis, verdicts, [])
@@ -206,27 +200,9 @@ def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged: Any) 
     assert (other.label, other.state, other.supporting) == ("validation loss", "supported", 1)
 
 
-def test_nothing_is_said_where_none_is_declared(judged: Any) -> None:
-    results, analysis, verdicts = judged()
-    assert judge(analysis.study, verdicts) == []
-    assert "hypotheses" not in verdict_record(build_report(verdicts))
-    page = render(results, analysis, verdicts, [])
-    assert 'class="hypothesis"' not in page
-
-
 def test_they_are_part_of_what_is_registered(small_study: Maker) -> None:
     plain, stated = study_with(small_study), study_with(small_study, WORSE)
     assert plain.digest != stated.digest and not plain.is_same(stated)
-
-
-def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_study: Maker) -> None:
-    rate = "training.optimizer.learning_rate"
-    tuning = {"seeds": [101], "grid": {rate: [1e-3, 2e-3]}}
-    study = study_with(small_study, WORSE | {"arms": ["rms"]}, tuning=tuning)
-    null = null_study(study, 2)
-    assert null.hypotheses[0].arms == ("again-2",)
-    find_rule(null)
-    assert tuning_study(study).hypotheses == ()
 
 
 def test_one_arm_is_refused_unless_it_is_accepted(small_study: Maker) -> None:

@@ -176,19 +176,6 @@ def test_a_row_cannot_contradict_its_outcome(words: dict[str, Any], why: str) ->
         Row("9", when="w", reason="r", **words)
 
 
-def test_a_module_that_exits_is_refused(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
-    with pytest.raises(ParibusError, match="cannot be imported: SystemExit"):
-        find_rule(small_study({"decision.rule": "leaves.py:R"}))
-
-
-def test_an_own_rule_is_what_its_record_says(with_own: Callable[[str], Study]) -> None:
-    rule = find_rule(with_own("BOLD"))
-    assert rule.registered is not None
-    assert rule_from_record(rule.record, "here").record == rule.record
-    assert find_rule(with_own("BOLD")) is rule  # tried once a process, on 7,776 states
-
-
 def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:
     docs = Path(__file__).parents[2] / "docs" / "how-to" / "rule.md"
     (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)

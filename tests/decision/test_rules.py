@@ -102,10 +102,6 @@ def evidence(invalid: str, n: int, **state: Any) -> Evidence:
 BY_HAND = [(rule, *case) for rule, cases in TABLES.items() for case in cases]
 
 
-def test_these_rules_ship() -> None:
-    assert set(RULES) == set(NAMES) == set(TABLES)
-
-
 @pytest.mark.parametrize(("rule", "changes", "row"), BY_HAND)
 def test_the_tables_by_hand(rule: str, changes: dict[str, Any], row: str) -> None:
     assert RULES[rule].decide(evidence(**(PLAIN | changes))).id == row
@@ -246,10 +242,3 @@ def test_a_benefit_that_is_not_recorded_is_refused(
     with pytest.raises(ParibusError) as error:
         small_study(overrides)
     assert why in str(error.value)
-
-
-def test_rows_have_words_of_their_own() -> None:
-    for rule in RULES.values():
-        told = [row.reason or row.when for row in rule.rows]
-        assert len(set(told)) == len(told), rule.name
-        assert len({row.when for row in rule.rows}) == len(rule.rows), rule.name

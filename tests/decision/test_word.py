@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from typing import Any
 
@@ -146,10 +145,3 @@ def test_words_by_hand(changes: dict[str, Any], n: int, invalid: str, word: str)
 )
 def test_the_exit_code_of_several_words_is_the_worst(words: list[Word], code: int) -> None:
     assert exit_code(words) == code
-
-
-def test_exit_codes_are_apart_and_those_of_errors_are_not_among_them() -> None:
-    codes = [says.exit_code for says in WORDS.values()]
-    assert len(set(codes)) == len(codes)
-    assert not {1, 2} & set(codes)  # of an error, and of a wrong command line
-    assert len(STATES) == math.prod((4, 2, 2, 3, 2, 3, 3, 3, 3)) == len(set(STATES))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from paribus.engine.evaluation import Evaluation, blocks, evaluate_heldout, predictions
+from paribus.engine.evaluation import Evaluation, blocks, predictions
 
 Maker = Callable[..., Evaluation]
 END = 5
@@ -93,21 +90,3 @@ def test_chunks_change_no_block(by_document: Maker, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(
         [r.value for r in parts.rows], [r.value for r in whole.rows], rtol=1e-9, atol=1e-12
     )
-
-
-def test_memory_does_not_grow_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept per token: four times the text takes no more, the text itself aside."""
-    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 2**12)
-    model = nn.Embedding.from_pretrained(torch.zeros(4, 4))
-    knows = {"token_classes": np.zeros(4), "characters": np.ones(4)}
-
-    def peak(n: int) -> int:
-        tokens = np.zeros(n, np.uint16)
-        tracemalloc.start()
-        evaluate_heldout(model, tokens, 64, **knows)
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return found
-
-    peak(2**13)  # what is imported and kept for good
-    assert peak(2**16) < peak(2**14) + 2**14

@@ -148,16 +148,6 @@ def test_windows_begin_with_documents(seq_len: int, overlap: float, folder: Path
         )
 
 
-def test_a_model_is_left_in_its_mode_and_read_without_dropout(folder: Path) -> None:
-    data = dataset(folder, "all", "character")
-    model = Fixed(np.arange(data.vocab_size, dtype=float))
-    model.train()
-    state = torch.random.get_rng_state()
-    first, again = (code_length(model, data, 8) for _ in range(2))
-    assert first == again and model.dropout.training
-    assert torch.equal(state, torch.random.get_rng_state())
-
-
 def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
     many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
     assert many.has_ends and not one.has_ends

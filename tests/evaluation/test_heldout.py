@@ -50,17 +50,6 @@ def test_blocks_add_up_to_the_whole(evaluated: Maker) -> None:
     assert heldout.blocks.columns["loss_sum_nats"].tolist() == pytest.approx(expected)
 
 
-def test_the_same_again_is_the_same_to_the_bit(evaluated: Maker) -> None:
-    rng = np.random.default_rng(0)
-    table, tokens = rng.normal(size=(20, 20)), rng.integers(20, size=5000)
-    first, again = evaluated(table, tokens, 8), evaluated(table, tokens, 8)
-    assert first.rows == again.rows
-    assert (
-        first.blocks.columns["loss_sum_nats"].tobytes()
-        == again.blocks.columns["loss_sum_nats"].tobytes()
-    )
-
-
 def test_a_text_without_characters_has_no_bits_per_character(evaluated: Maker) -> None:
     arrays = {"token_classes": np.full(11, 4), "characters": np.zeros(11)}
     scores = evaluated(SUCCESSOR, TOKENS, 4, **arrays).scores

@@ -140,13 +140,6 @@ def test_evaluation_leaves_everything_as_it_was() -> None:
     assert random.getstate() == generators[2]
 
 
-def test_the_mode_is_restored_when_the_model_fails() -> None:
-    model = Restless()
-    with pytest.raises(RuntimeError, match="out of bounds"):
-        next(predict(model, np.array([0, 9]), 4, token_classes=np.zeros(5), characters=np.ones(5)))
-    assert model.training and model.norm.training and not model.frozen.training
-
-
 def test_a_certain_model_is_exact(predicted: Maker) -> None:
     """Probabilities that round to 0 and 1 give no negative score and no 0 * inf."""
     seen = predicted(np.roll(np.eye(5), 1, axis=1) * 5000, [0, 1, 2, 3, 4, 3], 3)
@@ -166,11 +159,6 @@ def test_nan_is_never_a_hit(predicted: Maker) -> None:
     seen = predicted(np.full((3, 3), math.nan), [0, 0, 1, 2], 2)
     assert not seen.correct.any()
     assert np.isnan(seen.loss_nats).all()
-
-
-def test_one_token_is_refused(predicted: Maker) -> None:
-    with pytest.raises(ParibusError, match="1 held-out tokens leave nothing to predict"):
-        predicted(np.zeros((3, 3)), [1], 4)
 
 
 def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,17 +245,3 @@ def test_bfloat16_products_are_rounded_and_sums_are_not(bigram: Callable) -> Non
     (lower,) = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
     for column in COLUMNS:
         assert getattr(lower, column).tobytes() == getattr(exact, column).tobytes()
-
-
-def test_what_a_measure_does_between_chunks_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, tokens = random_case(9, 9000)
-    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
-    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 2000)
-    chunks = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
-    one = torch.ones(2, 2)
-    assert {(one @ one).dtype for _ in chunks} == {torch.float32}
-
-
-def test_no_column_can_be_written(predicted: Maker) -> None:
-    seen = predicted(*random_case(9, 50), 8)
-    assert not any(getattr(seen, column).flags.writeable for column in COLUMNS)

@@ -14,19 +14,13 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, archive, load_results
+from paribus.results import archive, load_results
 from paribus.results.records_archive import ARCHIVE, extract
 from paribus.results.store import root_digest
 from paribus.untrusted_io import MIB
 
-from ..conftest import Maker, studies_in
-from ..made_once import made_once
-from ..studies import headline
 from ..studies.scripts import HOME, script
-from ..tuned_results import tables, tuned_and_trained
 from .conftest import Trained
-
-TWO_ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}
 
 
 @pytest.fixture(scope="module")
@@ -119,35 +113,6 @@ def test_a_changed_record_is_found(archived: Path) -> None:
     assert "baseline/seed-1" in finding and "evaluation.json" in finding
 
 
-@pytest.fixture(scope="module")
-def with_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `finished`, a study that keeps weights of a step, and its `archived` copy."""
-
-    def train(folder: Path) -> None:
-        study = studies_in(folder)(
-            {"training.keep": [4], "tasks.names": []}, seeds=[1, 2], arms=TWO_ARMS
-        )
-        paribus.run(study, folder / "finished", workers=2)
-        main(["decide", str(folder / "finished")])
-
-    made = made_once(tmp_path_factory, "trained-with-steps", train)
-    folder = tmp_path_factory.mktemp("with-steps")
-    shutil.copytree(made / "finished", folder / "finished")
-    archive(folder / "finished", folder / "archived")
-    return folder
-
-
-def test_weights_of_steps_are_not_copied(with_steps: Path) -> None:
-    archived, finished = with_steps / "archived", with_steps / "finished"
-    assert list(finished.glob("trials/*/*/weights-4.safetensors"))
-    assert not [name for name in content(archived) if name.endswith(".safetensors")]
-    found = paribus.verify(archived)
-    assert found.findings == () and found.root == root_digest(finished)
-    for step in (4, 5, None):
-        with pytest.raises(ParibusError):
-            load_results(archived).finished[0].read_weights(step)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -232,17 +197,3 @@ def test_a_trial_is_trained_again_to_the_same_bytes(finished: Path, archived: Pa
     manifest.write_text(json.dumps(sealed | {"weights.safetensors": "0" * 64}))
     equal = retrain.compare(load_results(archived), finished, "layernorm", 2)
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
-
-
-def test_a_tuned_study_can_be_chosen_again(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study(**tables([1e-4, 1e-3, 1e-2]))
-    results = tuned_and_trained(study, tmp_path / "r")
-    main(["decide", str(results.path)])
-    archived = archive(results.path, tmp_path / "archived")
-    found = paribus.verify(archived)
-    odd = ("missing", "probes", "tuning.json", "seal")
-    assert not [line for line in found.findings if any(word in line for word in odd)]
-    assert found.root == root_digest(results.path)
-    assert load_results(archived).study.model_dump() == results.study.model_dump()
-    records = ResultsFolder(archived).records
-    assert headline.best_values(records) == results.study.tuning.chosen  # type: ignore[union-attr]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation import causality, predictions
+from paribus.engine.evaluation import causality
 from paribus.engine.evaluation.causality import (
     draw_places,
     find_leak,
@@ -132,14 +132,6 @@ def test_what_is_not_causal_is_refused(
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
-def test_a_device_that_does_not_repeat_itself_is_named(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paribus.engine.check._differing", lambda *_: ["weights/x"])
-    with pytest.raises(ParibusError, match=r"\(weights/x\); no code of yours .* \(cpu\)"):
-        check_arm(small_study({}), "baseline", small_dataset, CPU, 1)
-
-
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_honest_arms_pass(
@@ -252,28 +244,6 @@ def test_a_leak_that_opens_in_training_is_found(arm: Maker, small_dataset: Datas
     words = r"trial x \(model.modules.mlp = .*at position t = \d+, in evaluation"
     with pytest.raises(ParibusError, match=words):
         require_causal("trial x", model, setting, small_dataset)
-
-
-def test_other_trials_are_changed_at_other_positions(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = small_study({"data.seq_len": 64})
-    setting, drawn = study.setting("baseline"), list[set[int]]()
-    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 8 * 64)
-    draw = causality.draw_places
-
-    def kept(*given: Any) -> np.ndarray:
-        drawn.append({*(places := draw(*given)).tolist()})
-        return places
-
-    monkeypatch.setattr(causality, "draw_places", kept)
-    model = build_model(setting, small_dataset.vocab_size)
-    for trial in ("trial baseline/seed-1", "trial baseline/seed-2"):
-        reading = require_causal(trial, model, setting, small_dataset)
-        assert reading.positions == pytest.approx(16 / 63)
-    one, other = drawn
-    assert len(one) == len(other) == 16
-    assert one != other
 
 
 def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:
@@ -423,10 +393,3 @@ def test_an_accelerator_compares_all_rows_at_once_as_a_cpu_does_each() -> None:
             *([1] if kept[1] == 5 else []),
             *([2] if kept[2] > 0 else []),
         ]
-
-
-def test_the_tolerance_is_what_its_docstring_says() -> None:
-    from paribus.study import load_study
-
-    setting = load_study("quickstart").setting("baseline")
-    assert tolerance(setting) == pytest.approx(5e-4, rel=0.05)

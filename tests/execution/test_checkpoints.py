@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,56 +165,3 @@ def test_large_states_are_several_files(tmp_path: Path, monkeypatch: pytest.Monk
     shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]
     assert len(shards) > 2
     assert usable(stack) == [10]
-
-
-def test_states_are_taken_one_at_a_time(tmp_path: Path) -> None:
-    held: list[int] = []
-
-    def one_by_one() -> Iterator[dict[str, np.ndarray]]:
-        for replica, state in enumerate(states(10)):
-            done = list(tmp_path.rglob("replica-*"))
-            held.append(replica - len(done))
-            yield state
-
-    stack = StackCheckpoints(tmp_path, TRIALS)
-    stack.write(10, one_by_one(), identity=IDENTITY, about={})
-    assert held == [0, 0, 0]
-
-
-def test_nothing_there_is_nothing_begun(tmp_path: Path) -> None:
-    assert begun_stacks(tmp_path) == {}
-    assert usable(StackCheckpoints(tmp_path, TRIALS)) == []
-    StackCheckpoints(tmp_path, TRIALS).remove()
-    (tmp_path / "checkpoints").mkdir()
-    keep_stacks(tmp_path, [])
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "checkpoints" / "x" / "step-one").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "x" / "step-2").write_text("a file")
-    assert begun_stacks(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    "crafted",
-    [
-        {"trials": [[["x"], 1]]},
-        {"trials": [["baseline", "1"]]},
-        {"trials": "x"},
-        {"identity": [1]},
-        {"identity": None},
-        {"about": []},
-        {"t": 3.0},
-        {"shards": {}},
-        {"shards": [[]]},
-        {"shards": [{"replica-0-0.safetensors": {"bytes": 1}}] * 3},
-    ],
-)
-def test_records_of_other_types_are_unusable(tmp_path: Path, crafted: dict[str, Any]) -> None:
-    stack = StackCheckpoints(tmp_path, TRIALS)
-    stack.write(3, states(3), identity=IDENTITY, about={})
-    path = stack.path / "step-3" / "about.json"
-    record = json.loads(path.read_text()) | crafted
-    del record["sha256"]
-    path.write_text(json.dumps(record | {"sha256": module.digest(record)}))
-    assert begun_stacks(tmp_path) == {}
-    (found,) = stack.newest_first()
-    assert isinstance(found, UnusableError)

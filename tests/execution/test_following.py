@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -15,7 +13,6 @@ from paribus.results import Results
 from paribus.runs import trackers
 from paribus.runs.queue import Order, Queue
 from paribus.runs.standing import read_progress
-from paribus.runs.trackers import known_trackers
 
 from ..conftest import Fabricate, Maker
 from .conftest import Trained
@@ -52,14 +49,6 @@ def test_an_unknown_tracker_is_told_before_writing(small_study: Maker, tmp_path:
     with pytest.raises(paribus.ParibusError, match=r"tensorbord: no such tracker.*tensorboard"):
         paribus.run(small_study(), tmp_path / "r", log=["tensorbord"])
     assert not (tmp_path / "r").exists()
-
-
-def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "paribus.engine.execution.tensorboard", None)
-    with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
-        known_trackers(["tensorboard"])
 
 
 def queue_of(results: Results) -> Queue:
@@ -134,21 +123,3 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     assert "broken" in line and "ConnectionError: the server is gone" in line
     assert broken.heard[-1] == at
     assert sound.heard == ["open", "progress", "finished", "progress", "close"]
-
-
-def test_runs_survive(small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
-    monkeypatch.setattr(trackers, "entry_points", lambda group: [point])
-    study = small_study({"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}})
-    results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
-    assert len(results.finished) == 1
-
-
-def test_watching_waits_for_a_folder_that_is_not_there_yet(copy: Path, tmp_path: Path) -> None:
-    late = tmp_path / "late"
-    timer = threading.Timer(0.7, lambda: copy.rename(late))
-    timer.start()
-    seen = shown(late)
-    timer.join()
-    assert seen.startswith("waiting for a study in ") and "Ctrl-C ends this" in seen
-    assert "9/9 trials" in seen

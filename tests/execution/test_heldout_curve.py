@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.evaluation import evaluate_on, heldout_loss, predictions
+from paribus.engine.data import load_dataset
+from paribus.engine.evaluation import evaluate_on, predictions
 from paribus.engine.execution.trial import heldout_curve
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
 from paribus.engine.machine.assembly import build_stack
@@ -18,11 +18,10 @@ from paribus.engine.model import build_model, load_parameters, training_flops_pe
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.tidy import turns
-from paribus.study import load_study, parse_study, tuning_study
 from paribus.verification.scores import score_findings
 
 from ..conftest import Maker
-from .conftest import OWN, SEEDS, Trained
+from .conftest import SEEDS, Trained
 
 CPU = torch.device("cpu")
 
@@ -51,12 +50,6 @@ def test_every_trial_has_its_points(trained: Trained) -> None:
     table = results.curve
     assert table.column_names == ["arm", "seed", "step", "tokens", "flops", "seconds", "loss"]
     assert len(table) == 4 * len(results.finished)
-
-
-def test_arms_that_start_alike_have_one_first_point(trained: Trained) -> None:
-    first = {key: curve.loss[0] for key, curve in trained.results.trial_curves.items()}
-    assert len({first[arm, 1] for arm in trained.study.arms}) == 3
-    assert len(set(first.values())) == len(first)
 
 
 def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
@@ -134,28 +127,6 @@ def test_side_by_side_points_are_those_of_each_alone(
     assert together.points[-1].nats == (other.nats[0], None, other.nats[2])
 
 
-def test_own_modules_are_read_by_themselves(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "own.py:Quiet"}}}
-    study = small_study({"evaluation.every": 2}, arms=arms)
-    (study.folder / "own.py").write_text(OWN)
-    setting = study.setting("own")
-    monkeypatch.setattr(heldout_curve, "reads_together", lambda device: True)
-    stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
-    curve = HeldOutCurve(study, [setting] * 2, ["own"] * 2, small_dataset, CPU)
-    monkeypatch.setattr(curve, "_together", None)  # it is not asked
-    curve.measure(stack, 0.0)
-    assert None not in curve.points[0].nats
-
-
-def test_the_loss_of_an_empty_part_is_none(small_study: Maker, small_dataset: Dataset) -> None:
-    setting = small_study().setting("baseline")
-    model = build_model(setting, small_dataset.vocab_size).eval()
-    one = heldout_loss(model, small_dataset.validation[:2], 16, small_dataset.vocab_size)
-    assert one.tokens == 1 and np.isfinite(one.nats)
-
-
 @pytest.mark.parametrize(
     ("key", "overrides"),
     [
@@ -174,19 +145,6 @@ def test_impossible_curves_are_one_line(small_study: Maker, overrides: dict, key
     with pytest.raises(ParibusError, match=f"evaluation.{key}") as raised:
         small_study(overrides)
     assert "\n" not in str(raised.value)
-
-
-def test_tuning_trials_measure_no_curve() -> None:
-    study = load_study("quickstart", {"evaluation.every": 50})
-    table = study.model_dump() | {
-        "tuning": {
-            "seeds": [101, 102],
-            "grid": {"training.optimizer.learning_rate": [1e-3, 3e-3]},
-            "iterations": 40,
-        }
-    }
-    tuned = parse_study(table, folder=study.folder)
-    assert tuning_study(tuned).evaluation.every is None
 
 
 def test_a_changed_point_is_told(copy: Path) -> None:

@@ -15,7 +15,6 @@ from paribus.engine.execution.trial import heldout_part
 from paribus.errors import ParibusError
 from paribus.ledger import events_in
 from paribus.results import Results, ResultsFolder, opened_texts
-from paribus.study import parse_study
 
 from ..conftest import SMALL, Maker, studies_in
 from ..reported import cautions
@@ -118,21 +117,3 @@ def test_a_split_that_overlaps_is_refused_where_that_is_forbidden(
         with pytest.raises(ParibusError, match=r"'forbid'.*validated on by 'plain'.*and 2 more"):
             verb(make(**TABLES | split(0.2, test_reuse="forbid")), tmp_path / "r", device="cpu")
     assert not (tmp_path / "r").exists()
-
-
-def test_the_key_changes_no_study_that_does_not_set_it(small_study: Maker) -> None:
-    study = small_study(**split(0.1))
-    assert "test_reuse" not in study.model_dump_json()
-    declared = small_study({"data.test_reuse": "declare"}, **split(0.1))
-    assert declared.digest == study.digest and declared.is_same(study)
-    forbids = small_study({"data.test_reuse": "forbid"}, **split(0.1))
-    assert forbids.digest != study.digest
-    again = parse_study(forbids.model_dump(), folder=forbids.folder)
-    assert again.data.test_reuse == "forbid" and again.digest == forbids.digest
-    with pytest.raises(ParibusError, match="no effect without a test part"):
-        small_study({"data.test_reuse": "forbid"})
-    forbidding = {"set": {"data.test_reuse": "forbid"}}
-    with pytest.raises(ParibusError, match=r"data.test_reuse"):
-        small_study(**split(0.1), arms={"baseline": {}, "a": forbidding})
-    with pytest.raises(ParibusError, match=r"data.test_reuse"):
-        small_study({"data.test_reuse": "never"}, **split(0.1))

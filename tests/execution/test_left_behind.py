@@ -108,18 +108,3 @@ def test_nothing_outlives_a_run_that_is_ended(
     (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
     assert run.wait(60)
     eventually(lambda: not sleepers(), 10)
-
-
-def test_elsewhere_a_worker_that_leaves_ends_its_group() -> None:
-    seconds = f"{86400 + os.getpid()}.{next(NUMBERS)}"
-    code = (
-        "import subprocess, sys\n"
-        "from paribus.runs.processes import adopt_orphans, leave\n"
-        "sys.platform = 'darwin'\n"
-        "adopt_orphans()\n"
-        f"subprocess.Popen(['sleep', '{seconds}'], stdout=subprocess.DEVNULL)\n"
-        "leave(7)\n"
-    )
-    left = subprocess.run([sys.executable, "-c", code], check=False)
-    assert left.returncode == 7
-    eventually(lambda: not running("sleep", seconds), 10)

@@ -217,22 +217,6 @@ def test_impossible_probes_are_named(said: Callable[..., str], body: str, words:
     assert re.search(words, told), told
 
 
-@pytest.mark.parametrize(
-    ("declared", "words"),
-    [
-        ("every=-1", r"ValueError: probe 'mine': every = -1 must be a number of steps"),
-        ('parts=("a", "a")', r"probe 'mine': parts = \('a', 'a'\): each name once"),
-        ('parts=("a/b",)', "without a '/'"),
-        ('statistics="mean"', "statistics = 'mean' must be a tuple of names"),
-        ("parts=lambda setting: setting.nope", r"'mine': its parts\(setting\) failed: Attribute"),
-        ("parts=lambda setting: ['a']", r"'mine': its parts\(setting\) failed: .* must be a tuple"),
-    ],
-)
-def test_impossible_columns_are_named(said: Callable[..., str], declared: str, words: str) -> None:
-    told = said("probes.own", f'@probe("mine", unit="1", {declared})\ndef mine(step):\n    pass\n')
-    assert re.search(words, told), told
-
-
 TASK = """
 from paribus.engine.tasks import Question, task
 

@@ -13,12 +13,9 @@ import paribus
 from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
 from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.assembly import build_stack
-from paribus.results import ResultsFolder, settle
-from paribus.results.registration import repetitions
 from paribus.study import Study
 
 from ..conftest import Maker
-from ..fabricated import registered
 
 OWN = """
 from helper import rate
@@ -143,17 +140,3 @@ def test_an_arm_that_meddles_changes_no_other(small_study: Maker, tmp_path: Path
     rows = {row["arm"]: row["validation_loss"] for row in with_it.scores.to_pylist()}
     assert rows["mine"] != rows["baseline"]
     assert set(with_it.throughput["arm"].to_pylist()) == {"mine", "baseline", "layernorm"}
-
-
-def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: Path) -> None:
-    own = {"own": {"set": {"model.modules.mlp": "own.py:A"}}}
-    (tmp_path / "own.py").write_text("A = 1\n")
-    drawn = set()
-    for iterations in range(8, 40):
-        study = small_study(
-            {"training.iterations": iterations}, seeds=[1, 2, 3], arms={"baseline": {}} | own
-        )
-        folder = ResultsFolder(tmp_path / f"r{iterations}")
-        settle(folder, study, registered(study, {}))
-        drawn.add(repetitions(folder)["own"]["seed"])
-    assert drawn == {1, 2, 3}

@@ -13,9 +13,6 @@ import paribus
 from paribus.analysis import analyse
 from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
-from paribus.engine.evaluation import evaluate_on
-from paribus.engine.execution.trial.endpoints import endpoint_metrics
-from paribus.engine.model import build_model, load_parameters
 from paribus.engine.tasks import build_suite, own_tasks
 from paribus.report.figures import draw
 from paribus.results import Results, ResultsFolder, read_registration, settle
@@ -158,25 +155,6 @@ def test_an_own_task_is_an_endpoint(measured: Results) -> None:
     assert "by_half" not in measured.scores.column_names
 
 
-def test_held_out_text_is_read_in_the_registered_precision(measured: Results) -> None:
-    trial = measured.finished[0]
-    setting, dataset = (
-        measured.study.setting(trial.arm),
-        load_dataset(measured.study.data, measured.study.folder),
-    )
-    model = build_model(setting, dataset.vocab_size)
-    load_parameters(model, trial.read_weights())
-    losses = {
-        precision: evaluate_on(model, dataset, dataset.validation, 32, (), precision).scores[
-            "validation_loss"
-        ]
-        for precision in ("bfloat16", "float32")
-    }
-    assert trial.read_json("evaluation.json")["validation_loss"] == losses["bfloat16"]
-    assert losses["float32"] != losses["bfloat16"]
-    assert losses["float32"] == pytest.approx(losses["bfloat16"], abs=5e-3)
-
-
 def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> None:
     contrast = analyse(measured).contrast("layernorm", "surprise")
     trial = measured.finished[0]
@@ -185,15 +163,6 @@ def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> Non
     assert sums[0] / sums[1] == pytest.approx(trial.read_json("evaluation.json")["surprise"])
     assert contrast.decided is not None and contrast.decided.test == "crossed_components"
     assert contrast.items_about == f"{len(blocks)} windows"
-
-
-@pytest.mark.parametrize("name", ["task_accuracy/last_leter", "task_accuracy", "task_accuracy/x/y"])
-def test_a_task_that_is_not_asked_is_no_endpoint(name: str, tmp_path: Path) -> None:
-    endpoints = [{"metric": name, "primary": True, "margin": 0.05}]
-    study = study_in(tmp_path, tasks={"own": ["ideas.py:last_letter"]}, endpoints=endpoints)
-    words = "names no task that the study asks" + (": did you mean" if "leter" in name else "")
-    with pytest.raises(paribus.ParibusError, match=words):
-        endpoint_metrics(study)
 
 
 def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results) -> None:

@@ -96,14 +96,6 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_registering(tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]) -> None:
-    on_a_machine("bfloat16")
-    path = paribus.register(tiny("auto"), tmp_path / "r")
-    registered = read_registration(ResultsFolder(path.parent))
-    assert registered["study_digest"] == tiny("bfloat16").digest
-
-
 @pytest.mark.parametrize(
     ("capabilities", "precision"),
     [

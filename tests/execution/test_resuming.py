@@ -185,13 +185,6 @@ def test_trials_that_moved_say_so(case: Case, monkeypatch: pytest.MonkeyPatch) -
     assert differences(told, alone)["resumed: processor"][0] == "declared"
 
 
-def test_seeds_added_to_the_study_leave_checkpoints_good(case: Case) -> None:
-    case.train(leave_at=LEFT_AT)
-    case.study = case.study.model_copy(update={"seeds": (1, 2, 3, 4)})
-    assert case.train()
-    assert case.from_steps == [0, 6]
-
-
 def test_foreign_states_are_never_loaded(case: Case, whole: dict[str, bytes]) -> None:
     case.train(leave_at=LEFT_AT)
     checkpoints = StackCheckpoints(case.folder.path, TRIALS)

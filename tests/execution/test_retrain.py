@@ -241,16 +241,3 @@ def test_honest_arms_are_held_and_others_not_trained_again(odd_arms: Results) ->
     assert repeated.keys() == custom
     assert all(one["differs_at"] is None for one in repeated.values())
     assert states(ResultsFolder(odd_arms.path)) == dict.fromkeys(custom, "held")
-
-
-def test_how_many_steps(small_study: Maker) -> None:
-    own = {"model.modules.mlp": "own.py:A"}
-    loss = {"training.loss.name": "own.py:loss"}
-    arms = {"baseline": {}, "own": {"set": own}, "loss": {"set": loss}}
-    for iterations, steps in {8: 3, 200: 6, 100_000: 100}.items():
-        study = small_study({"training.iterations": iterations}, arms=arms)
-        (study.folder / "own.py").write_text("A = loss = 1\n")
-        folder = ResultsFolder(study.folder / f"r{iterations}")
-        settle(folder, study, registered(study, {}))
-        found = {arm: one["steps"] for arm, one in repetitions(folder).items()}
-        assert found == {"own": steps, "loss": steps}

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,9 @@ import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.estimate import estimate
-from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder
+from paribus.results import Results
 from paribus.results.trial_folder import CANONICAL
-from paribus.runs.processes import Leaving
 
 from ..conftest import Maker, studies_in
 from ..process_life import eventually
@@ -224,16 +220,3 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
     assert cost.hours == pytest.approx(steps / 3600)
     with pytest.raises(ParibusError, match="stack = 0 must be at least 1"):
         estimate(study, stack=0)
-
-
-def test_device_waits(small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = small_study(
-        {"decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}, tasks={"names": []}
-    )
-    folder = ResultsFolder(tmp_path / "r")
-    monkeypatch.setattr("paribus.engine.execution.trial.trial.wait", lambda device: time.sleep(0.5))
-    dataset = load_dataset(study.data, study.folder)
-    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60)
-    nothing: Callable[..., None] = lambda *about: None  # noqa: E731
-    assert run_stack(task, dataset, on_progress=nothing, on_resume=nothing, leaving=Leaving())
-    assert folder.trial("baseline", 1).read_json("timing.json")["training_seconds"] >= 0.5

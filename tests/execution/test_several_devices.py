@@ -184,21 +184,3 @@ def test_a_trial_outlives_a_killed_rank(tmp_path: Path, monkeypatch: pytest.Monk
         assert ours.read_json("trial.json")[name] == theirs.read_json("trial.json")[name]
     assert ours.read_json("initial.json") == theirs.read_json("initial.json")
     assert not paribus.verify(results).findings
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_killed_ranks_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
-    results = tmp_path / "r"
-    run = begin(results, 2, retries=2)
-    kill_rank(results, run, kill_rank(results, run))
-    _, warned = run.communicate(timeout=600)
-    assert run.returncode == 0, warned
-    for count in ("1 of 2", "2 of 2"):
-        assert f"begun again ({count})" in warned
-    assert warned.count("rank 1 of 2 died with signal 9") == 2
-    (trial,) = paribus.load_results(results).finished
-    assert begin(tmp_path / "whole", 2).wait(timeout=600) == 0
-    (whole,) = paribus.load_results(tmp_path / "whole").finished
-    assert trial.read_json("evaluation.json") == whole.read_json("evaluation.json")

@@ -56,13 +56,6 @@ def test_a_sweep_is_one_stack() -> None:
     assert sorted(stack) == sorted(study.trials)
 
 
-def test_other_models_are_other_stacks() -> None:
-    study = study_of(NORMS, [1, 2, 3])
-    stacks = plan_stacks(study, default_size(study, "cuda"))
-    assert [{arm for arm, _ in stack} for stack in stacks] == [{arm} for arm in study.arms]
-    assert [len(stack) for stack in stacks] == [3, 3, 3]
-
-
 def test_own_probes_see_the_setting_of_their_own_arm() -> None:
     study = study_of(SWEEP | INITS, [1, 2])
     table = study.model_dump() | {"probes": {"own": ["ideas.py:mine"]}}
@@ -70,18 +63,6 @@ def test_own_probes_see_the_setting_of_their_own_arm() -> None:
     assert sharing_arms(own) == [[arm] for arm in own.arms]
     for stack in plan_stacks(own, default_size(own, "cuda")):
         assert len({own.setting(arm) for arm, _ in stack}) == 1
-
-
-def test_a_cpu_trains_them_one_by_one_in_their_order() -> None:
-    study = study_of(NORMS | SWEEP, [1, 2])
-    stacks = plan_stacks(study, default_size(study, "cpu"))
-    assert stacks == [[trial] for trial in study.trials]
-
-
-def test_gpus_share_the_trials() -> None:
-    study = study_of(SWEEP, [1, 2, 3, 4])
-    stacks = plan_stacks(study, default_size(study, "cuda", 4))
-    assert [len(stack) for stack in stacks] == [4, 4, 4, 4]
 
 
 @given(
@@ -157,13 +138,6 @@ def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dic
     }
 
 
-def test_memory_is_counted() -> None:
-    free = free_memory(CPU)
-    if free is None:
-        pytest.skip("this system does not tell")
-    assert free > 0
-
-
 @pytest.fixture
 def fits(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
@@ -188,18 +162,6 @@ def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
     assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
         fits(3 * GiB, 4 * GiB, 5 * GiB)
-
-
-def test_what_surely_fits_is_not_built(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capacity, "_most", lambda *_: pytest.fail("built"))
-    monkeypatch.setattr(capacity, "free_memory", lambda device: 80 * 2**30)
-    about = (small_dataset, torch.device("cuda"), 100, 1)
-    assert largest_stack(small_study(), "baseline", *about) == Fit(100, "")
-    for more in ({"training.dropout": 0.1}, {"training.optimizer.name": "soap"}):
-        with pytest.raises(pytest.fail.Exception, match="built"):  # what paper does not count
-            largest_stack(small_study(more), "baseline", *about)
 
 
 class OneAnswer:

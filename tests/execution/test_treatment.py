@@ -23,7 +23,7 @@ from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.report.tables import data_tables
 from paribus.results import Results, ResultsFolder
-from paribus.study import Study, parse_study
+from paribus.study import Study
 from paribus.verification import verify
 from paribus.verification.scores import score_findings
 
@@ -189,21 +189,6 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
             assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_data_of_each_arm(results: Results, tmp_path: Path) -> None:
-    shutil.copytree(results.path, tmp_path / "again")
-    for arm in ("bpe", "mixed"):
-        shutil.rmtree(tmp_path / "again" / "trials" / arm / "seed-1")
-    # As its author has it, without the iterations that bytes came to.
-    table = results.study.model_dump() | {"arms": ARMS}
-    study = parse_study(table, folder=results.path.parent)
-    assert study.digest != results.study.digest
-    again = run(study, tmp_path / "again", workers=1, device="cpu")
-    for key, trial in results.trials.items():
-        assert again.trials[key]["batch_digest"] == trial["batch_digest"]
-        assert again.trials[key]["code_length"] == trial["code_length"]
-
-
 def test_arms_with_other_text_never_share_a_stack(make: Maker) -> None:
     assert sorted(map(len, sharing_arms(make()))) == [1, 1, 1, 1]
 
@@ -255,11 +240,6 @@ def test_unshared_held_out_text_is_refused(set_: dict[str, Any], message: str, m
         make(arms={"baseline": {}, "x": {"set": set_}})
 
 
-def test_a_cap_in_tokens_is_other_text_for_another_tokenizer(make: Maker) -> None:
-    with pytest.raises(ParibusError, match="of which 50 tokens are other text"):
-        make({"data.validation_tokens": 50})
-
-
 def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text('{"text": "a lazy dog"}\n' * 90)
     (tmp_path / "held.jsonl").write_text('{"text": "a lazy dog "}\n{"text": "ink mixing"}\n' * 30)
@@ -304,10 +284,3 @@ def test_other_corpora_share_a_validation_text_of_its_own(make: Maker) -> None:
     assert load_dataset(study.data, study.folder).digests == theirs.digests
     deduplicated = {"baseline": {}, "once": {"set": {"data.deduplicate": "exact"}}}
     read_data(make(data=data, arms=deduplicated))
-
-
-def test_a_study_that_states_its_treatment_in_toml_is_the_same(make: Maker) -> None:
-    study = make()
-    again = parse_study(study.model_dump(mode="json"), folder=study.folder)
-    assert again.digest == study.digest
-    assert again.setting("mixed").data.shares == {"corpus": 0.7, "upper": 0.3}

@@ -23,14 +23,13 @@ from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extension, load_results
 from paribus.runs.progress import Progress
-from paribus.study import tuning_study, with_choice
+from paribus.study import with_choice
 from paribus.study.tuning import Value
 from paribus.verification import verify
 
 from ..conftest import SMALL, Maker, studies_in
 
 RATE = "training.optimizer.learning_rate"
-WARMUP = "training.schedule.warmup"
 TABLES: dict[str, Any] = {
     "data": SMALL["data"] | {"test_fraction": 0.1},
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
@@ -117,21 +116,6 @@ def test_a_tuning_without_weights_goes_on_elsewhere(tuned: Results, tmp_path: Pa
     assert {path: path.read_bytes() for path in home.glob("trials/*/*/manifest.json")} == sealed
     chosen = ResultsFolder(tuned.path).read_tuning()
     assert ResultsFolder(copy).read_tuning() == chosen and not paribus.verify(again.path).findings
-
-
-def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:
-    stacks = {tuple(map(tuple, trial["stack"])) for trial in trials_of(tuned).trials.values()}
-    arms = ("baseline", "layernorm")
-    assert stacks == {((f"{arm}-1", 101), (f"{arm}-2", 101)) for arm in arms}
-
-
-def test_stacked_tuning_trials_are_those_trained_alone(tuned: Results, tmp_path: Path) -> None:
-    study = studies_in(tmp_path)(**TABLES)
-    alone = paribus.run(tuning_study(study), tmp_path / "alone", workers=1, stack=1)
-    stacked = {(row["arm"], row["seed"]): row for row in trials_of(tuned).scores.to_pylist()}
-    for row in alone.scores.to_pylist():
-        other = stacked[row["arm"], row["seed"]]
-        assert row["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-5)
 
 
 def test_a_metric_that_has_no_better_cannot_choose(small_study: Maker, tmp_path: Path) -> None:

@@ -189,23 +189,6 @@ def test_each_contradiction_is_a_finding(
 REGISTERED = "registration.json"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"contrasts": []}, "contrasts is not what the study gives"),
-        ({"endpoints": []}, "endpoints is not what the study gives"),
-        ({"families": {}}, "families is not what the study gives"),
-        ({"precision": {}}, "precision is not what the study gives"),
-        ({"number": 10**9}, "registration-999999999.json is missing"),
-    ],
-)
-def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: Path) -> None:
-    results = paribus.load_results(copy)
-    assert list(registration_findings(results)) == []
-    edit(REGISTERED, lambda r: r.update(change))(copy)
-    assert words in "\n".join(registration_findings(results))
-
-
 def test_a_superseded_registration_keeps_its_bytes(small_study: Maker, copy: Path) -> None:
     first = read_json(copy / REGISTERED)
     shutil.rmtree(copy / TRIAL)  # seeds can be added to an unfinished study

@@ -121,21 +121,6 @@ def test_what_would_fail_late_fails_now_and_says_where(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "word"),
-    [
-        ({KIND: "lawa"}, "the last weights after 20 steps"),
-        ({KIND: "last", "training.average.options.share": 0.01}, "the last weights"),
-        ({"model.modules.block_norm": "own.py:NaN"}, "not finite"),
-    ],
-)
-def test_what_does_nothing_or_diverges_at_once_is_warned_of(
-    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any], word: str
-) -> None:
-    (line,) = [line for line in tried(overrides) if word in line]
-    assert "arm 'baseline'" in line
-
-
-@pytest.mark.parametrize(
     "overrides",
     [
         {"training.schedule.kind": "own.py:numpy_s"},

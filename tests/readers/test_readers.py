@@ -76,27 +76,12 @@ def test_the_source_of_a_log_tells_arms_apart(tmp_path: Path) -> None:
     assert digests[0] == digests[2]
 
 
-def test_early_logs_have_a_line_before_the_source_too(tmp_path: Path) -> None:
-    bar = b"=" * 100 + b"\n"
-    early, late = (
-        runs(tmp_path, f"{at}.txt", content)[0] for at, content in enumerate((bar + MODDED, MODDED))
-    )
-    assert early.facts["source_digest"] == late.facts["source_digest"]
-
-
 def test_other_validations_of_a_log_are_scores_too(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, "seed0.txt", MODDED_EMA)
     assert run.at("val_ema_loss", 2690) == 3.27795
     assert run.at("val_loss", 2690) == 3.28208
     assert run.facts["seed"] == 0
     assert "source_digest" not in run.facts
-
-
-def test_times_in_milliseconds(tmp_path: Path) -> None:
-    # KellerJordan/modded-nanogpt f411b3d, records/track_1_short/2024-10-09_SOAP/5bdc3988-....txt
-    line = b"step:6000/6000 val_loss:3.2763 train_time:2176424ms step_avg:363.34ms\n"
-    (run,) = runs(tmp_path, "log.txt", line)
-    assert run.facts["train_seconds"] == 2176.424
 
 
 def test_nanochat_stages_are_runs(tmp_path: Path) -> None:

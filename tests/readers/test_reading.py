@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Run, counted_once, read, shipped_readers
-from paribus.study.runs import RunsSection
-from paribus.trainers.runs import arm_of
+from paribus.readers import Columns, read
 
-from .excerpts import MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE, WANDB_CHART
+from .excerpts import MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE
 
 OWN = """
 from paribus.readers import Run, reader
@@ -91,22 +89,6 @@ def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ValueError" in refusal[1]
 
 
-def test_unknown_reader(logs: Path) -> None:
-    with pytest.raises(ParibusError, match="modded-nanogpt"):
-        read(logs, "modded-nanogp")
-
-
-def test_the_wrong_reader_finds_nothing(logs: Path) -> None:
-    assert "finds no run" in read(logs / "a" / "log.txt", "nanochat").refused[0][1]
-
-
-@pytest.mark.parametrize("reader", shipped_readers())
-def test_any_reader_on_any_file(reader: str, logs: Path) -> None:
-    for file in sorted(logs.rglob("*.*")):
-        reading = read(file, reader)
-        assert reading.runs or reading.refused or reading.skipped
-
-
 def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
     trial = MODDED[: MODDED.index(b"step:0/", MODDED.index(b"step:0/") + 1)]
     (tmp_path / "a.stdout").write_bytes(trial[trial.index(b"step:0/") :])
@@ -132,16 +114,6 @@ def test_equal_results_of_other_samples_are_two_runs(tmp_path: Path) -> None:
         (tmp_path / folder / f"samples_arc_{date}.jsonl").write_text("\n".join(lines) + "\n")
     reading = read(tmp_path)
     assert len(reading.runs) == 2 and not reading.copies
-
-
-def test_trials_of_one_log_are_no_copies(tmp_path: Path) -> None:
-    trial = b"".join(
-        b"step:%d/100 val_loss:%.2f\n" % (step, 5 - step / 50) for step in (0, 50, 100)
-    )
-    (tmp_path / "log.txt").write_bytes(2 * trial)
-    (tmp_path / "out.txt").write_bytes(2 * trial)
-    reading = read(tmp_path, "modded-nanogpt")
-    assert (len(reading.runs), len(reading.copies)) == (2, 2)
 
 
 def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
@@ -173,36 +145,11 @@ def test_checkpoints_of_few_evaluations_count_once(last: int, folder: str, tmp_p
     assert {run.scores["eval_loss"] for run in reading.runs} == {3 - last / 7, 2.99 - last / 7}
 
 
-def test_a_folder_may_have_a_hash_in_its_name(tmp_path: Path) -> None:
-    file = tmp_path / "new#1" / "log.csv"
-    file.parent.mkdir()
-    file.write_text("loss\n1\n2\n")
-    runs = read(file, columns=Columns(scores=("loss",))).runs
-    assert [run.path for run in runs] == [str(file), str(file)]
-    section = RunsSection(arm="folder")
-    assert [arm_of(run, section) for run in runs] == ["new#1", "new#1"]
-
-
-def test_runs_with_other_facts_are_no_copies() -> None:
-    curve = [(float(at), 1 / at) for at in range(1, 6)]
-    one, two = (Run(arm, curves={"loss": curve}, facts={"arm": arm}) for arm in "ab")
-    assert counted_once([one, two])[0] == [one, two]
-    two.facts.clear()
-    assert counted_once([one, two])[0] == [one]
-
-
 def test_a_form_that_two_readers_know(tmp_path: Path) -> None:
     both = b"Step 00250 | Validation bpb: 0.745\n" + MODDED_EMA
     (tmp_path / "log.txt").write_bytes(both)
     assert "may be read as" in read(tmp_path).refused[0][1]
     assert read(tmp_path, "nanochat").runs[0].scores == {"val_bpb": 0.745}
-
-
-def test_links_and_pipes(tmp_path: Path) -> None:
-    import os
-
-    os.mkfifo(tmp_path / "pipe.log")
-    assert "named pipe" in read(tmp_path).refused[0][1]
 
 
 def test_seeds_in_paths(tmp_path: Path) -> None:
@@ -220,8 +167,3 @@ def test_a_line_without_an_end_of_gigabytes(tmp_path: Path) -> None:
         file.write(MODDED_EMA)
         file.truncate(LINE_BYTES + 3 * 2**20)
     assert "a line of more than" in read(tmp_path, "modded-nanogpt").refused[0][1]
-
-
-def test_text_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "results.csv").write_bytes(WANDB_CHART.replace(b"3.5810", b"\xe9\xff", 1))
-    assert "not UTF-8" in read(tmp_path).refused[0][1]

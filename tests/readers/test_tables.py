@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Run, read, runs_of, tables
+from paribus.readers import Columns, Run, read, runs_of
 
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
@@ -155,14 +155,6 @@ def test_a_last_line_that_is_cut_is_no_value(at: int, tmp_path: Path) -> None:
     assert len(reading.notes) == len(told)
 
 
-def test_a_last_cell_that_means_nothing_may_be_short(tmp_path: Path) -> None:
-    text = "arm,loss,note\na,3.25,long\nb,3.5,x"
-    assert [run.scores["loss"] for run in table(tmp_path, text, scores=("loss",), arm="arm")] == [
-        3.25,
-        3.5,
-    ]
-
-
 def test_json_lines_that_are_cut(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
     reading = read(tmp_path / "runs.jsonl", columns=Columns(("loss",)))
@@ -182,20 +174,6 @@ def test_a_list_of_objects_is_a_table(tmp_path: Path) -> None:
     assert "row 2 is no JSON object" in reading.refused[0][1]
 
 
-def test_what_is_no_utf_8_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "runs.csv"
-    file.write_text("arm,loss\na,1\n", encoding="utf-16")
-    ((_, why),) = read(str(file), columns=Columns(("loss",), "arm")).refused
-    assert "UTF-16" in why
-
-
-def test_a_column_for_each_arm_says_how_to_melt_it(tmp_path: Path) -> None:
-    file = tmp_path / "runs.csv"
-    file.write_text("seed,base,new\n1,3.2,3.1\n")
-    ((_, why),) = read(str(file), columns=Columns(("loss",))).refused
-    assert "a row for each run" in why
-
-
 def test_values_within_values_have_names_with_points(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
     (run,) = read(tmp_path / "runs.jsonl", columns=Columns(("eval.loss", "eval.top.k"))).runs
@@ -206,12 +184,6 @@ def test_a_column_called_seed_may_mean_nothing(tmp_path: Path) -> None:
     text = "arm,pot,seed,loss\na,1,7,3.25\nb,1,8,3.5\n"
     found = table(tmp_path, text, scores=("loss",), arm="arm", seed="pot")
     assert [run.facts["seed"] for run in found] == [1, 1]
-
-
-def test_millions_of_rows_are_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_SEEDS", 5)
-    with pytest.raises(ParibusError, match="more than 5 runs"):
-        table(tmp_path, "loss\n" + "1.5\n" * 6, scores=("loss",))
 
 
 @pytest.mark.parametrize(
@@ -230,21 +202,6 @@ def test_columns_of_curves(name: str, n: int, pieces: int, is_curve: bool, tmp_p
     file.write_text(f"{name},loss\n{rows}")
     reading = read(file, columns=Columns(("loss",)))
     assert bool(reading.refused) == is_curve
-
-
-def test_rows_without_a_score_hide_no_curve(tmp_path: Path) -> None:
-    """As Lightning writes metrics.csv: a row of training, one of validation, of the same step."""
-    file = tmp_path / "metrics.csv"
-    rows = [f"{at},,{4 - at / 7}\n{at},{3 - at / 7},\n" for at in range(0, 40, 10)]
-    file.write_text("step,val_loss,train_loss\n" + "".join(rows))
-    ((_, why),) = read(file, columns=Columns(("val_loss",))).refused
-    assert "--step step" in why
-
-
-def test_seeds_tell_rows_apart_whatever_their_steps(tmp_path: Path) -> None:
-    file = tmp_path / "runs.csv"
-    file.write_text("seed,_step,loss\n1,100,3\n2,200,3.1\n3,300,2.9\n")
-    assert len(read(file, columns=Columns(("loss",))).runs) == 3
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,6 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     assert tokens["reached by"] == "5 and 4 of 5"
 
 
-def test_no_curve_no_section_on_it(small_study: Maker, fabricate: Fabricate) -> None:
-    results = fabricate(small_study(arms=ARMS), lambda arm, seed: 2.0)
-    analysis = paribus.analyse(results)
-    assert along_table(analysis) is None
-    assert 'id="along"' not in render(results, analysis, paribus.decide(analysis))
-
-
 @pytest.mark.parametrize("most_lines", [100, 2])
 def test_a_mean_is_of_all_seeds_there(most_lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paribus.report.figures.figure_rows.MOST_LINES", most_lines)

@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.analysis import Analysis, analyse
-from paribus.decision import decide
 from paribus.report.figures import Figure, draw
 from paribus.report.figures.figure_rows import over_seeds
-from paribus.report.page import render
 from paribus.report.tables import trial_tables, trials
 from paribus.results import Results, write_tables
 
@@ -114,18 +112,6 @@ def test_trials_are_summed_up_and_errors_named(large: Results, analysis: Analysi
     )
     assert [row[:2] for row in notable.rows] == [("layernorm", str(SEEDS[1]))]
     assert len(trials(large, analysis).rows) == 2 * len(SEEDS)
-
-
-def test_the_page_says_that_it_sums_up(large: Results, analysis: Analysis) -> None:
-    page = render(large, analysis, decide(analysis))
-    assert 'name="seed"' not in page  # no mark has a seed that could be hidden
-    assert 'name="arm"' in page
-
-
-def test_small_studies(large: Results, analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = large
-    monkeypatch.setattr("paribus.report.tables.MOST_LINES", 2 * len(SEEDS))
-    assert trial_tables(results, analysis) == [trials(results, analysis)]
 
 
 def test_tables_in_turn_are_the_tidy_ones(large: Results, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,24 +77,6 @@ def test_text_of_a_study_stays_text(small_study: Maker, fabricate: Fabricate) ->
     assert "</script><b>" not in page
 
 
-def test_names_in_any_script(small_study: Maker, fabricate: Fabricate) -> None:
-    scripts = {
-        "обычный текст": "layernorm",
-        "基準 と 比較": "rmsnorm",
-        "خط الأساس": "center",
-        "x" * 80: "rms_free",
-    }
-    arms = {name: {"set": {"model.embedding.norm": norm}} for name, norm in scripts.items()}
-    page = page_of(fabricate(small_study(arms={"baseline": {}} | arms), loss))
-    for name in scripts:
-        assert name in page
-
-
-def test_a_study_in_progress_says_what_is_missing(small_study: Maker, fabricate: Fabricate) -> None:
-    page = page_of(fabricate(small_study(), loss, skip=[("rmsnorm", 2)]))
-    assert "5 of 6 trials" in page and "INVALID" in page
-
-
 def test_one_arm_one_seed_and_divergence(small_study: Maker, fabricate: Fabricate) -> None:
     alone = fabricate(small_study(arms={"baseline": {}}, seeds=[1]), loss)
     assert "mean 2.5100, n = 1" in page_of(alone)
@@ -133,12 +115,6 @@ def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(scripts.vl_convert, "javascript_bundle", bundle)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     return asked
-
-
-def test_scripts_are_bundled_once_a_machine(bundled: list[str]) -> None:
-    first = scripts.javascript()
-    assert first == "let a = '<\\/script>';"  # it would end the element that holds it
-    assert scripts.javascript() == first and len(bundled) == 1
 
 
 def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> None:

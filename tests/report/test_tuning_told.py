@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import vl_convert
 
 from paribus.analysis import Analysis, analyse
-from paribus.cli.printed import chosen
 from paribus.decision import decide
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
@@ -19,12 +17,11 @@ from paribus.report.page import render
 from paribus.report.tables import tuning_table
 from paribus.results import Results
 
-from ..conftest import Fabricate, Maker, studies_in
+from ..conftest import Maker, studies_in
 from ..reported import texts
 from ..tuned_results import RATE, surface, tables, tuned_and_trained
 
 RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
-DECAY = "training.optimizer.weight_decay"
 WARMUP = "training.schedule.warmup"
 
 
@@ -90,25 +87,6 @@ def test_the_page_shows_tuning(made: Results, analysis: Analysis, drawn: dict[st
     assert places[1] < figures[0] < figures[1] < page.index("judged at")
 
 
-def test_two_keys_are_two_curves_that_print(small_study: Maker, tmp_path: Path) -> None:
-    grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
-    study = small_study(**tables([], grid=grid))
-    analysis = analyse(tuned_and_trained(study, tmp_path / "r"))
-    found = {figure.name: figure for figure in tuning_figures(analysis)}
-    assert list(found) == [
-        "tuning-surface-weight_decay",
-        *("tuning-learning_rate", "tuning-weight_decay"),
-        *("tuning-contrast",),
-    ]
-    # At each rate the line has the better decay; of equal ones the first.
-    assert len(of(found["tuning-learning_rate"], "mean", "baseline")) == 2
-    assert {row["at"] for row in found["tuning-contrast"].rows if "at" in row} == {
-        *("0.001, 0", "0.001, 0.1", "0.01, 0", "0.01, 0.1")
-    }
-    for figure in found.values():
-        assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
-
-
 def over_two_keys(arm: str, at: tuple[float, int], seed: int) -> float:
     """A surface whose best rate moves with warmup; without any, the largest rate diverges."""
     rate, warmup = at
@@ -149,23 +127,6 @@ def test_a_surface_has_a_line_for_each_other_value(small_study: Maker, tmp_path:
     chosen = of(drawn["tuning-warmup"], "chosen", "baseline")
     assert [(row["at"], row["state"]) for row in chosen] == [(0, "chosen")]
     assert {row["by"] for row in drawn["tuning-surface-kind"].rows} == {"cosine", "constant"}
-
-
-def test_listed_combinations_are_dots(small_study: Maker, tmp_path: Path) -> None:
-    listed = [{RATE: 1e-4 * 2**n, WARMUP: 3 * n % 5} for n in range(8)]
-    study = small_study(**tables([], grid={}, combinations=listed))
-    made = tuned_and_trained(study, tmp_path / "r", over_two_keys, two_keys)
-    drawn = {one.name: one for one in tuning_figures(analyse(made))}
-    assert len(of(drawn["tuning-surface-warmup"], "mean", "baseline")) == 8
-    for figure in drawn.values():
-        assert '"line"' not in json.dumps(figure.definition)
-        assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
-
-
-def test_an_untuned_study_says_nothing_of_it(small_study: Maker, fabricate: Fabricate) -> None:
-    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + seed / 100))
-    assert tuning_figures(analysis) == list(chosen(analysis)) == []
-    assert tuning_table(analysis) is None
 
 
 def test_what_the_tuning_leaves_open_is_a_caution(analysis: Analysis) -> None:

@@ -12,7 +12,7 @@ from paribus.report.model import build_report
 from paribus.report.tables import decision as decision_table
 
 from ..conftest import Fabricate, Maker
-from ..reported import rows, texts
+from ..reported import rows
 
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
 GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}
@@ -49,20 +49,6 @@ def test_same_interval(small_study: Maker, fabricate: Fabricate, spread: float, 
     row = rows(decide(analyse(fabricate(study, close))))["ln"]
     assert row.word == "SAME" and row.p == ""
     assert "±0.02" in row.notes[0] and ("90%" in row.notes[0]) == bool(level)
-
-
-def test_arms_have_names_or_titles(judged: tuple[Analysis, Verdicts]) -> None:
-    _, verdicts = judged
-    labels = [build_report(verdicts, titles=titles).rows[0].label for titles in (True, False)]
-    assert labels == ["LayerNorm", "ln"]
-
-
-def test_an_untuned_rate_is_a_caution(small_study: Maker, fabricate: Fabricate) -> None:
-    rate = "training.optimizer.learning_rate"
-    arms = {"baseline": {}, "hot": {"set": {rate: 1e-2}}}
-    study = small_study({rate: 3e-4}, arms=arms, seeds=[1, 2, 3, 4, 5])
-    (text,) = texts(decide(analyse(fabricate(study, worse))), "not_tuned")
-    assert "3e-4" in text and "0.01" in text
 
 
 def test_one_arm_has_its_scores(small_study: Maker, fabricate: Fabricate) -> None:
@@ -104,14 +90,3 @@ def test_a_gain_that_may_be_below_the_margin_is_noted(
     row = rows(decide(analyse(fabricate(study, better))))["ln"]
     assert row.word == "BETTER"
     assert any("0.02" in note for note in row.notes) == is_small
-
-
-def test_adopted_arms_are_not_said_to_combine(small_study: Maker, fabricate: Fabricate) -> None:
-    arms = ARMS | {"rms": {"set": {"model.embedding.norm": "rmsnorm"}}}
-
-    def better(arm: str, seed: int) -> float:
-        return 2.5 + seed / 100 - (arm != "baseline") * (0.3 + 0.002 * (seed * len(arm) % 3))
-
-    study = small_study(arms=arms, seeds=[1, 2, 3, 4, 5])
-    action = build_report(decide(analyse(fabricate(study, better)))).action
-    assert "ln and rms" in action and "not together" in action

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import paribus
 from paribus.engine.controls import CHECKS, StackedEvidence
-from paribus.report.model import build_report
 from paribus.results import (
-    Control,
     ResultsFolder,
     check_controls,
     load_results,
@@ -22,7 +18,6 @@ from paribus.results import (
 from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
-from ..fabricated import write_results
 
 
 def record(study: Study, arm: str, seed: int) -> StackedEvidence:
@@ -185,28 +180,6 @@ def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:
     assert states(study, put("trial/batch_digest", "others"))["batches"] == "declared"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "name"),
-    [
-        ("trial/data/digests/corpus", "others", "text"),
-        ("environment/device", "cuda", "software"),
-        ("environment/code", "edited", "software"),
-    ],
-)
-def test_a_whole_seed_run_otherwise(small_study: Maker, path: str, value: Any, name: str) -> None:
-    study = small_study()
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
-    for one in records:
-        if one.seed == 2:
-            put(path, value)(one)
-    found = {(c.arm, c.name): c for c in check_controls(study, records, CHECKS)}
-    for arm in ("layernorm", "rmsnorm"):
-        assert found.pop((arm, name)).state == "broken"
-    assert {c.state for c in found.values()} == {"held"}
-    detail = next(c.detail for c in check_controls(study, records, CHECKS) if c.name == name)
-    assert "baseline/seed-1 (baseline/seed-2, layernorm/seed-2" in detail
-
-
 def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> None:
     study = small_study()
     records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
@@ -329,25 +302,6 @@ def test_near_copies(small_study: Maker, fabricate: Fabricate, leaked: int, stat
     assert len(of_text) > 1 and len({c.detail for c in of_text}) == 1
 
 
-def test_arms_whose_texts_repeat_held_out_text_unequally_are_told(small_study: Maker) -> None:
-    arms = {"baseline": {}, "layernorm": {"set": {"data.path": "b.txt"}}}
-    data = {"corpus": "text", "path": "a.txt", "validation_path": "held.txt", "seq_len": 16}
-    study = small_study(data=data, arms=arms)
-
-    def found(*near: int) -> str:
-        records = [
-            replace(record(study, arm, seed), leaked=0.0, near=("passage", n, 1000))
-            for arm, n in zip(study.arms, near, strict=True)
-            for seed in study.seeds
-        ]
-        return next(
-            c.state for c in check_controls(study, records, CHECKS) if c.name == "held-out text"
-        )
-
-    assert found(20, 9) == found(0, 10) == "not proven"
-    assert found(20, 11) == found(0, 0) == "held"
-
-
 def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker) -> None:
     arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
     study = small_study(arms=arms, training={"budget": "bytes", "iterations": 30})
@@ -369,30 +323,3 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
     assert "on average: 3,100 bytes were consumed against 3,000 (+3.3%)" in detail
     assert tokens(2000)[0] == tokens(4000)[0] == "broken"
     assert tokens(None)[0] == "not proven"
-
-
-def test_flops_of_own_code_are_not_proven(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("from torch import nn\n\nclass Mlp(nn.Module): ...\n")
-    study = small_study(
-        training={"budget": "flops", "iterations": 8, "batch_size": 4},
-        arms={
-            "baseline": {},
-            "own": {"set": {"model.modules.mlp": "own.py:Mlp"}},
-            "hot": {"set": {"training.optimizer.learning_rate": 0.01}},
-        },
-    )
-    results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
-
-    def budgets() -> dict[str, Control]:
-        found = load_results(results.path).controls
-        return {c.arm: c for c in found if c.name == "budget"}
-
-    assert budgets()["own"].state == "not proven" and budgets()["hot"].state == "held"
-    assert "own code (mlp)" in budgets()["own"].detail
-    analysis = paribus.analyse(load_results(results.path))
-    assert analysis.contrast("own", "validation_loss").paired
-    said = {
-        row.name: " ".join(c.text for c in row.cautions)
-        for row in build_report(paribus.decide(analysis)).rows
-    }
-    assert "Budgets are not proven" in said["own"] and "Budgets" not in said["hot"]

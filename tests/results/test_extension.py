@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paribus.analysis import Table, analyse, extension_in_words
+from paribus.analysis import Table, analyse
 from paribus.analysis.side_effects import stabilities_of
 from paribus.comparison import agree
 from paribus.decision import decide
@@ -26,7 +26,7 @@ from paribus.statistics import (
 from paribus.study import first_stage
 from paribus.verification.verify import registration_findings
 
-from ..fabricated import registered, write_results
+from ..fabricated import write_results
 from ..reported import codes, texts
 
 SEEDS = [1, 2, 3, 4, 5]
@@ -143,18 +143,6 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
     assert found == []
 
 
-def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small_study, fabricate):
-    few = small_study(FIXED, seeds=SEEDS[:4])
-    pilot = fabricate(few, loss)
-    assert {v.outcome for v in decide(analyse(pilot))} == {"DESCRIPTIVE ONLY"}
-    whole = extend(pilot.path, 6)
-    words = extension_in_words(whole)
-    assert "was not tested" in words and "%" not in words
-    five = fabricate(small_study(FIXED, seeds=SEEDS), loss, "five")
-    whole = extend(five.path, 6)
-    assert "up to 8.3% per contrast" in extension_in_words(whole)
-
-
 def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
     study, folder = small_study(FIXED, seeds=SEEDS), ResultsFolder(first.path)
     assert extended(study, folder) is study
@@ -163,21 +151,6 @@ def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
     assert first_stage(whole).digest == study.digest
     other = small_study(FIXED, seeds=[1, 2])
     assert extended(other, folder) is other
-
-
-def test_an_extension_that_was_interrupted_is_completed(first, small_study):
-    study_file = first.path / "study.json"
-    before = study_file.read_bytes()
-    whole = extend(first.path, 4)
-    study_file.write_bytes(before)
-    from paribus.results import settle
-
-    study = small_study(FIXED, seeds=SEEDS)
-    record = json.loads((first.path / "registration-1.json").read_text())
-    with pytest.raises(ParibusError, match="second stage was being registered"):
-        settle(ResultsFolder(first.path), study, registered(study, record["data"]))
-    assert extend(first.path, 4).digest == whole.digest
-    assert load_results(first.path).study.stages == (5, 4)
 
 
 @pytest.mark.parametrize("seeds", [0, 1, -3, 10**6])
@@ -216,16 +189,6 @@ def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(smal
 def test_a_study_that_asks_nothing_makes_no_claim_about_new_questions(small_study, fabricate):
     results = fabricate(small_study(seeds=SEEDS, tasks={"names": []}), loss, "asks-nothing")
     assert extend(results.path, 5).stages == (5, 5)
-
-
-def test_seeds_of_a_study_file_that_has_a_second_stage_are_explained(first, small_study):
-    extend(first.path, 2)
-    more = small_study(FIXED, seeds=[*SEEDS, 6, 7])
-    words = (
-        r"7 seeds, and the study file names 7; restore the 5 seeds .*`paribus extend .* --seeds 2`"
-    )
-    with pytest.raises(ParibusError, match=words):
-        ResultsFolder(first.path).require_same(more)
 
 
 def test_an_archive_is_not_extended(first, tmp_path):

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder
 from paribus.results.formats import write_table
-from paribus.results.trial_records import distinct, read_answers
-from paribus.results.views import has_read
+from paribus.results.trial_records import read_answers
 
 from ..conftest import Fabricate, Maker
 
@@ -24,16 +23,6 @@ def loss(arm: str, seed: int) -> float:
 @pytest.fixture
 def made(small_study: Maker, fabricate: Fabricate) -> Results:
     return fabricate(small_study(seeds=[1, 2, 3]), loss)
-
-
-def test_what_trials_have_in_common_is_in_memory_once(made: Results) -> None:
-    first, *others = made.trials.values()
-    for key in ("metrics", "drawings", "data"):
-        assert all(other[key] is first[key] for other in others), key
-        assert len(list(distinct(made.trials, key))) == 1
-    of_arm = [made.trials["rmsnorm", seed]["setting"] for seed in (1, 2, 3)]
-    assert of_arm[0] is of_arm[1] is of_arm[2] and of_arm[0] is not first["setting"]
-    assert first["seed"] == 1 and [one["seed"] for one in made.trials.values()][-1] == 3
 
 
 def test_probes_are_tidy_column_by_column(made: Results) -> None:
@@ -49,17 +38,6 @@ def test_probes_are_tidy_column_by_column(made: Results) -> None:
         if value is not None
     ]
     assert rows == expected
-
-
-def test_last_values_are_the_same_from_probes_and_columns(made: Results) -> None:
-    trial = made.finished[0]
-    names = [*made.trial_probes[trial.arm, trial.seed].columns.at, "no such column"]
-    alone = load_results(made.path)
-    assert not has_read(alone, "trial_probes") and has_read(made.judged, "trial_probes")
-    whole, own = made._last_probes(trial, names), alone._last_probes(trial, names)
-    assert len(whole) == len(names) - 1
-    np.testing.assert_equal(whole, own)
-    np.testing.assert_equal(made.scores.to_pydict(), alone.scores.to_pydict())
 
 
 def test_probes_without_labels_are_refused(made: Results) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, registration, settle
+from paribus.results import ResultsFolder, settle
 from paribus.results.registration import require_same_sources
 from paribus.study import changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
@@ -37,15 +37,6 @@ def test_what_a_study_names_is_kept(settled: ResultsFolder) -> None:
     assert json.loads((settled.path / "registration.json").read_text())["sources"].keys() == names
     for name in names:
         assert (kept / name).read_bytes() == (settled.path.parent / name).read_bytes()
-
-
-def test_own_optimizers_and_losses_are_kept_too(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "descent.py").write_text("A = 1\n")
-    (tmp_path / "loss.py").write_text("B = 1\n")
-    own = {"training.optimizer.name": "descent.py:A", "training.loss.name": "loss.py:B"}
-    study = small_study(arms={"baseline": {}, "own": {"set": own}})
-    settle(ResultsFolder(tmp_path / "r"), study, registration(study, {}, "cpu", {}))
-    assert {"descent.py", "loss.py"} <= {f.name for f in (tmp_path / "r" / "sources").iterdir()}
 
 
 def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path: Path) -> None:
@@ -90,11 +81,3 @@ def test_no_name_leads_out_of_the_folder(settled: ResultsFolder) -> None:
     outside, unreadable = changed_files(settled.path)
     assert "lies outside of" in outside
     assert "was changed" in unreadable
-
-
-def test_later_seeds_keep_what_is_registered(settled: ResultsFolder, small_study: Maker) -> None:
-    before = json.loads((settled.path / "registration.json").read_text())["sources"]
-    arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
-    more = small_study(arms=arms, seeds=[1, 2, 3])
-    settle(settled, more, registered(more, {}, "cpu"))
-    assert json.loads((settled.path / "registration.json").read_text())["sources"] == before

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,16 +142,6 @@ def test_an_interrupted_first_write_is_no_obstacle(tmp_path: Path, small_study: 
     ResultsFolder(tmp_path / "r").create(small_study())
 
 
-def test_the_lock_leaves_errors_of_its_body_alone(tmp_path: Path) -> None:
-    folder = ResultsFolder(tmp_path / "r")
-    with pytest.raises(OSError, match="the tracker is gone"), folder.lock():
-        raise OSError("the tracker is gone")
-    with pytest.raises(FileNotFoundError), folder.lock():
-        Path(tmp_path / "nowhere").read_bytes()
-    with folder.lock():
-        pass  # given back each time
-
-
 def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     trial = results.finished[0]
@@ -192,17 +180,3 @@ def test_a_column_is_what_pyarrow_makes_of_it(values: np.ndarray) -> None:
     made.validate(full=True)
     assert made.type == theirs.type
     assert made.equals(theirs)
-
-
-def test_writing_columns_imports_no_pandas(tmp_path: Path) -> None:
-    """pyarrow would, wherever it is installed: half a second of every worker."""
-    code = (
-        "import sys, numpy as np\n"
-        "from pathlib import Path\n"
-        "from paribus.results import TrialFolder\n"
-        f"folder = TrialFolder(Path({str(tmp_path)!r}), 'a', 1)\n"
-        "columns = {'x': np.ones(2), 'words': np.array(['a', 'b'])}\n"
-        "folder.write_columns('steps.parquet', columns, dict.fromkeys(columns, '1'))\n"
-        "assert 'pandas' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -79,20 +79,6 @@ def test_a_backend_that_is_none_is_told_in_one_line(
     assert words in str(told.value)
 
 
-def test_what_is_wrong_in_a_file_is_said_of_the_file(own: str) -> None:
-    for text, words in (
-        ('kind = "slurm"\ntiem = 3', "unknown key 'tiem': did you mean 'time'"),
-        ('kind = "slrum"', "there is no backend 'slrum': did you mean 'slurm'"),
-        ('kind = "slurm', "not valid TOML"),
-        ("time = 3", "it has no kind"),
-    ):
-        Path("t.toml").write_text(text)
-        with pytest.raises(ParibusError) as told:
-            find_backend("t.toml")
-        assert "t.toml" in str(told.value) and words in str(told.value)
-        assert "--backend-option" not in str(told.value) and "\n" not in str(told.value)
-
-
 def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> None:
     """Nor does a study name one: that would let a stranger's folder run code."""
     held = tmp_path / "theirs" / "sources"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -80,17 +79,6 @@ def test_three_hundred_trials_are_a_few_jobs(queue: Queue) -> None:
     assert Scripted(None, workers=4).n_jobs(8, 4) == 2
 
 
-def test_a_scheduler_is_asked_at_most_every_two_seconds(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "ASK_SECONDS", 2.0)
-    backend = Scripted(JobState("1", "running"))
-    at_work = Jobs(backend, queue, 1, 1)
-    for _ in range(100):
-        at_work.check()
-    assert backend.asked == 1
-
-
 def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue: Queue) -> None:
     backend = Scripted(JobState("7_0", "ended", "FAILED"), retries=2)
     at_work = Jobs(backend, queue, 1, 1)
@@ -105,14 +93,6 @@ def test_a_cancelled_job_ends_the_run(queue: Queue) -> None:
     backend = Scripted(JobState("7_0", "ended", "CANCELLED", is_cancelled=True))
     with pytest.raises(ParibusError, match="7_0 was cancelled"):
         Jobs(backend, queue, 1, 1).check()
-
-
-def test_why_jobs_wait_is_told_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    at_work = Jobs(Scripted(JobState("1", "queued", "PENDING: Priority")), queue, 1, 1)
-    with caplog.at_level(logging.WARNING, "paribus"):
-        for _ in range(4):
-            at_work.check()
-    assert [one.getMessage() for one in caplog.records] == ["1 job waits (PENDING: Priority)"]
 
 
 def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.cli.folder_verbs import status
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.executors import find_backend
@@ -180,13 +178,6 @@ def test_seeds_added_to_a_finished_study_are_refused(study: Study, tmp_path: Pat
     assert not (tmp_path / "r/trials/baseline/seed-4").exists()
 
 
-def test_the_status_of_a_run_that_is_starting_says_so(
-    study: Study, opened: Callable[..., Queue]
-) -> None:
-    with pytest.raises(ParibusError, match="is starting"):
-        status(opened(study).path.parent)
-
-
 @LINUX
 @pytest.mark.parametrize("victim", ["command", "worker", "asked worker", "program"])
 def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_path: Path) -> None:
@@ -308,38 +299,3 @@ def test_a_record_that_differs_is_kept_beside_the_first(
     assert kept["loss"] == 0.5
     assert any("two workers" in one.getMessage() for one in caplog.records)
     assert paribus.load_results(tmp_path / "r").scores.equals(results.scores)
-
-
-def test_a_worker_of_another_run_leaves(
-    study: Study, tmp_path: Path, opened: Callable[..., Queue]
-) -> None:
-    queue = opened(study)
-    command = [sys.executable, "-P", "-m", "paribus.runs.worker", str(queue.path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([*command, "--token", "another"], env=environment, check=False)
-    assert done.returncode == 0 and not sealed(tmp_path)
-
-
-def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "paribus.runs.worker", str(tmp_path / "nowhere")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "is not there" in done.stderr and done.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_a_thousand_tiny_trials_take_less_than_a_minute(tmp_path: Path) -> None:
-    (tmp_path / "train.sh").write_text("echo final $1.$1$2\n")
-    study = study_in(
-        tmp_path,
-        **{
-            '"{python}", "train.py"': '"/bin/sh", "train.sh"',
-            "[1, 2, 3]": str(list(range(1, 501))),
-            "shift = 0.5": "shift = 5",
-            "shift = 0.25": "shift = 2",
-        },
-    )
-    began = time.monotonic()
-    results = paribus.run(study, tmp_path / "r", workers=2)
-    assert len(results.finished) == 1000
-    assert time.monotonic() - began < 60

@@ -8,7 +8,6 @@ from scipy.special import ndtr, ndtri, stdtr
 from scipy.stats import binom, binomtest, combine_pvalues, norm
 
 from paribus.statistics import (
-    Interval,
     InverseNormal,
     Stages,
     StatisticsError,
@@ -19,17 +18,12 @@ from paribus.statistics import (
     seed_test,
     stage_weights,
 )
-from paribus.statistics.deciding import SeedTest
 
 
 def combined(*stages, pairs=None):
     tests = tuple(seed_test(deltas, seed=0) for deltas in stages)
     first, second = pairs or tuple(len(s) for s in stages)
     return InverseNormal(tests, stage_weights(first / (first + second)))
-
-
-def test_weights_are_roots_of_shares():
-    assert stage_weights(0.25) == pytest.approx((0.5, math.sqrt(0.75)))
 
 
 def test_p_is_that_of_the_weighted_stouffer_method():
@@ -113,20 +107,6 @@ def test_a_known_answer():
     # One-sided p of t with 4 df: 0.058058 and 0.019971; z = 1.57125 and 2.05436; sum / sqrt(2).
     assert both.one_sided_p(0.0, greater=True) == pytest.approx(norm.sf(2.56370), rel=1e-3)
     assert both.p_value() == pytest.approx(0.010356, rel=1e-3)
-
-
-def test_an_unbounded_stage_leaves_an_interval_without_ends():
-    class Unbounded(SeedTest):
-        def one_sided_p(self, null: float, *, greater: bool) -> float:
-            return max(super().one_sided_p(null, greater=greater), 0.1)
-
-        def interval(self, level: float = 0.95) -> Interval:
-            return Interval(-math.inf, math.inf, level)
-
-    deltas = ([1.0, 2.0, 2.5], [1.0, 1.4, 2.0])
-    tests = tuple(Unbounded(np.array(one), 0, 10_000) for one in deltas)
-    interval = InverseNormal(tests, stage_weights(0.5)).interval(0.999)
-    assert interval.low == -math.inf and interval.high == math.inf
 
 
 def test_weights_that_cannot_be_are_refused():

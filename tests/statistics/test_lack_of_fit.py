@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.statistics import TunedArm, parabola, vertex_error
+from paribus.statistics import TunedArm, vertex_error
 
 from ..repository import module_at
 
@@ -35,22 +35,6 @@ def rates(benchmark, pair, design) -> tuple[float, float]:
     p = benchmark.p_values(np.random.default_rng(5), pair, design, STUDIES)
     without, included = (float(np.mean(values < 0.05)) for values in p)
     return without, included
-
-
-def test_parabolas_are_those_of_the_library(benchmark) -> None:
-    y = np.array([[2.0, 1.5, 1.9], [1.0, 1.2, 1.6], [3.0, 2.0, 1.5], [1.0, 1.4, 1.0]])
-    slope, curvature, vertex = benchmark.parabolas(y)
-    for row, values in zip(y, zip(slope, curvature, vertex, strict=True), strict=True):
-        fit = parabola([-1.0, 0.0, 1.0], row)
-        assert values == pytest.approx((fit.slope, fit.curvature, fit.vertex))
-
-
-def test_a_curve_is_convex_and_passes_through_convex_means(benchmark) -> None:
-    means = np.array([2.0, 1.5, 1.3, 1.4, 1.9])
-    places = np.linspace(0, 4, 81)
-    values = benchmark.convex_curve(means)(places)
-    assert values[::20] == pytest.approx(means, abs=1e-5)
-    assert np.diff(values, 2).min() > -1e-9
 
 
 def test_without_lack_of_fit_the_error_is_that_of_the_library(benchmark) -> None:

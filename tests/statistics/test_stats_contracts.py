@@ -127,13 +127,6 @@ def test_a_coarse_measurement_has_a_coarse_resolution() -> None:
     assert 0 in coarse.decided.interval
 
 
-def test_few_pairs_are_flagged_and_still_described() -> None:
-    for n in (2, 3, 4):
-        result = st.paired_contrast(ARMS[0][:n], ARMS[1][:n], seed=0)
-        assert result.descriptive_only and result.n == n
-    assert not st.paired_contrast(*ARMS, seed=0).descriptive_only
-
-
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 25])
 def test_results_are_json(n: int) -> None:
     rng = np.random.default_rng(n)

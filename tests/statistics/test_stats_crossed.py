@@ -197,11 +197,6 @@ def test_a_small_spread_is_a_spread() -> None:
     assert equal.standard_error == 0.01 / np.sqrt(5)
 
 
-def test_a_power_that_no_number_of_seeds_has() -> None:
-    result = crossed_bootstrap([np.random.default_rng(0).normal(size=(5, 20))], seed=0)
-    assert result.pairs_needed(0.1, power=0.9, alpha=0.96) is None
-
-
 def neighbours(
     rng: np.random.Generator, shape: tuple[int, int], correlation: float, share: float = 1.0
 ) -> np.ndarray:

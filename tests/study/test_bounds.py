@@ -11,9 +11,9 @@ import torch
 
 from paribus.engine.machine.memory import require_room
 from paribus.engine.model import build_model
-from paribus.engine.setting.bounds import MOST_PARAMETERS, matrix_parameters
+from paribus.engine.setting.bounds import matrix_parameters
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study, parse_study, require_trust
+from paribus.study import Study, load_study, parse_study
 
 from ..conftest import SMALL
 from ..studies.scripts import all_studies
@@ -79,14 +79,6 @@ def test_arms_and_products_are_bounded_too() -> None:
         parse_study(table, folder=Path())
 
 
-def test_what_people_train_is_not_refused() -> None:
-    """GPT-3 175B is too much for one machine; 13B, with its batch of 2M tokens, is not refused."""
-    gpt3 = {"model.n_layer": 40, "model.d_model": 5120, "model.n_head": 40, "data.seq_len": 2048}
-    study = load_study("quickstart", gpt3 | {"training.batch_size": 1024})
-    assert matrix_parameters(study, 50257) == pytest.approx(12.85e9, rel=0.01)
-    assert MOST_PARAMETERS < 175e9
-
-
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_the_arithmetic_is_that_of_the_built_model(name: str) -> None:
     study = STUDIES[name]
@@ -133,23 +125,3 @@ def test_a_model_beyond_memory_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     free = 24 * 2**30
     with pytest.raises(ParibusError, match="averages take"):
         require_room(study, "baseline", 65, device)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("", "must be a text that is not empty"),
-        ("a/b", "must be a name without / or"),
-        ("x" * 500, "name may have 80 characters and has 500; shorten it"),
-    ],
-)
-def test_a_name_that_cannot_be_is_told_in_our_words(name: str, words: str) -> None:
-    with pytest.raises(ParibusError, match=words):
-        parse_study(SMALL | {"name": name}, folder=Path("."))
-
-
-def test_trust_is_asked_for_the_results_folder_and_not_for_one_in_it(tmp_path: Path) -> None:
-    table = SMALL | {"model": SMALL["model"] | {"modules": {"attention": "own.py:Own"}}}
-    study = parse_study(table, folder=tmp_path / "B" / "sources", foreign=True)
-    with pytest.raises(ParibusError, match="B is a results folder"):
-        require_trust(study)

@@ -14,8 +14,6 @@ from paribus.results import ResultsFolder
 from paribus.results.formats import write_study
 from paribus.study import (
     Candidate,
-    Tuning,
-    at_edges,
     at_rates,
     is_untuned,
     load_study,
@@ -80,10 +78,6 @@ def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_stu
     with pytest.raises(ParibusError, match=re.escape(line)) as refused:
         small_study(tuning=plan(**changed))
     assert "\n" not in str(refused.value)
-
-
-def test_tuning_trials_may_be_too_short_to_show_spikes(small_study: Maker) -> None:
-    assert small_study(tuning=plan(iterations=2)).tuning is not None
 
 
 def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study: Maker) -> None:
@@ -152,13 +146,6 @@ def test_what_is_chosen_stands_in_no_study_file(tmp_path: Path) -> None:
     decays = file.read_text().replace(RATE, DECAY).partition("chosen =")[0]
     file.write_text(decays)
     assert is_untuned(as_registered(load_study(file), there))
-
-
-def test_edges() -> None:
-    tried = Tuning.model_validate(plan(grid={RATE: [1e-3, 1e-2, 1e-1], DECAY: [0.1]})).candidates
-    assert at_edges(tried, tried[0]) == [(RATE, -1)]
-    assert at_edges(tried, tried[1]) == []
-    assert at_edges(tried, tried[2]) == [(RATE, 1)]
 
 
 def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker) -> None:

@@ -283,27 +283,6 @@ def test_a_line_with_the_place_of_a_number_is_not_passed_over() -> None:
     assert final.value == 1.5 and not final.passed
 
 
-def test_a_diverged_arm_whose_pattern_has_digits_alone(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (folder / "train.py").write_text(
-        PROGRAM.replace('if do != "quiet"', 'print("val_bpb: 0.5")\nif 1')
-    )
-    study = changed(
-        folder,
-        (r"(\S+)", "([0-9.]+)"),
-        ('do = "well"', 'do = "well"'),
-        ("set.lr = 0.03", 'set.do = "nan"'),
-    )
-    results = paribus.run(study, "r")
-    assert paribus.analyse(results).all_diverged("hot")
-    assert verify(folder / "r").findings == ()
-    (folder / "train.py").write_text(PROGRAM + 'print("val_bpb: is good")\n')
-    paribus.run(study, "again")
-    told = [one.getMessage() for one in caplog.records if "passed over" in one.getMessage()]
-    assert len(told) == 2 and "val_bpb: is good" in told[0]
-
-
 def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:
     rows = [{"step": 100, "loss": 1.5}, {"step": 200, "loss": None}, {"other": 1}]
     found = in_rows(rows, "loss", "step", "last", "lower")
@@ -545,21 +524,6 @@ for step in range(20 if do == "longer" else 10):
     assert control.state == state and words in control.detail
     said = texts(paribus.decide(analysis), "not_proven")
     assert any("of the same step" in text for text in said) == (state == "not proven")
-
-
-def test_a_pattern_that_matches_numbers_of_two_names_is_told(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ema = "print(f'val_bpb_ema: {score - 0.1:.6f}')\n"
-    (folder / "train.py").write_text(PROGRAM + f"if lr > 0.02:\n    {ema}")
-    study = changed(folder, (r"'val_bpb: (\S+)'", r"'val_bpb\S* (\S+)'"))
-    results = paribus.run(study, "r")
-    (told,) = [one.getMessage() for one in caplog.records if "several names" in one.getMessage()]
-    assert "'val_bpb', 'val_bpb_ema'" in told
-    analysis = paribus.analyse(results)
-    (control,) = [one for one in analysis.controls if one.name == "steps"]
-    assert control.state == "not proven" and "val_bpb_ema" in control.detail
-    assert any("val_bpb_ema" in text for text in texts(paribus.decide(analysis), "not_proven"))
 
 
 def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(

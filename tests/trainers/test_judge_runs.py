@@ -27,7 +27,6 @@ from paribus.report.figures import draw
 from paribus.report.model import build_report, verdict_record
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
-from paribus.statistics import holm, welch
 from paribus.study import load_study
 from paribus.trainers.judging import direction, exploratory, judged, table_runs
 from paribus.verification import verify
@@ -105,22 +104,6 @@ def test_maize_is_fishers_paired() -> None:
     assert verdicts[0].word == "BETTER"
 
 
-def test_seeds_that_overlap_say_how_many_pairs_are_compared() -> None:
-    data = drawn(8, {"base": 0.0, "new": -0.05, "other": 0.0})
-    data["seed"] = [*range(1, 9), *range(4, 12), *range(1, 9)]
-    verdicts = judge(data, pair=True)
-    pairs = {one.arm: one for one in verdicts}
-    assert (pairs["new"].n, pairs["other"].n) == (5, 8)
-    (told,) = texts(verdicts, "no_partner")
-    assert "5 pairs" in told and "3 of 8 runs of new (9, 10, 11)" in told
-    assert "3 of 8 runs of base (1, 2, 3)" in told
-    facts = build_report(verdicts).facts
-    assert any(fact.startswith("3 without a partner") for fact in facts)
-    # Overlap changes nothing where runs are no pairs.
-    alone = judge(data)
-    assert "no_partner" not in codes(alone)
-
-
 def test_per_cent_against_a_share_is_refused_or_asked_about() -> None:
     def asked(**arms: Sequence[float]) -> bool:
         verdicts = judge(table(**arms), better="higher")
@@ -152,22 +135,6 @@ def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
     data["Unnamed: 0"] = data.pop("seed")  # the index of a frame
     with pytest.raises(ParibusError, match=f"called '{word}' and is no run"):
         judge(data)
-
-
-@pytest.mark.parametrize("at_step", [None, 4])
-def test_several_values_at_the_step_that_counts_are_told(at_step: int | None) -> None:
-    rng = np.random.default_rng(0)
-    rows = [
-        (arm, seed, epoch, step, 3 - epoch / 10 - step / 100 + rng.normal(0, 0.001))
-        for arm in ("base", "new") for seed in range(5) for epoch in range(3) for step in range(5)
-    ]  # fmt: skip
-    data = columns("variant seed epoch step loss", rows)
-    about: dict[str, Any] = {"seed": "seed", "step": "step", "at_step": at_step}
-    told = [one.text for one in cautions(judge(data, **about))]
-    assert any("10 of 10 runs have several values" in one for one in told)
-    data["step"] = [5 * row[2] + row[3] for row in rows]
-    about["at_step"] = 14 if at_step else None
-    assert not any("several values" in one.text for one in cautions(judge(data, **about)))
 
 
 def test_means_over_other_items_are_not_compared() -> None:
@@ -236,16 +203,6 @@ def test_runs_keep_their_own_seeds() -> None:
     named = judge(data | {"seed": list("abcdefghij")}).analysis
     assert {one.arm: list(one.values) for one in named.summaries}["base"] == [1, 2, 3, 4, 5]
     assert named.contrasts[0].decided == analysis.contrasts[0].decided
-
-
-def test_several_arms_are_one_family() -> None:
-    data = drawn(6, {"base": 0.0, "a": -0.02, "b": -0.01, "c": 0.0})
-    verdicts = judge(data)
-    by_arm = {arm: np.array(data["loss"])[np.array(data["variant"]) == arm] for arm in "abc"}
-    base = np.array(data["loss"])[np.array(data["variant"]) == "base"]
-    alone = [welch(base, by_arm[arm]).p_value() for arm in "abc"]
-    assert [one.p for one in verdicts] == pytest.approx(alone)
-    assert [one.adjusted_p for one in verdicts] == pytest.approx(holm(alone).tolist())
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "categories"])
@@ -480,24 +437,6 @@ def test_files_that_change_after_the_verdict_are_told(
     assert registered.judge(results=anew)[0] == 0 and verify(anew).findings == ()
 
 
-def test_files_that_are_added_after_the_verdict_are_told(
-    registered: Registered, caplog: pytest.LogCaptureFixture
-) -> None:
-    runs = registered.home / "runs"
-    runs.mkdir()
-    (registered.home / "study.toml").write_text(STUDY.replace("runs.csv", "runs/*.csv"))
-    write(runs / "first.csv", FIVE)
-    (runs / "notes.md").write_text("no runs")
-    said = registered.judge()
-    assert said[0] == 0
-    assert registered.judge() == said and "added" not in caplog.text
-    write(runs / "second.csv", FIVE)
-    assert registered.judge()[:2] == said[:2]
-    assert "1 file was added" in caplog.text and "second.csv" in caplog.text
-    found = verify(registered.results)
-    assert found.findings == () and any("second.csv" in line for line in found.checked)
-
-
 @pytest.mark.parametrize("is_registered", [True, False])
 def test_a_verdict_on_other_files_is_not_given(
     *, is_registered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -598,23 +537,6 @@ def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
     few = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1, 3.11, 3.09, 3.1, 3.12])
     assert judge(few)[0].word == "BETTER"
     assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
-
-
-def test_a_table_that_is_there_twice_is_asked_about() -> None:
-    base, new = [2.0055, 1.9753, 1.9808, 2.0320, 2.0041], [1.9504, 1.9833, 1.9617, 1.9724, 1.9752]
-    assert judge(table(base=base, new=new), margin=0.01)[0].p == pytest.approx(0.036, abs=1e-3)
-    assert judge(table(base=[*base, base[0]], new=new), margin=0.01)[0].p is not None
-    twice = judge(table(base=base * 2, new=new * 2), margin=0.01)[0]
-    assert twice.p is None
-    some = judge(table(base=[*base[:3], 2.0, 2.0, 2.0], new=[*new, 2.0123, 1.9501]))[0]
-    assert some.p is None
-
-
-def test_shares_of_questions_may_be_equal() -> None:
-    rng = np.random.default_rng(3)
-    data = table(base=rng.binomial(30, 0.5, 6) / 30, new=rng.binomial(30, 0.9, 6) / 30)
-    assert len(set(data["loss"])) < 12
-    assert judge(data, better="higher")[0].word == "BETTER"
 
 
 def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
@@ -722,21 +644,6 @@ def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
     assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
 
 
-def test_runs_of_two_programs_under_one_label_are_asked_about() -> None:
-    digests = ["a" * 64] * 5 + ["b" * 64] * 3 + ["c" * 64] * 2
-    said = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": digests})
-    told = [one.text for one in cautions(said) if "programs" in one.text]
-    assert len(told) == 1 and "new" in told[0] and "base" not in told[0]
-    assert f"{'b' * 12} (3), {'c' * 12} (2)" in told[0]
-    alike = judge(drawn(5, {"base": 0.0, "new": -0.05}) | {"source_digest": ["a"] * 5 + ["b"] * 5})
-    assert not [one for one in cautions(alike) if "programs" in one.text]
-
-
-def test_runs_without_training_losses_are_not_called_stable() -> None:
-    told = build_report(judge(drawn(3, {"base": 0.0, "new": -0.05}))).chips
-    assert "stability" not in {chip.section for chip in told}
-
-
 def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
     rows = columns(
         "variant seed step loss",
@@ -765,49 +672,6 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
     assert figure.section == "along" and {row["seed"] for row in figure.rows} == set(range(5))
 
 
-def test_runs_of_other_lengths_are_told_unless_a_step_is_stated() -> None:
-    rng = np.random.default_rng(2)
-    rows = columns(
-        "variant seed step loss",
-        [
-            (arm, seed, step, 5 - step + rng.normal(0, 0.01))
-            for arm, last in (("base", 3), ("new", 4))
-            for seed in range(5)
-            for step in range(1, last + 1)
-        ],
-    )
-    said = judge(rows, step="step")
-    assert said[0].word == "BETTER"
-    assert any("base 3, new 4" in text for text in texts(said, "runs"))
-    stated = judge(rows, step="step", at_step=3)
-    assert stated[0].word != "BETTER"
-    assert not any("base 3" in text for text in texts(stated, "runs"))
-
-
-def history(home: Path, values: dict[int, float], end: int, name: str = "eval_loss") -> None:
-    """Write the log of a run of the Hugging Face Trainer."""
-    home.mkdir(parents=True)
-    log = [{"step": step, name: value} for step, value in values.items()]
-    (home / "trainer_state.json").write_text(json.dumps({"global_step": end, "log_history": log}))
-
-
-@pytest.mark.parametrize("cell", ["", "None", "nan"])
-def test_an_empty_last_cell_may_have_been_nan(cell: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(7)
-    lines = ["variant,seed,step,loss"]
-    for arm, seed, step in product(("base", "new"), range(5), (100, 200, 300)):
-        value = 2 - step / 1000 - 0.5 * (arm == "new") + float(rng.normal(0, 0.01))
-        lines.append(f"{arm},{seed},{step},{cell if arm == 'new' and step == 300 else value}")
-    lines += [f"{arm},{seed},350," for arm in ("base", "new") for seed in range(5)]
-    file = tmp_path / "runs.csv"
-    file.write_text("\n".join(lines) + "\n")
-    said = judge(str(file), step="step", seed="seed")
-    notes = texts(said, "runs")
-    asked = any("5 of 5 runs of new have a row without" in text for text in notes)
-    assert asked == (cell != "nan") and (said[0].word == "WORSE") == (cell == "nan")
-    assert not any("of base have a row without" in text for text in notes)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -831,21 +695,6 @@ def test_directions_of_several_scores_may_be_said() -> None:
     assert said.analysis.metrics["aux"].better == "higher"
     with pytest.raises(ParibusError, match="3 directions"):
         judge(data, score=["loss", "aux"], better=["lower"] * 3)
-
-
-def test_a_run_that_was_resumed_elsewhere_is_asked_about(tmp_path: Path) -> None:
-    rng = np.random.default_rng(6)
-    paths = []
-    for arm, resumed in (("base", True), ("new", False)):
-        for run in "abcde":
-            values = {at: 3 - at / 1000 + float(rng.normal(0, 0.01)) for at in (100, 200, 300, 400)}
-            history(tmp_path / arm / run, values, 400)
-            if resumed:
-                history(tmp_path / arm / f"{run}_resumed", values | {400: 2.59, 500: 2.5}, 500)
-        paths.append(f"{arm}={tmp_path / arm}")
-    notes = texts(judge(paths, arm=None, score="eval_loss"), "runs")
-    assert any("10 of 10 runs of base begin with the same" in text for text in notes)
-    assert not any("of new begin" in text for text in notes)
 
 
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
@@ -1079,27 +928,10 @@ def test_claims_about_new_questions_have_the_error_of_both() -> None:
         judge(lost, item="doc", seed="seed", new_items=True)
 
 
-def test_no_number_of_runs_is_given_that_would_show_harm() -> None:
-    lost = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, math.nan]))[0]
-    assert lost.word == "UNRESOLVED" and lost.pairs_needed is None and not lost.needed.instead
-    assert lost.needed.why_not == "more_harm"
-
-
 def test_above_a_thousand_runs_no_number_is_given() -> None:
     spread = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, 11.5]))[0]
     assert spread.word == "UNRESOLVED" and spread.pairs_needed is None and not spread.needed.instead
     assert spread.needed.why_not == "not_with_runs"
-
-
-def test_no_number_is_given_where_equivalence_is_shown() -> None:
-    rng = np.random.default_rng(5)
-    base, new = (3 + rng.normal(0, 0.004, 20) for _ in range(2))
-    new[7] = math.nan
-    alike = judge(table(base=base.tolist(), new=new.tolist()))
-    (contrast,) = alike.analysis.contrasts
-    assert (
-        contrast.equivalent(0.05) and alike[0].pairs_needed is None and not alike[0].needed.instead
-    )
 
 
 def test_an_adoption_names_a_significant_loss_elsewhere() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -116,16 +115,6 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
     assert code == 2 and "different study" in err
 
 
-def test_a_trainer_of_ones_own_needs_no_torch(folder: Path) -> None:
-    import subprocess
-
-    code = (
-        "import sys, paribus; r = paribus.run(paribus.load_study('study.toml'), 'r');"
-        "paribus.decide(paribus.analyse(r)); assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -216,28 +205,3 @@ def test_what_could_not_be_judged_is_refused_when_it_is_given(
     code, _, err = verb("run", "study.toml", "--results", "r")
     assert code == 2 and words in err and err.count("\n") == 1
     assert not list((folder / "r").rglob("manifest.json"))
-
-
-def test_verbs_that_need_the_engine_s_records_say_so(folder: Path) -> None:
-    study = STUDY.partition("[tuning]")[0].replace("{ looks = [5, 8] }", "[1, 2, 3]")
-    (folder / "study.toml").write_text(study)
-    assert verb("run", "study.toml", "--results", "r")[0] == 0
-    code, _, err = verb("check", "study.toml", "--parameters")
-    assert code == 2 and "needs the trainer 'stacked'" in err and err.count("\n") == 1
-    code, out, err = verb("plan", "study.toml")
-    assert code == 0 and "12 trials" in out, err
-    code, out, _ = verb("status", "r")
-    assert code == 0 and "hot/seed-3" in out and "diverged" in out
-
-
-def test_options_of_the_engine_are_refused_and_its_words_are_not_used(folder: Path) -> None:
-    study = STUDY.partition("[inference]")[0].replace("{ looks = [5, 8] }", "[1, 2]")
-    (folder / "study.toml").write_text(study.replace('[[endpoints]]\nmetric = "hits"\n', ""))
-    for words in (["run", "--stack", "4"], ["check", "--device", "cpu"]):
-        code, _, err = verb(words[0], "study.toml", *words[1:])
-        assert code == 2 and words[1] in err and err.count("\n") == 1
-    assert not (folder / "results").exists()
-    code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf", "--verbose")
-    assert code == 0, err
-    page = (folder / "r" / "report.html").read_text()
-    assert "No trial is finished" not in page and "tokens per second" not in page

@@ -136,30 +136,6 @@ def test_a_run_that_ends_at_a_huge_finite_loss_is_no_divergence() -> None:
     assert verdict.evidence.state.divergence == "equal"
 
 
-@pytest.mark.parametrize(
-    ("name", "loss"),
-    [
-        ("accuracy_lost_1_diverged", "-0.100"),
-        ("accuracy_lost_base_diverged", "-0.102"),
-        ("no_accuracy", "14 of 14 runs against 0 of 14"),
-    ],
-)
-def test_the_action_names_a_loss_elsewhere_also_if_runs_diverged(name: str, loss: str) -> None:
-    verdict = judge_table(name, score=["loss", "acc"], better=["lower", "higher"])
-    assert (verdict.word, verdict.outcome) == ("BETTER", "ADOPT")
-    assert any("acc" in c.text and loss in c.text for c in verdict.cautions)
-
-
-def test_the_card_names_each_arm_that_loses_elsewhere_once() -> None:
-    scores = {"score": ["loss", "acc"], "better": ["lower", "higher"], "margin": 0.02}
-    table = str(TABLES / "two_arms_lose_accuracy.csv")
-    verdicts = paribus.judge(table, baseline="base", **scores)
-    action = build_report(verdicts).action
-    assert action.count("but") == 1
-    assert all(f"{arm} is worse in acc" in action for arm in ("y", "z"))
-    assert "x is worse" not in action
-
-
 def as_table(base: Any, new: Any) -> dict[str, list[Any]]:
     return {
         "arm": ["base"] * len(base) + ["new"] * len(new),
@@ -317,12 +293,6 @@ def test_a_copy_is_found_whatever_decimals_the_other_arm_has(copies: int, decima
         repeated = repeated_scores({"base": base, "new": np.round(new, decimals)})
         missed += repeated != {"base": (base[0], copies)}
     assert missed <= 1
-
-
-def test_accuracies_of_164_questions_are_tested() -> None:
-    base, new = [71.34, 70.12, 71.34, 69.51, 72.56], [75.61, 76.22, 74.39, 75.61, 77.44]
-    about = {"score": "loss", "baseline": "base", "better": "higher", "margin": 0.02}
-    assert paribus.judge(as_table(base, new), **about)[0].word == "BETTER"
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
-from paribus.engine.execution.throughput import PARTS, training_turn
-from paribus.engine.setting import Ramp, Setting, curve_steps
+from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
-from paribus.study import Study, parse_study
 
 from ..conftest import Maker
 from .measured import require_resumes, train
@@ -141,34 +138,6 @@ def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of: Callable[..., Tra
     assert again.batch_digests == whole.batch_digests
 
 
-def test_steps_are_measured_where_the_batch_is_largest_and_timed_over_the_run(
-    trainer_of: Callable[..., Trainer], small_study: Maker, small_dataset: Dataset
-) -> None:
-    trainer = trainer_of([1])
-    trainer.go_to_largest_batch()
-    trainer.step()
-    column = list(trainer.columns).index("batch_size")
-    assert trainer.history(0).arrays["measured"][-1, column] == RAMP["to"]
-    assert setting_of(RAMP, 8).n_largest == 4 and setting_of(8, 3).n_largest == 3
-    never = setting_of({**RAMP, "until": 1.0}, 8)  # it ends before it has grown
-    assert (
-        sizes(never)[-1] < 8
-        and sizes(never)[-never.n_largest :] == [sizes(never)[-1]] * never.n_largest
-    )
-    study = small_study({"training.iterations": 40}, arms=OF_FOUR)
-
-    def turn(study: Study, arm: str) -> int:
-        return training_turn(study, arm, small_dataset, torch.device("cpu"), False)[0]()
-
-    for arm in study.arms:
-        setting = study.setting(arm)
-        tokens = turn(study, arm)
-        assert tokens / PARTS == pytest.approx(setting.tokens / setting.iterations, rel=0.05)
-    plain = small_study({"training.iterations": 40})
-    one = plain.setting("baseline").tokens_per_step
-    assert turn(plain, "baseline") == one
-
-
 def test_a_ramped_run_resumes_bit_identically(trainer_of: Callable[..., Trainer]) -> None:
     steps = trainer_of([1, 2]).setting.iterations
     for done in (1, 4, steps - 1):
@@ -200,18 +169,3 @@ def test_impossible_ramps(overrides: dict[str, Any], words: str, small_study: Ma
     with pytest.raises(ParibusError, match=words) as error:
         small_study(overrides)
     assert "\n" not in str(error.value)
-
-
-def test_a_ramp_survives_serialization(small_study: Maker) -> None:
-    study = small_study(arms=OF_FOUR)
-    assert study.setting("baseline").training.batch_size == 4
-    assert study.setting("ramp").training.batch_size == Ramp(first=1, to=4, until=0.5)
-    stairs = small_study(
-        arms={"baseline": {}, "ramp": {"set": {BATCH: {**RAMP, "to": 4, "shape": [[0.25, 3]]}}}}
-    )
-    assert parse_study(stairs.model_dump(mode="json"), folder=stairs.folder).setting(
-        "ramp"
-    ) == stairs.setting("ramp")
-    again = parse_study(study.model_dump(mode="json"), folder=study.folder)
-    assert again.model_dump() == study.model_dump()
-    assert again.setting("ramp") == study.setting("ramp")

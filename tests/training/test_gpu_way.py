@@ -20,10 +20,9 @@ from paribus.engine.ops.kernels.calling import has_kernels
 from paribus.engine.probes import shipped_probes
 from paribus.engine.rows import Rows
 from paribus.engine.training import Trainer
-from paribus.engine.training.graphs import Graphs, Record, cuda_recorder
+from paribus.engine.training.graphs import Graphs, Record
 from paribus.engine.training.prefetch import AHEAD, Inputs
 from paribus.engine.training.probing import Kind
-from paribus.errors import ParibusError
 
 from ..conftest import Maker
 
@@ -163,41 +162,6 @@ def test_replayed_steps_are_steps(more: dict[str, Any], stack_of: Callable[..., 
     # of each is run as it is written; those with them are 0, 25 and 39.
     assert log.count("recorded") == 2
     assert log.count("replayed") == 40 - 2
-
-
-class Broken:
-    """Stands for a recording that PyTorch breaks off."""
-
-    def __init__(self, *arguments: object, **options: object) -> None: ...
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exception: object) -> None:
-        raise RuntimeError("operation failed due to a previous error during capture")
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Record:
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Broken)
-    monkeypatch.setattr(torch.cuda, "graph", Broken)
-    return cuda_recorder()
-
-
-def test_a_step_that_cannot_be_recorded_says_why(
-    stack_of: Callable[..., Trainer], recorder: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stack = stack_of()
-    stack._graphs = Graphs(recorder)
-    stack.step()
-    stack.step()  # the first of its kind, without what is tapped every 25 steps
-
-    def asks(*arguments: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
-
-    monkeypatch.setattr(stack, "_advance", asks)
-    with pytest.raises(ParibusError, match="not permitted when stream is capturing"):
-        stack.step()
 
 
 @pytest.mark.parametrize("lower", [None, torch.bfloat16])

@@ -109,18 +109,6 @@ def test_optimizers_of_pytorch(
         torch.testing.assert_close(found[parameter], values, rtol=rtol, atol=1e-6)
 
 
-def test_adafactor_keeps_rows_and_columns() -> None:
-    _, stacked = ours([group("adafactor", list(SHAPES), RATES[1])], RATES[1])
-    kept = {
-        slot: {n: tuple(x.shape[1:]) for n, x in of.items()} for slot, of in stacked.slots.items()
-    }
-    assert kept == {
-        "row_square": {"a": (6,), "b": (6,), "c": (3,)},
-        "column_square": {"a": (4,), "b": (4,), "c": (8,)},
-        "square": {"bias": (5,)},
-    }
-
-
 @alone_and_stacked
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("adjust_lr", ["original", "match_rms_adamw"])
@@ -256,26 +244,6 @@ def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any
     assert ("left_gram" in stacked.slots) and ("a" in stacked.slots["left_gram"]) == (
         largest_side > 4
     )
-
-
-def test_soap_begins_its_basis_after_steps_that_were_skipped() -> None:
-    def trained(skipped: int) -> tuple[Rows, StackedOptimizer]:
-        weights = Rows.of({n: x for n, x in numbers(1, 0).items() if n in ("a", "b")})
-        stacked = StackedOptimizer([group("soap", ["a", "b"], RATES[1])], weights)
-        rates = torch.tensor(RATES[1])[:, None]
-        for t in range(skipped):
-            stacked.afterwards(t)
-        for t in range(4):
-            grads = Rows.of({n: x for n, x in numbers(1, 1 + t).items() if n in ("a", "b")})
-            stacked.update(grads.flat, rates, torch.tensor(t))
-            stacked.afterwards(skipped + t)
-        return weights, stacked
-
-    (straight, one), (later, other) = trained(0), trained(2)
-    torch.testing.assert_close(later.flat, straight.flat, rtol=0, atol=0)
-    basis = other.slots["left_basis"]["a"]
-    torch.testing.assert_close(basis, one.slots["left_basis"]["a"], rtol=0, atol=0)
-    assert basis.ne(0).sum() > basis.shape[-1]  # and not the axes
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

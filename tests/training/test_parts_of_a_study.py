@@ -116,19 +116,6 @@ def test_optimizers_resume_from_slots(name: str, trainer_of: Callable[..., Train
     assert kinds == {"weights", "measured"} | slots
 
 
-@each_optimizer
-def test_steps_of_every_optimizer_never_wait_for_the_device(
-    name: str, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the device "meta" no tensor has values; what is done between steps may ask for them."""
-    monkeypatch.setattr("paribus.engine.training.state.BLOCK", 100)
-    monkeypatch.setattr("paribus.engine.training.replicas.Replicas.afterwards", lambda *_: None)
-    overrides = {f"{OPTIMIZER}.name": name, "training.loss.z_loss": 1e-3, "training.micro_batch": 2}
-    trainer = trainer_of([1, 2], overrides, device="meta", probes=PROBES)
-    for _ in range(3):
-        trainer.step()
-
-
 def test_muon_has_the_matrices_of_the_blocks(trainer_of: Callable[..., Trainer]) -> None:
     trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon"})
     slots = trainer.replicas.slots

@@ -73,15 +73,6 @@ def test_unlike_arms_share_no_stack(small_study: Maker, small_dataset: Dataset, 
         Trainer(settings, [1, 1], small_dataset)
 
 
-def test_own_modules_share_a_stack_unless_they_start_differently(small_study: Maker) -> None:
-    own = {"model.modules.mlp": "somewhere:MLP"}
-    for key, shared in (("training.optimizer.learning_rate", True), ("model.init.std", False)):
-        plain = [small_study({key: value}).setting("baseline") for value in (1e-3, 2e-3)]
-        assert plain[0].common == plain[1].common
-        owned = [small_study({key: v} | own).setting("baseline") for v in (1e-3, 2e-3)]
-        assert (owned[0].common == owned[1].common) == shared
-
-
 def test_permuting_replicas_permutes_results(stack_of: Callable[..., Trainer]) -> None:
     forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
     np.testing.assert_array_equal(forward, backward[::-1])

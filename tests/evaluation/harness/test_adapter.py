@@ -64,12 +64,6 @@ def test_an_empty_context_is_a_document_end(model: GPT, tokenizer: CharacterToke
     )
 
 
-def test_a_vocabulary_without_any_start_is_refused_in_one_line(model: GPT) -> None:
-    lm = ParibusLM(model, CharacterTokenizer.of(["abc"]), SEQ_LEN)
-    with pytest.raises(ParibusError, match="give every item a context"):
-        lm.loglikelihood([request("", "ab")])
-
-
 def test_a_window_is_filled_to_the_last_token_and_not_beyond(model: GPT) -> None:
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
@@ -104,11 +98,6 @@ def test_on_request_a_long_choice_is_read_window_by_window(model: GPT) -> None:
     assert lm.truncated == [("some_task", 7)]
 
 
-def test_a_choice_of_zero_length_is_refused_in_one_line(model: GPT) -> None:
-    with pytest.raises(ParibusError, match="'some_task', item 7, has a choice of zero length"):
-        ParibusLM(model, TOKENIZER, SEQ_LEN).loglikelihood([request("a", "")])
-
-
 def test_unknown_characters_are_skipped_and_counted(model: GPT) -> None:
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     known, unknown = lm.loglikelihood([request("a", "b"), request("ä", "b")])
@@ -127,11 +116,3 @@ def test_unknown_characters_are_replaced_and_counted(model: GPT) -> None:
         )
     with pytest.raises(ParibusError, match="'drop' is no policy"):
         ParibusLM(model, TOKENIZER, SEQ_LEN, unknown="drop")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kind", ["generate_until", "loglikelihood_rolling"])
-def test_what_is_no_choice_is_refused_in_one_line(model: GPT, kind: str) -> None:
-    lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
-    with pytest.raises(ParibusError, match="choices alone are scored") as error:
-        getattr(lm, kind)([request("a", {}, kind=kind)])
-    assert "\n" not in str(error.value)

@@ -81,15 +81,6 @@ def test_own_parts_are_run_over_whole_rows(make_model: Callable[..., GPT]) -> No
         assert fast.loglikelihood == pytest.approx(naive(model, pair).loglikelihood, abs=2e-4)
 
 
-def test_companions_move_a_score_by_rounding_only(make_model: Callable[..., GPT]) -> None:
-    model, pairs = make_model(VOCABULARY), some_pairs()
-    together, again = score(model, pairs), score(model, pairs)
-    assert together == again
-    alone = [score(model, [pair])[0] for pair in pairs]
-    for one, other in zip(together, alone, strict=True):
-        assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
-
-
 @pytest.mark.parametrize("limits", [Limits(100, 10**6), Limits(10**6, 400)])
 def test_no_batch_reads_or_holds_more_than_it_may(
     make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch, limits: Limits
@@ -138,9 +129,3 @@ def test_shared_prefixes(make_model: Callable[..., GPT], monkeypatch: pytest.Mon
     # The beginning once, the rest of each context but its last token once, then 6 for each choice.
     assert computed[0] == 90
     assert (sum(computed[1::2]), sum(computed[2::2])) == (10 * 9, 40 * 6)
-
-
-def test_the_model_stays_in_the_mode_it_was_in(make_model: Callable[..., GPT]) -> None:
-    model = make_model(VOCABULARY, **{"training.dropout": 0.5}).train()
-    assert score(model, some_pairs()[:3]) == score(model, some_pairs()[:3])
-    assert model.training

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -95,20 +92,6 @@ def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, h
     texts = ["Cook the whole desk.", "Look."]
     mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
-
-
-def test_uniform_models_pick_shortest(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
-    results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["piqa", "boolq"], data_folder=hub)
-    for cell in results.cells:
-        rows = [r for r in results.items.to_pylist() if r["task"] == cell["task"]]
-        shares = []
-        for row in rows:
-            costs = np.round(-np.array(row["loglikelihood"]) / math.log(bpe.vocab_size))
-            shares.append((costs[row["answer"]] == costs.min()) / (costs == costs.min()).sum())
-        assert cell["uninformed"] == pytest.approx(np.mean(shares))
-    # One of two items is right because its answer is the shorter one.
-    assert len(bpe.encode(" Look.")) < len(bpe.encode(" Cook the whole desk."))
-    assert results.uninformed["piqa"] >= 0.5
 
 
 def test_chance_is_the_mean_over_items(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
@@ -265,26 +248,3 @@ def test_bad_input(options: dict, words: str, shortest: nn.Module, bpe: BpeToken
     with pytest.raises(ParibusError, match=words) as error:
         evaluate_standard(shortest, bpe, SEQ_LEN, **options)
     assert "\n" not in str(error.value)
-
-
-def test_without_the_hub_there_is_one_line_with_the_way_out(tmp_path: Path) -> None:
-    """In a process of its own: whether the hub may be asked is settled at import."""
-    code = (
-        "from torch import nn; from paribus.engine.data import CharacterTokenizer; "
-        "from paribus.errors import ParibusError; "
-        "from paribus.engine.evaluation.harness import evaluate_standard\n"
-        "try: evaluate_standard(nn.Linear(1, 1), CharacterTokenizer.of(['ab']), 16)\n"
-        "except ParibusError as error: print(error)"
-    )
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | offline,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("\n") == 1
-    assert "task 'lambada_openai': its data set EleutherAI/lambada_openai cannot" in done.stdout
-    assert "HF_DATASETS_CACHE" in done.stdout
-    assert done.stderr == ""

@@ -11,8 +11,6 @@ from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD, templates
 
-from ...standins import MOON
-
 SEQ_LEN = 256
 
 # promptsource 0.2.3's texts, filled in by hand; what is read, and the continuations.
@@ -70,13 +68,3 @@ def test_every_wording_has_its_answer(shortest: nn.Module, bpe: BpeTokenizer, hu
         )
     wordings = {pins["wording_sha256"] for pins in results.pins["tasks"].values()}
     assert len(wordings) >= 38 + 7 - 6  # both parts of ARC have the same words
-
-
-def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
-    evaluate_standard(
-        shortest, bpe, SEQ_LEN, tasks=["boolq:exam"], shots=(1,), n_items=1, data_folder=hub
-    )
-    context, continuations = T0_WORDS["boolq:exam"]
-    solved = context.replace("Rome is a city in Italy.", MOON["passage"])
-    solved = solved.replace("is rome a city", MOON["question"]) + " No\n\n"
-    assert prompts == [(solved + context, continuation) for continuation in continuations]
