@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.comparison import LEAST, RELATIVE, Leniency, agree, compare
+from paribus.comparison import LEAST, RELATIVE, agree, compare
 
 CONTRAST: dict[str, Any] = {
     "arm": "layernorm",
@@ -72,7 +72,7 @@ def test_rounding_is_not(path: str, value: Any) -> None:
 
 
 def test_sentences_may_be_improved_but_not_begin_or_end() -> None:
-    words = Leniency(words=("why_not", "caveats"))
+    words = ("why_not", "caveats")
     told = changed("why_not", "one seed is missing")
     assert compare(told, changed("why_not", "a seed is not there"), words).differing == []
     assert compare(told, CONTRAST, words).differing == ["why_not"]

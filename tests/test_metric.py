@@ -19,7 +19,6 @@ def test_shares_are_shown_as_per_cent() -> None:
     assert SHARE.value_text(0.81234) == "81.23"
     assert SHARE.mean_text(0.5, 0.0125) == "50.00 (1.25)"
     assert SHARE.delta_text(0.0082, -0.0012, 0.0177) == "+0.82 [-0.12, +1.77]"
-    assert SHARE.ends_text(-0.01, math.inf) == "-1.00 to +inf"
     assert SHARE.stated_text(0.005) == "0.5 percentage points"
 
 

@@ -16,18 +16,25 @@ from typing import TYPE_CHECKING, Any
 from paribus.version import VERSION
 
 if TYPE_CHECKING:
-    from paribus.analysis import analyse, detectable
-    from paribus.decision import calibrate, decide
-    from paribus.engine.execution.estimate import estimate
-    from paribus.engine.execution.evaluate import evaluate
-    from paribus.engine.export import export_trial
-    from paribus.errors import ParibusError
-    from paribus.report.page import write_report
-    from paribus.results import extend, load_results
-    from paribus.runs import register, run
-    from paribus.study import Study, load_study, null_study, shipped_studies
-    from paribus.trainers.judging import judge
-    from paribus.verification import verify
+    from paribus.analysis import analyse as analyse
+    from paribus.analysis import detectable as detectable
+    from paribus.decision import calibrate as calibrate
+    from paribus.decision import decide as decide
+    from paribus.engine.execution.estimate import estimate as estimate
+    from paribus.engine.execution.evaluate import evaluate as evaluate
+    from paribus.engine.export import export_trial as export_trial
+    from paribus.errors import ParibusError as ParibusError
+    from paribus.report.page import write_report as write_report
+    from paribus.results import extend as extend
+    from paribus.results import load_results as load_results
+    from paribus.runs import register as register
+    from paribus.runs import run as run
+    from paribus.study import Study as Study
+    from paribus.study import load_study as load_study
+    from paribus.study import null_study as null_study
+    from paribus.study import shipped_studies as shipped_studies
+    from paribus.trainers.judging import judge as judge
+    from paribus.verification import verify as verify
 
 __version__ = VERSION
 
@@ -51,27 +58,7 @@ _HOMES = {
     for name in names.split()
 }
 
-__all__ = [
-    "ParibusError",
-    "Study",
-    "analyse",
-    "calibrate",
-    "decide",
-    "detectable",
-    "estimate",
-    "evaluate",
-    "export_trial",
-    "extend",
-    "judge",
-    "load_results",
-    "load_study",
-    "null_study",
-    "register",
-    "run",
-    "shipped_studies",
-    "verify",
-    "write_report",
-]
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:

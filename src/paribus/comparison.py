@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 RELATIVE = 1e-9  # of a number; of one in units of an endpoint also of the SD of the differences
@@ -47,25 +47,11 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
-class Leniency:
-    """Exceptions from a comparison, by key.
-
-    Attributes:
-        words: texts, lists and tables of texts: whether a text is there is compared.
-    """
-
-    words: Collection[str] = ()
-
-
-STRICT = Leniency()
-
-
-def compare(stated: Any, fresh: Any, leave: Leniency = STRICT) -> Comparison:
-    """Compare two values of JSON types."""
-    found = Comparison()
-    _compare(found, "", stated, fresh, _Scale(), leave)
-    return found
+def compare(stated: Any, fresh: Any, words: Collection[str] = ()) -> Comparison:
+    """Compare two values of JSON types; of texts under the keys `words` only whether they exist."""
+    result = Comparison()
+    _compare(result, "", stated, fresh, words)
+    return result
 
 
 def agree(stated: Any, fresh: Any) -> bool:
@@ -73,78 +59,71 @@ def agree(stated: Any, fresh: Any) -> bool:
     return not compare(stated, fresh).differing
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Sizes that numbers of a table are held against besides their own.
+def _compare(
+    result: Comparison,
+    key: str,
+    stated: Any,
+    fresh: Any,
+    words: Collection[str],
+    sd: float = 0.0,
+    unit: float = 0.0,
+    size: float = 1.0,
+) -> None:
+    """Add what differs to `result`.
 
-    Attributes:
-        sd: of the paired differences that it is about, or the width of an interval; 0 of none.
-        unit: of this number alone.
+    Args:
+        sd: of the paired differences that the table is about, or the width of an interval.
+        unit: what this number is held against besides its own size.
         size: the largest mean or SD in the table.
     """
-
-    sd: float = 0.0
-    unit: float = 0.0
-    size: float = 1.0
-
-    def inside(self, table: dict[str, Any]) -> _Scale:
-        """Return the scale of a table's own numbers."""
-        paired = table.get("paired")
-        sd = (paired if isinstance(paired, dict) else table).get("sd")
-        if not _is_number(sd):  # what has an interval alone is known to its width
-            ends = table.get("interval")
-            low, high = (
-                (ends if isinstance(ends, dict) else table).get(k) for k in ("low", "high")
-            )
-            sd = high - low if _is_number(low) and _is_number(high) else None
-        sizes = [abs(table[key]) for key in ("mean", "sd") if _is_number(table.get(key))]
-        return replace(
-            self,
-            sd=max(self.sd, float(sd)) if _is_number(sd) else self.sd,
-            size=float(max(sizes)) if sizes else self.size,
-        )
-
-    def of(self, name: str) -> _Scale:
-        """Return the scale of what is called `name` in the table; an interval has its bounds
-        inside."""
-        if name in STANDARDIZED:
-            return replace(self, sd=1.0, unit=1.0)
-        return replace(self, unit=self.sd if name in IN_UNITS else 0.0)
-
-
-def _compare(
-    found: Comparison, key: str, stated: Any, fresh: Any, scale: _Scale, leave: Leniency
-) -> None:
     if isinstance(stated, dict) and isinstance(fresh, dict):
-        scale = scale.inside(fresh)
+        sd, size = max(sd, _spread(fresh)), _size(fresh) or size
         for name in sorted(stated.keys() | fresh.keys()):
             inner = f"{key}.{name}" if key else str(name)
             if name not in stated or name not in fresh:
-                found.differing.append(inner)
+                result.differing.append(inner)
                 continue
             before, after = stated[name], fresh[name]
-            if name in leave.words and _is_text(before) and _is_text(after):
+            if name in words and _is_text(before) and _is_text(after):
                 texts = isinstance(before, str) and isinstance(after, str)
                 if texts and bool(before) != bool(after):
-                    found.differing.append(inner)
+                    result.differing.append(inner)
+            elif name in STANDARDIZED:
+                _compare(result, inner, before, after, words, 1.0, 1.0, size)
             else:
-                _compare(found, inner, before, after, scale.of(str(name)), leave)
+                unit = sd if name in IN_UNITS else 0.0
+                _compare(result, inner, before, after, words, sd, unit, size)
     elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         if len(stated) != len(fresh):
-            found.differing.append(key)
+            result.differing.append(key)
             return
-        for i, pair in enumerate(zip(stated, fresh, strict=True)):
-            _compare(found, f"{key}.{i}" if key else str(i), *pair, scale, leave)
+        for i, (before, after) in enumerate(zip(stated, fresh, strict=True)):
+            _compare(result, f"{key}.{i}" if key else str(i), before, after, words, sd, unit, size)
     # Two integers are counts.
     elif _is_number(stated) and _is_number(fresh) and float in (type(stated), type(fresh)):
-        apart, size = abs(stated - fresh), max(abs(stated), abs(fresh), scale.unit)
-        found.numbers += 1
-        if not apart <= max(RELATIVE * size, LEAST * scale.size):
-            found.differing.append(key)
-        elif size > LEAST * scale.size / RELATIVE:
-            found.largest = max(found.largest, apart / size)
+        apart, scale = abs(stated - fresh), max(abs(stated), abs(fresh), unit)
+        result.numbers += 1
+        if not apart <= max(RELATIVE * scale, LEAST * size):
+            result.differing.append(key)
+        elif scale > LEAST * size / RELATIVE:
+            result.largest = max(result.largest, apart / scale)
     elif type(stated) is not type(fresh) or stated != fresh:
-        found.differing.append(key)
+        result.differing.append(key)
+
+
+def _spread(table: dict[str, Any]) -> float:
+    """Return the SD that a table states; of an interval alone its width."""
+    paired, interval = table.get("paired", table), table.get("interval", table)
+    sd = paired.get("sd") if isinstance(paired, dict) else None
+    if _is_number(sd):
+        return float(sd)
+    low, high = (interval.get(k) if isinstance(interval, dict) else None for k in ("low", "high"))
+    return float(high - low) if _is_number(low) and _is_number(high) else 0.0
+
+
+def _size(table: dict[str, Any]) -> float:
+    sizes = [abs(table[key]) for key in ("mean", "sd") if _is_number(table.get(key))]
+    return float(max(sizes, default=0))
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

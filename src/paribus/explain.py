@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from paribus.errors import MOST_MEANT, did_you_mean, nearest
 
-MEMBERS = frozenset({"bool", "int", "float", "str"})  # of a union, as pydantic calls them
+MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
+OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
 MOST_TOLD = 3  # problems that are told; the others are counted
 TYPES = {
     "int_type": "a whole number",
@@ -25,6 +26,7 @@ TYPES = {
     "string_too_short": "a text that is not empty",
     "string_pattern_mismatch": "a name without / or \\ that does not begin with a dot",
 }
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def explain(
@@ -34,84 +36,62 @@ def explain(
 
     The keys of `model`, and at its top those of `also`, are what an unknown one may have meant.
     """
+    problems: dict[tuple[Any, ...], list[Any]] = {}  # by place; several of a value of a union
+    for problem in error.errors(include_url=False):
+        place = tuple(part for part in problem["loc"] if not str(part).startswith(OF_TYPES))
+        if place and place[-1] in MEMBERS and problem["type"] not in (*UNKNOWN_KEY, "missing"):
+            place = place[:-1]
+        problems.setdefault(place, []).append(problem)
     # A list that is too short because its entries were refused is no problem of its own.
-    found = error.errors(include_url=False)
-    problems = [
-        one
-        for one in found
-        if one["type"] != "too_short"
-        or not any(o is not one and o["loc"][: len(one["loc"])] == one["loc"] for o in found)
-    ]
-    problems = _joined(problems)
+    refused = {place[:n] for place in problems for n in range(len(place))}
+    problems = {
+        place: those
+        for place, those in problems.items()
+        if those[0]["type"] != "too_short" or place not in refused
+    }
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
-    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    told = list(dict.fromkeys(_explain_one(one, model, also) for one in problems))
-    more = f" (and {len(told) - MOST_TOLD} more)" if len(told) > MOST_TOLD else ""
-    return "; ".join(told[:MOST_TOLD]) + more
-
-
-def _joined(problems: list[Any]) -> list[Any]:
-    """Return `problems`, with those of a value that may be of several types as one."""
-    unions: dict[Any, list[Any]] = {}
-    for one in problems:
-        if one["loc"] and _is_member(one["loc"][-1]):
-            unions.setdefault(one["loc"][:-1], []).append(one)
-    joined: dict[int, Any] = {id(one): one for one in problems}
-    for at, (first, *others) in unions.items():
-        if others:
-            *rules, last = dict.fromkeys(map(_rule, (first, *others)))
-            words = f"{', '.join(rules)} or {last}" if rules else last
-            joined[id(first)] = {**first, "loc": at, "type": "union", "msg": words}
-            for one in others:
-                del joined[id(one)]
-    return list(joined.values())
-
-
-def _is_member(place: Any) -> bool:
-    """Return whether that is what pydantic calls a type of a union."""
-    return place in MEMBERS or _is_type(place)
-
-
-def _is_type(place: Any) -> bool:
-    """Return whether that is what pydantic calls a type that has others in it."""
-    return str(place).startswith(("list[", "tuple[", "literal["))
+    ordered = sorted(problems, key=lambda place: problems[place][0]["type"] != "extra_forbidden")
+    texts = list(dict.fromkeys(_text(place, problems[place], model, also) for place in ordered))
+    more = f" (and {len(texts) - MOST_TOLD} more)" if len(texts) > MOST_TOLD else ""
+    return "; ".join(texts[:MOST_TOLD]) + more
 
 
 def _rule(problem: Any) -> str:
-    said = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return TYPES.get(problem["type"]) or str(said)
+    message = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return TYPES.get(problem["type"]) or str(message)
 
 
-def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
-    location = [str(part) for part in problem["loc"] if not _is_type(part)]
-    if problem["loc"] and isinstance(problem["loc"][0], int):  # of a dataclass, by its place
-        location[0] = f"argument {problem['loc'][0] + 1}"
+def _text(
+    place: tuple[Any, ...], problems: list[Any], model: type[BaseModel], also: Sequence[str]
+) -> str:
+    problem = problems[0]
+    location = [str(part) for part in place]
+    if place and isinstance(place[0], int):  # of a dataclass, by its place
+        location[0] = f"argument {place[0] + 1}"
     key, value, kind = ".".join(location), problem["input"], problem["type"]
+    *rules, last = dict.fromkeys(map(_rule, problems))
+    rule = f"{', '.join(rules)} or {last}" if rules else last
     if kind == "invalid_key":
-        return f"key {problem['loc'][-1]!r} must be a text"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"key {place[-1]!r} must be a text"
+    if kind in UNKNOWN_KEY:
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
         return f"unknown key '{key}': {likely(key, known, _all_keys(model))}"
     if location and location[-1] == "[key]":  # of a table whose keys are these
-        return f"unknown key '{key.removesuffix('.[key]')}': it must be {_rule(problem)}"
+        return f"unknown key '{key.removesuffix('.[key]')}': it must be {rule}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
-    if kind == "value_error":
+    if kind == "value_error" and not rules:
         message = str(problem["ctx"]["error"])
         return f"{key}: {message}" if key else message
-    if kind == "too_long":
-        most, there = problem["ctx"]["max_length"], len(value)
-        return f"{key} has {there:,} entries and may have {most:,}; state fewer"
-    if kind == "string_too_long":
-        most, there = problem["ctx"]["max_length"], len(value)
-        return f"{key} may have {most:,} characters and has {there:,}; shorten it"
-    if kind in TYPES:
-        # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
-        meant = [one for one in ("kind", "name", "rule") if one in _keys_at(model, location)]
-        way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
-        return f"{key} = {value!r} must be {TYPES[kind]}{way_out}"
-    return f"{key} = {value!r} must be {_rule(problem)}"
+    if kind in ("too_long", "string_too_long"):
+        most = problem["ctx"]["max_length"]
+        entries = "entries" if kind == "too_long" else "characters"
+        return f"{key} has {len(value):,} {entries} and may have {most:,}; shorten it"
+    # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
+    meant = [one for one in ("kind", "name", "rule") if one in _keys_at(model, location)]
+    way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
+    return f"{key} = {value!r} must be {rule}{way_out}"
 
 
 def _keys_at(model: Any, path: list[str]) -> list[str]:
@@ -133,10 +113,9 @@ def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
     elsewhere = [one for one in everywhere if one.rpartition(".")[2] == name]
     if 0 < len(elsewhere) <= MOST_MEANT:
         return did_you_mean([f"{options}.{name}"] * ("options" in known) + elsewhere)
-    told = nearest(name, known)
-    if "options" in known and not told.startswith("did"):
-        told += f"; values of a part's own go into '{options}'"
-    return told
+    text = nearest(name, known)
+    is_value = "options" in known and not text.startswith("did")
+    return f"{text}; values of a part's own go into '{options}'" if is_value else text
 
 
 def _all_keys(model: type[BaseModel]) -> list[str]:

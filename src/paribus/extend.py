@@ -11,39 +11,49 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paribus.decision import Row, Rule
-    from paribus.drawing import Drawing
-    from paribus.engine.data import corpus
-    from paribus.engine.evaluation import Predictions, measure
-    from paribus.engine.model import (
-        Attention,
-        Dropout,
-        KeyValueCache,
-        ModelConfig,
-        Seen,
-        Shared,
-        part,
-        study_positions,
-    )
-    from paribus.engine.probes import StepView, probe
-    from paribus.engine.tasks import HeldOut, Question, task
-    from paribus.engine.training import (
-        Moment,
-        Options,
-        Taken,
-        Update,
-        average,
-        loss,
-        optimizer,
-        schedule,
-    )
-    from paribus.metric import ItemSums, Metric
-    from paribus.readers import Run, Source, reader
-    from paribus.runs.executors import Backend, backend
-    from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
-    from paribus.runs.trackers import EachTrial
-    from paribus.study import Study
-    from paribus.study.trainer import Declaration, TestText, Trainer, TrialRecord
+    from paribus.decision import Row as Row
+    from paribus.decision import Rule as Rule
+    from paribus.drawing import Drawing as Drawing
+    from paribus.engine.data import corpus as corpus
+    from paribus.engine.evaluation import Predictions as Predictions
+    from paribus.engine.evaluation import measure as measure
+    from paribus.engine.model import Attention as Attention
+    from paribus.engine.model import Dropout as Dropout
+    from paribus.engine.model import KeyValueCache as KeyValueCache
+    from paribus.engine.model import ModelConfig as ModelConfig
+    from paribus.engine.model import Seen as Seen
+    from paribus.engine.model import Shared as Shared
+    from paribus.engine.model import part as part
+    from paribus.engine.model import study_positions as study_positions
+    from paribus.engine.probes import StepView as StepView
+    from paribus.engine.probes import probe as probe
+    from paribus.engine.tasks import HeldOut as HeldOut
+    from paribus.engine.tasks import Question as Question
+    from paribus.engine.tasks import task as task
+    from paribus.engine.training import Moment as Moment
+    from paribus.engine.training import Options as Options
+    from paribus.engine.training import Taken as Taken
+    from paribus.engine.training import Update as Update
+    from paribus.engine.training import average as average
+    from paribus.engine.training import loss as loss
+    from paribus.engine.training import optimizer as optimizer
+    from paribus.engine.training import schedule as schedule
+    from paribus.metric import ItemSums as ItemSums
+    from paribus.metric import Metric as Metric
+    from paribus.readers import Run as Run
+    from paribus.readers import Source as Source
+    from paribus.readers import reader as reader
+    from paribus.runs.executors import Backend as Backend
+    from paribus.runs.executors import backend as backend
+    from paribus.runs.executors.jobs import JobBackend as JobBackend
+    from paribus.runs.executors.jobs import JobOptions as JobOptions
+    from paribus.runs.executors.jobs import JobState as JobState
+    from paribus.runs.trackers import EachTrial as EachTrial
+    from paribus.study import Study as Study
+    from paribus.study.trainer import Declaration as Declaration
+    from paribus.study.trainer import TestText as TestText
+    from paribus.study.trainer import Trainer as Trainer
+    from paribus.study.trainer import TrialRecord as TrialRecord
 
 _HOMES = {
     name: module
@@ -70,56 +80,12 @@ _HOMES = {
     for name in names.split()
 }
 
-__all__ = [
-    "Attention",
-    "Backend",
-    "Declaration",
-    "Drawing",
-    "Dropout",
-    "EachTrial",
-    "HeldOut",
-    "ItemSums",
-    "JobBackend",
-    "JobOptions",
-    "JobState",
-    "KeyValueCache",
-    "Metric",
-    "ModelConfig",
-    "Moment",
-    "Options",
-    "Predictions",
-    "Question",
-    "Row",
-    "Rule",
-    "Run",
-    "Seen",
-    "Shared",
-    "Source",
-    "StepView",
-    "Study",
-    "Taken",
-    "TestText",
-    "Trainer",
-    "TrialRecord",
-    "Update",
-    "average",
-    "backend",
-    "corpus",
-    "loss",
-    "measure",
-    "optimizer",
-    "part",
-    "probe",
-    "reader",
-    "schedule",
-    "study_positions",
-    "task",
-]
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
     """Return the names, though nothing of them has been loaded yet."""
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -35,7 +35,7 @@ def fleeting() -> Iterator[Path]:
     """Yield a new folder that is gone at the end: what is written below it is not brought to the
     disk, which may take longer than all else."""
     with tempfile.TemporaryDirectory(prefix="paribus-") as name:
-        folder = _absolute(Path(name))
+        folder = Path(name).absolute()
         _fleeting.add(folder)
         try:
             yield folder
@@ -44,27 +44,28 @@ def fleeting() -> Iterator[Path]:
 
 
 def _lasts(path: Path) -> bool:
-    return not _fleeting or _fleeting.isdisjoint(_absolute(path).parents)
+    return _fleeting.isdisjoint(path.absolute().parents)
 
 
 def cache_folder() -> Path:
     """$PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
 
-    All that lies there can be made again. A user without a home has a path that none can write to.
+    All that lies there can be made again.
     """
     if own := os.environ.get("PARIBUS_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path(_home(), ".cache")) / "paribus"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "paribus"
 
 
 def data_folder() -> Path:
     """$XDG_DATA_HOME/paribus, else ~/.local/share/paribus: what cannot be made again lies there."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path(_home(), ".local", "share")) / "paribus"
+    return Path(os.environ.get("XDG_DATA_HOME") or _home() / ".local" / "share") / "paribus"
 
 
-def _home() -> str:
+def _home() -> Path:
+    """Return the user's home; without one, a path that nobody can write to."""
     home = os.path.expanduser("~")
-    return home if os.path.isabs(home) else os.devnull
+    return Path(home if os.path.isabs(home) else os.devnull)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -72,29 +73,32 @@ def write_bytes(path: Path, content: bytes) -> None:
 
     Raises ParibusError where that fails; an older file is then still there.
     """
-    with _told(path):
+    with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = _new_file(path)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
         try:
             with os.fdopen(handle, "wb") as file:
+                _lock(handle)
+                _store(file, content)
                 if _lasts(path):
-                    _store(file, content)
-                else:
-                    file.write(content)
-                    file.flush()
+                    os.fsync(handle)
                 os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
                 os.replace(partial, path)
         except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partial)
+            Path(partial).unlink(missing_ok=True)
             raise
         if _lasts(path):
             _sync(path.parent)
 
 
+def _store(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+
+
 def add_line(path: Path, line: str) -> None:
     """Add a line to a file that is read while it grows. Raises ParibusError where that fails."""
-    with _told(path), path.open("a", encoding="utf-8") as file:
+    with _errors_named(path), path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
@@ -106,26 +110,23 @@ def whole_folder(path: Path) -> Iterator[Path]:
     errors of the body keep their own words.
     """
     path = path.absolute()
-    with _told(path):
+    with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*{PART}"):
             _remove_if_left(left)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
-    held = _hold(partial)
-    try:
-        yield partial
-        with _told(path):
-            os.chmod(partial, 0o755)
-            for inner in (partial, *(p for p in partial.rglob("*") if p.is_dir())):
-                _sync(inner)
-            os.replace(partial, path)
-            _sync(path.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    finally:
-        if held is not None:
-            os.close(held)
+    with _held(partial):
+        try:
+            yield partial
+            with _errors_named(path):
+                os.chmod(partial, 0o755)
+                for inner in (partial, *(p for p in partial.rglob("*") if p.is_dir())):
+                    _sync(inner)
+                os.replace(partial, path)
+                _sync(path.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def remove_folder(path: Path) -> None:
@@ -135,7 +136,7 @@ def remove_folder(path: Path) -> None:
     """
     if not os.path.lexists(path):
         return
-    with _told(path, "remove"):
+    with _errors_named(path, "remove"):
         away = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
         try:
             os.replace(path, away / path.name)
@@ -146,23 +147,16 @@ def remove_folder(path: Path) -> None:
 def sweep(folder: Path) -> None:
     """Remove what killed processes have left half-written in `folder` and below."""
     for here, folders, names in os.walk(folder):
-        for name in [name for name in (*folders, *names) if _is_partial(name)]:
-            _remove_if_left(Path(here) / name)
-            if name in folders:
-                folders.remove(name)
+        for name in [*folders, *names]:
+            if name.startswith(".") and name.endswith(PART):
+                _remove_if_left(Path(here) / name)
+        folders[:] = [name for name in folders if not name.endswith(PART)]
 
 
 def file_digest(path: Path) -> str:
     """Return SHA-256 of a file's bytes. Raises ParibusError where it is no regular file."""
     with open_regular(path, WEIGHTS_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _store(file: BinaryIO, content: bytes) -> None:
-    """Write every byte here, and bring it to the disk."""
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:
@@ -179,55 +173,42 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def _new_file(path: Path) -> tuple[int, str]:
-    """(handle, path) of an empty file beside `path`, held by this process."""
-    while True:
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
-        if fcntl is None:
-            return handle, partial
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            return handle, partial
-        os.close(handle)  # swept between the two
+def _lock(handle: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _hold(folder: Path) -> int | None:
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold the lock of a file or folder. Raises OSError where somebody else does."""
     if fcntl is None:
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    return handle
-
-
-def _is_partial(name: str) -> bool:
-    return name.startswith(".") and name.endswith(PART)
+        yield
+        return
+    # Whatever has such a name: opening a pipe would wait for its writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _lock(handle)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _remove_if_left(path: Path) -> None:
     """Remove a half-written file or folder that nobody holds."""
-    handle = None
     if path.is_symlink():  # none of ours: we write files and folders
         return
-    with contextlib.suppress(OSError):  # held by its writer, gone meanwhile, or not ours to remove
-        if fcntl is not None:
-            # Whatever has such a name: opening a pipe would wait for its writer.
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError), _held(path):  # or gone meanwhile, or not ours to remove
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if handle is not None:
-        os.close(handle)
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))
 
 
 @contextlib.contextmanager
-def _told(path: Path, doing: str = "write") -> Iterator[None]:
+def _errors_named(path: Path, doing: str = "write") -> Iterator[None]:
     """Raise an OSError as one line that names `path` and the way out."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         way_out = "make room and run again" if full else "choose another folder"
-        raise ParibusError(f"cannot {doing} {path}: {error.strerror or error}; {way_out}") from None
+        raise ParibusError(
+            f"cannot {doing} {path}: {error.strerror or error}; {way_out}", code="system"
+        ) from None

@@ -25,9 +25,7 @@ Entry = dict[str, Any]
 class JsonLines:
     """JSON objects in the file at `path`, which need not exist yet.
 
-    Attributes:
-        path: the file.
-        way_out: what an error recommends if the file cannot be read or written.
+    `way_out` is what an error recommends if the file cannot be read or written.
     """
 
     path: Path
@@ -38,7 +36,7 @@ class JsonLines:
 
         Raises ParibusError for a line that is not a JSON object.
         """
-        return self._entries(self._whole_lines())
+        return self._read()[0]
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[tuple[list[Entry], Callable[[Entry], None]]]:
@@ -47,57 +45,58 @@ class JsonLines:
         Raises ParibusError if the file cannot be written, or if another process keeps the lock.
         """
         lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
-        try:
+        with self._errors_named():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # FileLock would wait for a lock file that cannot be created.
             os.close(os.open(lock.lock_file, os.O_RDWR | os.O_CREAT, 0o644))
             lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            raise ParibusError(
-                f"another process has kept {self.path} locked for {LOCK_SECONDS:g} s; wait for it"
-            ) from None
-        except (OSError, NotImplementedError) as error:
-            raise self._unwritable(error) from None
         try:
-            content = self._whole_lines()
-            yield self._entries(content), self._appender(len(content))
-        finally:
-            lock.release()
+            entries, end = self._read()
 
-    def _whole_lines(self) -> bytes:
-        if not os.path.lexists(self.path):
-            return b""
-        content = read_bytes(self.path, MOST_BYTES)
-        return content[: content.rfind(b"\n") + 1]
-
-    def _entries(self, content: bytes) -> list[Entry]:
-        entries = []
-        for number, line in enumerate(content.splitlines(), start=1):
-            entry = parse_json(line, f"{self.path}, line {number}", self.way_out)
-            if not isinstance(entry, dict):
-                raise ParibusError(
-                    f"{self.path}, line {number} is not a JSON object; {self.way_out}"
-                )
-            entries.append(entry)
-        return entries
-
-    def _appender(self, end: int) -> Callable[[Entry], None]:
-        def append(entry: Entry) -> None:
-            nonlocal end
-            line = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            try:
-                with self.path.open("r+b" if os.path.lexists(self.path) else "xb") as file:
+            def append(entry: Entry) -> None:
+                nonlocal end
+                line = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                with (
+                    self._errors_named(),
+                    self.path.open("r+b" if os.path.lexists(self.path) else "xb") as file,
+                ):
                     file.truncate(end)  # drop what a killed writer left
                     file.seek(end)
                     file.write(line.encode() + b"\n")
                     end = file.tell()
                     file.flush()
                     os.fsync(file.fileno())
-            except OSError as error:
-                raise self._unwritable(error) from None
 
-        return append
+            yield entries, append
+        finally:
+            lock.release()
 
-    def _unwritable(self, error: Exception) -> ParibusError:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        return ParibusError(f"cannot write {self.path}: {reason}; {self.way_out}")
+    def _read(self) -> tuple[list[Entry], int]:
+        """Return the entries, and the number of bytes of their lines."""
+        content = read_bytes(self.path, MOST_BYTES) if os.path.lexists(self.path) else b""
+        content = content[: content.rfind(b"\n") + 1]
+        entries = []
+        for number, line in enumerate(content.splitlines(), start=1):
+            where = f"{self.path}, line {number}"
+            entry = parse_json(line, where, self.way_out)
+            if not isinstance(entry, dict):
+                raise ParibusError(
+                    f"{where} is not a JSON object; {self.way_out}", code="unreadable"
+                )
+            entries.append(entry)
+        return entries, len(content)
+
+    @contextlib.contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except Timeout:
+            raise ParibusError(
+                f"another process has kept {self.path} locked for {LOCK_SECONDS:g} s; wait for it",
+                code="in_use",
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ParibusError(
+                f"cannot write {self.path}: {reason}; {self.way_out}", code="system"
+            ) from None

@@ -183,10 +183,6 @@ class Metric:
         """Return an interval of changes: `[-0.0010, +0.0256]`."""
         return numbers.interval(self.shown(low), self.shown(high), self.shown_change_digits)
 
-    def ends_text(self, low: float, high: float) -> str:
-        """Return an interval of changes as in a sentence: `-0.0010 to +0.0256`."""
-        return numbers.span(self.shown(low), self.shown(high), self.shown_change_digits)
-
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
         """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits

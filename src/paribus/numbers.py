@@ -52,13 +52,6 @@ def interval(low: float, high: float, digits: int) -> str:
     return f"[{bound(low, digits)}, {bound(high, digits)}]"
 
 
-def span(low: float, high: float, digits: int) -> str:
-    """Return an interval as in a sentence: `-0.0010 to +0.0256`."""
-    if math.isinf(low) and math.isinf(high):
-        return UNBOUNDED
-    return f"{bound(low, digits)} to {bound(high, digits)}"
-
-
 def bound(value: float, digits: int) -> str:
     """One end of an interval, infinite or not."""
     return f"{value:+}" if math.isinf(value) else signed(value, digits)

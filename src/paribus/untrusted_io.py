@@ -14,7 +14,8 @@ import os
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -51,22 +52,22 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
     folder, a pipe, a device, a path that no system has.
     """
     name = os.fspath(path)
-    if "\0" in name:
-        raise ParibusError(f"the path '{name}' has a NUL character in it; correct the path")
     try:
         # Opening alone may do something to a device, so one that is there is not opened. What is
         # checked again afterwards is the file that was opened.
         _require_regular(name, os.stat(name), most)
-        handle = os.open(name, os.O_RDONLY | _flag("O_NONBLOCK") | _flag("O_BINARY"))
+        flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(name, os.O_RDONLY | flags), "rb")
     except FileNotFoundError:
-        raise ParibusError(missing or f"{name} does not exist; correct the path") from None
-    except UnicodeEncodeError:
-        if sys.getfilesystemencoding() != "utf-8":
+        raise ParibusError(
+            missing or f"{name} does not exist; correct the path", code="missing"
+        ) from None
+    except ValueError as error:
+        if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
             raise  # not the path is at fault, but this system's names of files
-        raise ParibusError(f"the path '{name}' is no text; correct the path") from None
+        raise ParibusError(f"the path '{name}' is no text: {error}; correct the path") from None
     except OSError as error:
-        raise ParibusError(f"cannot read {name}: {error.strerror}") from None
-    file = os.fdopen(handle, "rb")
+        raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
     try:
         _require_regular(name, os.fstat(file.fileno()), most)
     except BaseException:
@@ -84,10 +85,7 @@ def regular_path(path: str | os.PathLike[str], most: int) -> str:
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
     """Return whether there is a regular file; False for whatever cannot be one."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") -> bytes:
@@ -98,63 +96,47 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") ->
             content = file.read(os.fstat(file.fileno()).st_size + 1)
             content += file.read(most + 1 - len(content)) if file.peek(1) else b""
         except OSError as error:
-            raise ParibusError(f"cannot read {path}: {error.strerror}") from None
-    if len(content) > most:  # it has grown since it was opened
-        raise ParibusError(_too_large(os.fspath(path), len(content), most))
+            raise ParibusError(f"cannot read {path}: {error.strerror}", code="unreadable") from None
+    _require_size(os.fspath(path), len(content), most)  # it may have grown since it was opened
     return content
 
 
 def read_text(
-    path: str | os.PathLike[str],
-    most: int,
-    *,
-    missing: str = "",
-    way_out: str = CONVERT,
+    path: str | os.PathLike[str], most: int, *, missing: str = "", way_out: str = CONVERT
 ) -> str:
     """Return the text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
     return decode(read_bytes(path, most, missing=missing), path, way_out)
 
 
-def decode(
-    content: bytes,
-    path: str | os.PathLike[str],
-    way_out: str = CONVERT,
-) -> str:
+def decode(content: bytes, path: str | os.PathLike[str], way_out: str = CONVERT) -> str:
     """Return the text of the bytes that were read from `path`. Raises ParibusError."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ParibusError(f"{path} is not UTF-8 text (byte {error.start}); {way_out}") from None
+        raise ParibusError(
+            f"{path} is not UTF-8 text (byte {error.start}); {way_out}", code="unreadable"
+        ) from None
 
 
 def parse_json(
-    text: str | bytes,
-    where: str,
-    way_out: str = "correct it",
-    *,
-    finite: bool = True,
+    text: str | bytes, where: str, way_out: str = "correct it", *, finite: bool = True
 ) -> Any:
     """Return the value of a JSON text; `where` is what errors call it.
 
     Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
-    parse = _json if finite else json.loads
-    problem = f"{where} is not valid JSON"
-    return _parsed(parse, text, problem, where, way_out)
+    with _errors_named(where, "JSON", way_out):
+        if not finite:
+            return json.loads(text)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
 
 
-def _json(text: str | bytes) -> Any:
-    """Return what a JSON text says. Raises ValueError for numbers that are none: NaN, Infinity,
-    1e999."""
-
-    def finite(number: str) -> float:
-        value = float(number)
-        if not math.isfinite(value):
-            raise ValueError(f"{number[:40]} is no finite number")
-        return value
-
-    return json.loads(text, parse_constant=finite, parse_float=finite)
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):  # NaN, Infinity, 1e999
+        raise ValueError(f"{number[:40]} is no finite number")
+    return value
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -162,33 +144,30 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
     Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
     """
-    return _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
+    with _errors_named(where, "TOML", "correct it"):
+        return tomllib.loads(text)
 
 
-def _parsed(
-    parse: Callable[[Any], Any],
-    text: str | bytes,
-    problem: str,
-    where: str,
-    way_out: str,
-) -> Any:
-    """Return what `parse` makes of `text`. Raises MalformedError where it cannot."""
+@contextmanager
+def _errors_named(where: str, language: str, way_out: str) -> Iterator[None]:
     try:
-        return parse(text)
+        yield
     except RecursionError:
         raise ParibusError(
-            f"{where} has lists or tables too deep inside one another; is it the right file?"
+            f"{where} has lists or tables too deep inside one another; is it the right file?",
+            code="unreadable",
         ) from None
     except ValueError as error:
-        raise MalformedError(f"{problem} ({error}); {way_out}") from None
+        raise MalformedError(
+            f"{where} is not valid {language} ({error}); {way_out}", code="unreadable"
+        ) from None
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
     """Return the value of a JSON file of at most RECORD_BYTES. Raises ParibusError."""
-    where = os.fspath(path)
     way_out = "restore it or run again"
     text = read_text(path, RECORD_BYTES, missing=missing, way_out=way_out)
-    return parse_json(text, where, way_out)
+    return parse_json(text, os.fspath(path), way_out)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -201,7 +180,7 @@ def files_below(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
 
-    found: list[Path] = []
+    files: list[Path] = []
     seen: set[str] = set()
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
@@ -209,34 +188,28 @@ def files_below(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        found += [Path(here, name) for name in names if name[0] != "."]
-    yield from sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+        files += [Path(here, name) for name in names if name[0] != "."]
+    yield from sorted(files, key=lambda file: file.relative_to(folder).as_posix())
 
 
-def _flag(name: str) -> int:
-    return getattr(os, name, 0)
+KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-}
-
-
-def _require_regular(name: str, found: os.stat_result, most: int) -> None:
-    kind = stat.S_IFMT(found.st_mode)
+def _require_regular(name: str, status: os.stat_result, most: int) -> None:
+    kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         what = KINDS.get(kind, "no regular file")
-        raise ParibusError(f"{name} is {what} and not a file; give the path of a regular file")
-    if found.st_size > most:
-        raise ParibusError(_too_large(name, found.st_size, most))
+        raise ParibusError(
+            f"{name} is {what} and not a file; give the path of a regular file", code="unreadable"
+        )
+    _require_size(name, status.st_size, most)
 
 
-def _too_large(name: str, size: int, most: int) -> str:
-    return (
-        f"{name} has {size:,} bytes, and a file of its kind may have {most:,}; "
-        "is it the right file?"
-    )
+def _require_size(name: str, size: int, most: int) -> None:
+    if size > most:
+        raise ParibusError(
+            f"{name} has {size:,} bytes, and a file of its kind may have {most:,}; "
+            "is it the right file?",
+            code="unreadable",
+        )

@@ -56,7 +56,6 @@ def printed(analysis: Analysis) -> str:
 def test_one_writer_of_intervals_and_ratios() -> None:
     inf = float("inf")
     assert numbers.delta(0.1, -0.00001, inf, 3) == "+0.100 [+0.000, +inf]"
-    assert numbers.span(-inf, 0.2, 2) == "-inf to +0.20"
     assert numbers.interval(-inf, inf, 2) == "[unbounded]"
     assert numbers.ratio(0.0, 3) == "1.000"
     assert numbers.ratio(800.0, 3) == ">1e304"

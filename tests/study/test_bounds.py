@@ -41,7 +41,7 @@ STUDIES = all_studies()
         ("tasks.seed", 2**63, "must be less than or equal to 9223372036854775807"),
         ("model.n_layer", int("9" * 4000), "must be less than or equal to 1000"),
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
-        ("name", "x" * 300, "80 characters"),
+        ("name", "x" * 300, "300 characters and may have 80"),
         ("a." * 50_000, 1, "unknown key 'a.a."),
     ],
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
-from paribus.comparison import Leniency, agree, compare
+from paribus.comparison import agree, compare
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.results import Results
@@ -262,7 +262,7 @@ def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
 
 def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
     """Return the keys of a tuning.json that say otherwise than `fresh`, whatever its sentences."""
-    return compare(stated, fresh, Leniency(words=("caveats", "rule"))).differing
+    return compare(stated, fresh, words=("caveats", "rule")).differing
 
 
 def caveats(tried: Tried) -> dict[str, list[str]]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.analysis import analyse, boundaries, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
-from paribus.comparison import Comparison, Leniency, agree, compare
+from paribus.comparison import Comparison, agree, compare
 from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
@@ -48,19 +48,9 @@ from paribus.verification.scores import item_findings, score_findings
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
     {
-        *("answer", "caveats", "detail", "invalid", "items_about"),
-        *(
-            "items_why_not",
-            "label",
-            "needs",
-            "pairs_why_not",
-            "reason",
-            "reasons",
-            "sentence",
-            "text",
-        ),
-        "tie_breaks",
-        *("statement", "unregistered", "untested", "why", "why_not"),
+        *("answer", "caveats", "detail", "invalid", "items_about", "items_why_not", "label"),
+        *("needs", "pairs_why_not", "reason", "reasons", "sentence", "statement", "text"),
+        *("tie_breaks", "unregistered", "untested", "why", "why_not"),
     }
 )
 SHOWN = 5  # names in a finding: keys, trials, arms, steps
@@ -89,46 +79,54 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
 
     Raises ParibusError if there is no results folder to check.
     """
-    found = _verify(Path(path), trust=trust)
-    checked, findings = list(found.checked), list(found.findings)
-    tuning = ResultsFolder(Path(path)).tuning_trials
-    if tuning.exists:
-        of_tuning = _verify(tuning.path, trust=trust, is_tuning=True)
-        findings += [f"{FOLDER}/: {finding}" for finding in of_tuning.findings]
-        checked.append("the tuning trials, and what was chosen by them")
-    return Verification(found.root, tuple(checked), tuple(findings))
-
-
-def _verify(path: Path, *, trust: bool, is_tuning: bool = False) -> Verification:
-    """Verify one results folder. Tuning trials are neither timed nor tested."""
-    folder = ResultsFolder(path)
-    study = folder.read_study(trust=trust)
+    folder = ResultsFolder(Path(path))
+    checked: list[str] = []
     root = root_digest(folder.path)
+    findings = list(_folder_findings(folder, checked, trust=trust))
+    tuning = folder.tuning_trials
+    if tuning.exists:
+        of_tuning = _folder_findings(tuning, [], trust=trust, is_tuning=True)
+        findings += [f"{FOLDER}/: {finding}" for finding in of_tuning]
+        checked.append("the tuning trials, and what was chosen by them")
+    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+
+
+def _folder_findings(
+    folder: ResultsFolder, checked: list[str], *, trust: bool, is_tuning: bool = False
+) -> Iterator[str]:
+    """Yield what does not agree in one folder. Tuning trials are neither timed nor tested.
+
+    A sentence for each kind of check is added to `checked`.
+    """
+    study = folder.read_study(trust=trust)
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
-    checked = [f"seals of {len(finished)} of {len(trials)} trials"]
-    findings = [*_seals(study, folder, finished), *changed_files(folder.records)]
+    checked.append(f"seals of {len(finished)} of {len(trials)} trials")
+    yield from _seals(study, folder, finished)
+    yield from changed_files(folder.records)
     try:
-        results = load_results(path, trust=trust)
+        results = load_results(folder.path, trust=trust)
     except ParibusError as error:  # nothing can be computed from records that cannot be read
-        findings.append(str(error))
-        return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+        yield str(error)
+        return
     checked.append("registration")
-    findings += _told("registration", lambda: registration_findings(results))
-    is_timed = study.trainer == STACKED and not is_tuning
-    findings += _told("records", lambda: _complete(results, is_timed=is_timed))
-    findings += _told("tuning", lambda: tuning_findings(results))
-    if not is_tuning:
-        findings += _told("test part", lambda: _tested(results))
     if folder.is_archive:
         checked.append(f"weights of {len(finished)} trials: not in an archive")
-    findings += _told("files", lambda: _files_of_runs(results, checked))
-    of_trials, looked_at = _trials(results, trust=trust)
-    findings += of_trials
-    checked += looked_at
-    if results.finished:
-        findings += _told("analysis", lambda: _derived(results, checked))
-    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+    is_timed = study.trainer == STACKED and not is_tuning
+    checks = {
+        "registration": registration_findings(results),
+        "records": _complete(results, is_timed=is_timed),
+        "tuning": tuning_findings(results),
+        "test part": () if is_tuning else _tested(results),
+        "files": _files_of_runs(results, checked),
+        "scores": _scores(results, checked, trust=trust),
+        "analysis": _derived(results, checked) if results.finished else (),
+    }
+    for label, findings in checks.items():
+        try:
+            yield from findings
+        except ParibusError as error:  # that it cannot be made
+            yield f"{label}: {error}"
 
 
 def registration_findings(results: Results) -> Iterator[str]:
@@ -157,22 +155,27 @@ def registration_findings(results: Results) -> Iterator[str]:
         registered = read_json(path)
 
 
-def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
-    """Return the findings of trials, and what was checked."""
+def _scores(results: Results, checked: list[str], *, trust: bool) -> Iterator[str]:
+    """Yield where the scores of trials are not those of their parts."""
     if results.study.trainer == COMMAND:
         from paribus.trainers.command.scores import verified
 
-        return verified(results, trust=trust)
-    if results.study.trainer != STACKED:
-        findings = [line for trial in results.finished for line in item_findings(trial)]
-        blocks = records_of(results.study).blocks
-        n = sum(is_regular(trial.path / blocks) for trial in results.finished)
-        return findings, [f"means over items of {plural(n, 'trial')}"] if n else []
-    findings = []
-    whole = [trial for trial in results.finished if trial.has("evaluation.parquet")]
-    for trial in whole:
-        findings += _told(trial.label, lambda trial=trial: score_findings(trial))
-    return findings, [f"scores of {len(whole)} trials from blocks and questions"] if whole else []
+        findings, looked_at = verified(results, trust=trust)
+        checked += looked_at
+        yield from findings
+        return
+    is_stacked = results.study.trainer == STACKED
+    parts = "evaluation.parquet" if is_stacked else records_of(results.study).blocks
+    trials = [trial for trial in results.finished if is_regular(trial.path / parts)]
+    if trials and is_stacked:
+        checked.append(f"scores of {len(trials)} trials from blocks and questions")
+    elif trials:
+        checked.append(f"means over items of {plural(len(trials), 'trial')}")
+    for trial in trials:
+        try:
+            yield from score_findings(trial) if is_stacked else item_findings(trial)
+        except ParibusError as error:
+            yield f"{trial.label}: {error}"
 
 
 def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
@@ -199,14 +202,6 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
         yield f"{path} was changed after it was judged"
 
 
-def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the findings of a check; that it cannot be made is one."""
-    try:
-        return list(check())
-    except ParibusError as error:
-        return [f"{label}: {error}"]
-
-
 def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
     form = records_of(study)
     for trial in finished:
@@ -218,21 +213,17 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
         try:
             if name == TEST_PART:  # without its seal it does not count for nothing
                 results.read_opened()
-                continue
-            sealed = results.has_sealed(name)
+            elif not results.has_sealed(name) and is_regular(results.path / name):
+                yield f"{name} is not sealed, and counts for nothing"
         except ParibusError as error:
             yield str(error)
-        else:
-            if not sealed and is_regular(results.path / name):
-                yield f"{name} is not sealed, and counts for nothing"
 
 
 def _tested(results: Results) -> Iterator[str]:
-    """Return whether the verdict of a finished study has asked for its sealed test part."""
-    if not why_not_tested(results):
-        return
-    if missing := results.trials.keys() - results.tested.keys():
-        named = some([f"{arm}/seed-{seed}" for arm, seed in sorted(missing)], SHOWN)
+    """Yield which trials of a finished study are not evaluated on its sealed test part."""
+    missing = sorted(results.trials.keys() - results.tested.keys())
+    if missing and why_not_tested(results):
+        named = some([f"{arm}/seed-{seed}" for arm, seed in missing], SHOWN)
         yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
 
 
@@ -293,32 +284,32 @@ def derived(results: Results) -> tuple[list[str], Comparison]:
         "analysis.json": analysis.to_dict(),
         "verdict.json": verdict_record(build_report(decide(analysis))),
     }
-    found = Comparison()
+    total = Comparison()
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # `report` writes it, at any time
-        there = read_json(results.path / name)
-        now = json.loads(canonical_json(value))
-        for one in (there, now):
-            one.pop("later_stage", None)  # it moves on while a second stage is trained
-        of_file = compare(there, now, Leniency(SENTENCES))
-        if of_file.differing:
-            keys = some(of_file.differing, SHOWN)
+        # `later_stage` moves on while a second stage is trained
+        stated, now = (
+            {key: of for key, of in record.items() if key != "later_stage"}
+            for record in (read_json(results.path / name), json.loads(canonical_json(value)))
+        )
+        comparison = compare(stated, now, SENTENCES)
+        if comparison.differing:
+            keys = some(comparison.differing, SHOWN)
             findings.append(f"{name} is not what the records give: {keys}")
-        found += of_file
-    return findings, found
+        total += comparison
+    return findings, total
 
 
 def _derived(results: Results, checked: list[str]) -> Iterator[str]:
     """Yield the findings of `derived`; what was compared, and how far apart, is added to
     `checked`."""
-    findings, found = derived(results)
+    findings, comparison = derived(results)
     yield from findings
     states = Counter(control.state for control in results.controls)
     if states:
-        told = ", ".join(f"{n} {state}" for state, n in states.items())
-        checked.append(f"{states.total()} controls from the records of both trials: {told}")
-    told = "analysis and verdict from the scores"
-    if found.numbers:
-        told += f": {found.numbers:,} numbers, largest relative difference {found.largest:.1g}"
-    checked.append(told)
+        counts = ", ".join(f"{n} {state}" for state, n in states.items())
+        checked.append(f"{states.total()} controls from the records of both trials: {counts}")
+    numbers, largest = comparison.numbers, comparison.largest
+    apart = f": {numbers:,} numbers, largest relative difference {largest:.1g}" if numbers else ""
+    checked.append(f"analysis and verdict from the scores{apart}")
