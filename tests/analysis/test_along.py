@@ -11,7 +11,7 @@ import pytest
 import paribus
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
-from paribus.report.figures.over_training import contrast_along
+from paribus.report.figures.training import contrast_along
 from paribus.report.tables import along_table
 
 from ..conftest import Fabricate, Maker

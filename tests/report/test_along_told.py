@@ -12,7 +12,7 @@ import pytest
 import paribus
 from paribus import numbers
 from paribus.report.figures import draw
-from paribus.report.figures.figure_rows import rows_of
+from paribus.report.figures.rows import over_steps
 from paribus.report.page import render
 from paribus.report.tables import along_table
 from paribus.results import Results
@@ -42,13 +42,16 @@ def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
     curves, contrast = drawn["loss-curves"], drawn["contrast-along-training"]
     panels = ["training tokens", "training FLOPs", "seconds of training"]
     for figure in (curves, contrast):
-        assert list(dict.fromkeys(row["budget"] for row in figure.rows)) == panels
+        assert list(dict.fromkeys(row["part"] for row in figure.rows)) == panels
         assert figure.definition["facet"]["sort"] == panels
-    # 10 trials and 2 means, of 11 points, on 3 axes.
-    assert len(curves.rows) == 12 * 11 * 3
-    means = [r for r in curves.rows if r["kind"] == "mean" and r["arm"] == "baseline"]
-    assert means[10]["spent"] == 640 and means[10]["loss"] == pytest.approx(3.3 - 1.0)
-    assert contrast.rows[0]["mean"] == pytest.approx(0.05)
+    # 10 trials of 11 points on 3 axes.
+    assert len(curves.rows) == 10 * 11 * 3
+    last = [
+        r for r in curves.rows if (r["arm"], r["part"], r["point"]) == ("baseline", panels[0], 10)
+    ]
+    assert {row["x"] for row in last} == {640}
+    assert np.mean([row["value"] for row in last]) == pytest.approx(3.3 - 1.0)
+    assert contrast.rows[0]["value"] == pytest.approx(0.05)
     page = render(results, analysis, paribus.decide(analysis), list(drawn.values()))
     assert 'id="along"' in page and "Along training" in page
 
@@ -84,22 +87,22 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
 
 @pytest.mark.parametrize("most_lines", [100, 2])
 def test_a_mean_is_of_all_seeds_there(most_lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paribus.report.figures.figure_rows.MOST_LINES", most_lines)
+    monkeypatch.setattr("paribus.report.figures.rows.MOST_LINES", most_lines)
     steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
     found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
     results: Any = SimpleNamespace(study=SimpleNamespace(called={"base": "base"}))
-    rows = rows_of(results, found, {"loss": ""}, most_rows=600)
-    shown = sorted({row["step"] for row in rows})
+    rows = over_steps(results, found, {"loss": ""}, most_rows=600)
+    shown = sorted({row["x"] for row in rows})
     assert len(shown) < 250
     for step in shown:
         there = [s for s, at in steps.items() if at[0] <= step <= at[-1]]
-        here = [row for row in rows if row["step"] == step]
+        here = [row for row in rows if row["x"] == step]
         if most_lines < len(steps):
             (row,) = here
-            assert row["mean"] == pytest.approx(np.mean(there) + step / 1000, abs=1e-3)
+            assert row["value"] == pytest.approx(np.mean(there) + step / 1000, abs=1e-3)
         else:
             assert [row["seed"] for row in here] == there
             assert [row["value"] for row in here] == pytest.approx([s + step / 1000 for s in there])
     if most_lines > len(steps):
         for s, at in steps.items():
-            assert max(row["step"] for row in rows if row["seed"] == s) == at[-1]
+            assert max(row["x"] for row in rows if row["seed"] == s) == at[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pyarrow as pa
 import pytest
@@ -11,8 +10,8 @@ import vl_convert
 
 from paribus.analysis import analyse
 from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
+from paribus.report.figures.models import tasks
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
-from paribus.report.figures.trained_models import tasks
 from paribus.report.tables import task_table
 from paribus.results import Results
 
@@ -55,7 +54,6 @@ def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
-        assert re.search(r"\d", figure.caption), figure.name  # it is the alternative text, too
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])

@@ -10,7 +10,7 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.report.figures import Figure, draw
-from paribus.report.figures.figure_rows import over_seeds
+from paribus.report.figures.rows import over_seeds
 from paribus.report.tables import trial_tables, trials
 from paribus.results import Results, write_tables
 
@@ -30,7 +30,7 @@ def loss(arm: str, seed: int) -> float:
 @pytest.fixture(scope="module", autouse=True)
 def few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("tables", "figures.figure_rows"):
+        for module in ("tables", "figures.rows"):
             patch.setattr(f"paribus.report.{module}.MOST_LINES", MOST_LINES)
         patch.setattr("paribus.report.figures.contrasts.MOST_PAIRS", MOST_PAIRS)
         yield
@@ -61,12 +61,12 @@ def figures(large: Results, analysis: Analysis) -> dict[str, Figure]:
     return {figure.name: figure for figure in draw(large, analysis)}
 
 
-def test_rows_of_many_seeds_are_means_and_percentiles() -> None:
+def test_rows_of_many_seeds_are_means_between_the_ends() -> None:
     values = np.arange(101.0)
     rows = [{"arm": "a", "seed": i, "part": "p", "value": v} for i, v in enumerate(values)]
     rows += [{"arm": "b", "seed": 1, "part": "p", "value": 7.0}]
     ours, theirs = over_seeds(rows, "value")
-    assert ours == {"arm": "a", "part": "p", "value": 50.0, "low": 5.0, "high": 95.0}
+    assert ours == {"arm": "a", "part": "p", "value": 50.0, "low": 0.0, "high": 100.0}
     assert theirs == {"arm": "b", "part": "p", "value": 7.0, "low": 7.0, "high": 7.0}
 
 
@@ -79,11 +79,11 @@ def test_no_figure_has_a_row_for_each_trial(figures: dict[str, Figure]) -> None:
 
 def test_the_band_of_losses_holds_every_seed(large: Results, figures: dict[str, Figure]) -> None:
     rows = [r for r in figures["loss-curves"].rows if r["arm"] == "baseline"]
-    last = max((r for r in rows if "token" in r["budget"]), key=lambda row: row["spent"])
+    last = max((r for r in rows if "token" in r["part"]), key=lambda row: row["x"])
     ends = [large.trial_curves["baseline", seed].final for seed in SEEDS]
     assert last["low"] == pytest.approx(min(ends), 1e-4)
     assert last["high"] == pytest.approx(max(ends), 1e-4)
-    assert last["loss"] == pytest.approx(np.mean(ends), 1e-4)
+    assert last["value"] == pytest.approx(np.mean(ends), 1e-4)
 
 
 def test_pairs_are_drawn_at_even_ranks(figures: dict[str, Figure], analysis: Analysis) -> None:

@@ -12,7 +12,7 @@ import pytest
 from paribus.analysis import Analysis, analyse
 from paribus.decision import decide
 from paribus.report.figures import Figure
-from paribus.report.figures.tuning_curves import tuning_figures
+from paribus.report.figures.tuning import tuning_figures
 from paribus.report.page import render
 from paribus.report.tables import tuning_table
 from paribus.results import Results

@@ -664,7 +664,7 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
         assert (series["step"][0].as_py(), series["step"][-1].as_py()) == (0, 2999)
         assert len(series) == 1_000  # what is drawn of a long curve
         (figure,) = [one for one in draw(results, analyse(results)) if one.name == "loss"]
-    last = {row["arm"]: row["value"] for row in figure.rows if row["step"] == 2999}
+    last = {row["arm"]: row["value"] for row in figure.rows if row["x"] == 2999}
     assert last == {
         arm: pytest.approx(3 + off + 4 / 512, abs=1e-3)
         for arm, off in (("base", 0.0), ("new", -0.25))

@@ -72,7 +72,7 @@ def _picture(analysis: Analysis) -> dict[str, str]:
         return {}
     # Room for labels that the reader's font makes wider than ours.
     drawn = vl_convert.vegalite_to_svg(figure.printed(WIDTH) | {"padding": ROOM})
-    return {"picture": base64.b64encode(drawn.encode()).decode(), "alt": figure.caption}
+    return {"picture": base64.b64encode(drawn.encode()).decode(), "alt": figure.text}
 
 
 def _filled(study: Study, **values: Any) -> str:

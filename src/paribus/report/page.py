@@ -185,11 +185,10 @@ def _packed(figure: Figure) -> dict[str, Any]:
             packed[key] = values
     return {
         "name": figure.name,
-        "definition": figure.definition | {"description": figure.caption},
+        "definition": figure.definition | {"description": figure.text},
         "columns": packed,
         "log": figure.log,
         "panel": figure.panel,
-        "room": figure.room,
         "stretch": figure.stretch,
     }
 

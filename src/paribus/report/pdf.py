@@ -127,7 +127,7 @@ def write_figure(folder: Path, figure: Figure, width: int = 0) -> dict[str, Any]
     across, down = float(size[1]), float(size[2])
     return {
         "name": figure.name,
-        "caption": breakable(figure.caption),
+        "caption": breakable(figure.text),
         "wide": figure.wide,
         "share": min(1.0, across / width, MOST_HEIGHT * across / (down * width)),
         "height": down / across,

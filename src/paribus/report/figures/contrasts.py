@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis
 from paribus.report.figures.style import (
     LABEL_CHARACTERS,
     MOST_PANELS,
@@ -18,19 +18,20 @@ from paribus.report.figures.style import (
     WIDTH,
     Figure,
     arm_colour,
+    chart_of,
     figure_name,
-    hover,
     in_lines,
+    names_below,
     panels,
     rounded,
-    wrapped,
+    value_axis,
+    zero_line,
 )
 from paribus.report.tables import STATES, state_of
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
-SIDE_CHARACTERS, SIDE_LINES = 12, 3  # of a name below a panel
-MOST_NAMED, MOST_TOLD = 2, 8  # contrasts in a title, and in a caption
+MOST_NAMED = 8  # changes in a title
 MOST_PAIRS = 60  # lines of one contrast
 PADDING = 0.05  # of the axis, at both ends
 SHAPES = ("circle", "square", "diamond", "cross")
@@ -44,75 +45,75 @@ def forest_name(study: Study, endpoint: Endpoint) -> str:
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     """Return every contrast on a primary endpoint with its interval, the margin and the finding."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
-    contrasts = [c for c in analysis.contrasts if c.metric == endpoint.metric]
-    sign = 1 if metric.better == "lower" else -1
-    rows = sorted(_forest_rows(analysis, contrasts), key=lambda row: sign * row["mean"])
+    sign = -1 if metric.better == "higher" else 1
+    rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
     if not rows:
         return None
-    name, margin = forest_name(study, endpoint), metric.shown(contrasts[0].margin or 0)
-    left, right = ("better", "worse") if metric.better == "lower" else ("worse", "better")
-    change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
-    title = f"\N{LEFTWARDS ARROW} {left} | {change} | {right} \N{RIGHTWARDS ARROW}"
+    name, margin = forest_name(study, endpoint), metric.shown(endpoint.margin or 0)
     ends = [margin, -margin, *(row[end] for row in rows for end in ("low", "high"))]
-    low, high = min(ends), max(ends)
-    room = PADDING * (high - low)
-    x = {"title": title, "axis": alt.Axis(tickCount=5, labelOverlap="greedy")}
-    x["scale"] = alt.Scale(domain=[low - room, high + room], nice=False)
+    room = PADDING * (max(ends) - min(ends))
+    left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
+    change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
+    x = {
+        "title": f"\N{LEFTWARDS ARROW} {left} | {change} | {right} \N{RIGHTWARDS ARROW}",
+        "axis": alt.Axis(tickCount=5, labelOverlap="greedy"),
+        "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
+    }
     stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
     margins = alt.Chart(alt.InlineData(values=[{"from": -margin, "zero": 0, "to": margin}]))
     band = margins.mark_rect(color=TEXT, opacity=0.1, tooltip=None)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
     if margin:
-        label = margins.mark_text(
-            text=f"within {stated}: too small to matter",
-            **{"color": TEXT, "opacity": 0.75, "fontSize": 10, "baseline": "bottom"},
-            tooltip=None,
-        )
+        look: dict[str, Any] = {"color": TEXT, "opacity": 0.75, "fontSize": 10, "tooltip": None}
+        text = f"within {stated}: too small to matter"
+        label = margins.mark_text(text=text, baseline="bottom", **look)
         layers.append(label.encode(x=alt.X("zero:Q", **x), y=alt.value(-3)))
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
-    told = hover("arm:N", "against:N", alt.Tooltip("mean:Q", format="+.4g"), "interval:N", n)
-    chart = alt.Chart(alt.NamedData(name))
-    base = chart.encode(
+    told = [alt.Tooltip(key) for key in ("arm:N", "against:N", "interval:N")]
+    base = chart_of(name).encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=labels),
         color=arm_colour(study, legend=False),
-        tooltip=told,
+        tooltip=[*told, alt.Tooltip("mean:Q", format="+.4g"), n],
     )
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **x), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))
-    zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
-    layers += [zero, rules, points.encode(shape=_state_shapes(rows))]
-    tall = any(len(arm) > LABEL_CHARACTERS for arm in order)
-    height = (BROKEN_ROW_PIXELS if tall else ROW_PIXELS) * len(rows) + 10
-    drawn = alt.layer(*layers).properties(width=WIDTH, height=height)
-    level = numbers.level(study.inference.alpha)
-    band_text = f"The grey band is the margin of {stated}." if margin else "No margin was stated."
+    states = [state for state in STATES if any(row["state"] == state for row in rows)]
+    # Beside long names of arms no three fit.
+    legend = {"symbolFillColor": TEXT, "columns": min(len(states), 2), "labelLimit": 0}
+    scale = alt.Scale(domain=list(STATES), range=list(SHAPES))
+    shape = alt.Shape(
+        "state:N", title=None, scale=scale, legend=alt.Legend(values=states, **legend)
+    )
+    layers += [zero_line(across=False), rules, points.encode(shape=shape)]
+    is_broken = any(len(arm) > LABEL_CHARACTERS for arm in order)
+    height = (BROKEN_ROW_PIXELS if is_broken else ROW_PIXELS) * len(rows) + 10
     changes = [
         f"{row['arm']} {numbers.signed(row['mean'], metric.shown_change_digits)}" for row in rows
     ]
-    spans = [f"{text} ({row['interval']})" for text, row in zip(changes, rows, strict=True)]
+    title = f"Change of {metric.short_title}: {numbers.some(changes, MOST_NAMED)}"
     caption = (
-        f"Change of {metric.label}, each arm minus its reference, with its unadjusted {level} "
-        f"interval. {band_text} Shapes go by Holm's p. {'; '.join(spans[:MOST_TOLD])}"
-        f"{' ...' if len(rows) > MOST_TOLD else '.'}"
+        f"Each arm minus its reference, with its unadjusted "
+        f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p. "
+        + (f"The grey band is the margin of {stated}." if margin else "No margin was stated.")
     )
-    heading = f"Change of {metric.short_title}"
-    heading += f": {', '.join(changes)}" if len(rows) <= MOST_NAMED else ""
-    return Figure(name, "endpoints", heading, caption, drawn, rows, stretch=False)
+    chart = alt.layer(*layers).properties(width=WIDTH, height=height)
+    return Figure(name, "endpoints", title, caption, chart, rows, stretch=False)
 
 
-def _forest_rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
+def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
     called, rows = analysis.study.called, []
-    for contrast in contrasts:
+    for contrast in analysis.contrasts:
         says = contrast.decided
-        if says is None:
+        if says is None or contrast.metric != metric:
             continue
-        ends = says.interval
-        bounded = says.has_interval and math.isfinite(ends.low) and math.isfinite(ends.high)
-        low, high = (ends.low, ends.high) if bounded else (says.mean, says.mean)
-        mean, low, high = map(contrast.declared.shown, (says.mean, low, high))
-        interval = f"{low:+.4g} to {high:+.4g}" if bounded else "unbounded"
+        ends = (says.interval.low, says.interval.high)
+        is_bounded = says.has_interval and all(map(math.isfinite, ends))
+        mean, low, high = map(
+            contrast.declared.shown, (says.mean, *(ends if is_bounded else (says.mean,) * 2))
+        )
+        interval = f"{low:+.4g} to {high:+.4g}" if is_bounded else "unbounded"
         rows.append(
             {
                 "arm": called[contrast.arm],
@@ -127,18 +128,6 @@ def _forest_rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str
     return rows
 
 
-def _state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
-    """Return the shape of a mean by what its test found (`state` of `rows`)."""
-    states = {row["state"] for row in rows}
-    shown = [state for state in STATES if state in states]
-    scale = alt.Scale(domain=list(STATES), range=list(SHAPES))
-    # Beside long names of arms no three fit.
-    legend = alt.Legend(
-        values=shown, symbolFillColor=TEXT, columns=min(len(shown), 2), labelLimit=0
-    )
-    return alt.Shape("state:N", title=None, scale=scale, legend=legend)
-
-
 def pairs_name(metric: str) -> str:
     """Return the name of the figure of a metric's seed pairs."""
     return f"pairs-{figure_name(metric)}"
@@ -150,86 +139,76 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     Where runs are not paired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    pairs, rows = _pair_rows(analysis, metric)
+    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
+    rows, rises = [], []
+    for arm, reference in study.contrasts:
+        seeds = (
+            [s for s in values[arm] if s in values[reference]] if study.is_paired else study.seeds
+        )
+        own = _pair_rows(analysis, metric, arm, reference, seeds, values)
+        if not own or len(rises) == MOST_PANELS:
+            continue
+        rows += own
+        paired = analysis.contrast(arm, metric).paired
+        deltas = [pair.delta for pair in paired.pairs] if paired else []
+        rises.append(f"{sum(delta > 0 for delta in deltas)} of {len(deltas)} ({called[arm]})")
     if not rows:
         return None
-    labels = in_lines(called.values(), SIDE_CHARACTERS, SIDE_LINES)
-    axis = alt.Axis(labelAngle=0, labelLimit=PANEL // 2, labelExpr=labels)
-    base = alt.Chart().encode(  # the facet has the data
-        x=alt.X("arm:N", title=None, sort=alt.EncodingSortField("side"), axis=axis),
-        y=alt.Y(
-            "value:Q",
-            title=wrapped(declared.title),
-            scale=alt.Scale(zero=False),
-            axis=alt.Axis(tickCount=5),
-        ),
+    base = chart_of(None).encode(
+        x=names_below(called.values(), "arm", sort=alt.EncodingSortField("side")),
+        y=value_axis("value:Q", declared.title),
     )
     value = alt.Tooltip("value:Q", format=f".{declared.shown_digits}f")
-    drawn = base.mark_circle(size=42, opacity=1).encode(
-        color=arm_colour(study, legend=False), tooltip=hover("arm:N", "seed:N", value)
+    points = base.mark_circle(size=42, opacity=1).encode(
+        color=arm_colour(study, legend=False),
+        tooltip=[alt.Tooltip("arm:N"), alt.Tooltip("seed:N"), value],
     )
+    slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
+    slopes = slopes.encode(detail=alt.Detail("seed:N"))
+    drawn = alt.layer(slopes, points) if study.is_paired else points
+    title, name = f"{declared.label[0].upper()}{declared.label[1:]}", pairs_name(metric)
+    if study.is_paired and len(rises) <= MOST_NAMED:
+        title += f": higher than the reference in {', '.join(rises)}"
+    caption = "Every run is a point."
     if study.is_paired:
-        lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
-        drawn = alt.layer(lines.encode(detail=alt.Detail("seed:N")), drawn)
-    facet = alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs])
-    name, above = pairs_name(metric), {row["contrast"] for row in rows}
-    chart = panels(drawn, facet, name, own="x", labels=above)
-    title = f"{declared.label[0].upper()}{declared.label[1:]}"
-    caption = f"{title}: every run is a point."
-    if study.is_paired:
-        rises = []
-        for arm, _ in pairs:
-            paired = analysis.contrast(arm, metric).paired
-            deltas = [pair.delta for pair in paired.pairs] if paired else []
-            above_zero = sum(delta > 0 for delta in deltas)
-            rises.append(f"{called[arm]} {above_zero} of {len(deltas)}")
-        caption = (
-            f"{title}: every seed is a line from its reference to its arm. Rises by arm: "
-            f"{', '.join(rises[:MOST_TOLD])}{' ...' if len(rises) > MOST_TOLD else '.'}"
-        )
-    largest = max(analysis.summary(arm, metric).n for arm, _ in pairs)
-    if largest > MOST_PAIRS:
+        caption = "Every seed is a line from its reference to its arm."
+    largest = max(len(seeds) for seeds in values.values())
+    if study.is_paired and largest > MOST_PAIRS:
         caption += f" {MOST_PAIRS} of {largest:,} pairs are drawn, at even ranks by their change."
-    if left := len(study.contrasts) - len(pairs):
+    if left := len(study.contrasts) - len(rises):
         caption += f" {numbers.plural(left, 'contrast')} without a pair, or beyond {MOST_PANELS} "
         caption += "panels, are in the tables only."
-    wide = len(pairs) > MOST_NAMED
+    labels = list(dict.fromkeys(row["part"] for row in rows))
+    chart = panels(drawn, labels, name, own="x")
+    wide = len(rises) > 2
     return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
 def _pair_rows(
-    analysis: Analysis, metric: str
-) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
-    """Return contrasts that have a pair, at most MOST_PANELS, and a row for each side of it."""
+    analysis: Analysis,
+    metric: str,
+    arm: str,
+    reference: str,
+    seeds: Any,
+    values: dict[str, dict[int, float]],
+) -> list[dict[str, Any]]:
+    """Return a row for each side of each pair, of many pairs those at even ranks."""
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
-    pairs = [
-        (arm, reference)
-        for arm, reference in study.contrasts
-        if values[arm].keys() & values[reference].keys()
-        or (not study.is_paired and values[arm] and values[reference])
-    ][:MOST_PANELS]
-    relative, rows = declared.of_pair, []
-    for arm, reference in pairs:
-        versus = "" if reference == study.baseline else f" against {called[reference]}"
-        ours, theirs = values[arm], values[reference]
-        seeds = [seed for seed in ours if seed in theirs] if study.is_paired else study.seeds
-        if study.is_paired and len(seeds) > MOST_PAIRS:
-            change = {seed: ours[seed] - (0 if relative else theirs[seed]) for seed in seeds}
-            ranked = sorted(seeds, key=change.__getitem__)
-            places = np.linspace(0, len(ranked) - 1, MOST_PAIRS).round().astype(int)
-            seeds = [ranked[place] for place in places]
-        for seed in seeds:
-            for side, name in enumerate((reference, arm)):
-                is_one = relative and not side  # a ratio of a pair is 1 for its reference
-                if not is_one and seed not in values[name]:
-                    continue
-                value = 1.0 if is_one else round(values[name][seed], declared.digits + 2)
-                rows.append(
-                    {
-                        "contrast": f"{called[arm]}{versus}",
-                        **{"arm": called[name], "of": called[arm], "side": side, "seed": seed},
-                        "value": value if is_one else declared.shown(value),
-                    }
-                )
-    return pairs, rows
+    ours, theirs = values[arm], dict(values[reference])
+    is_ratio = declared.of_pair  # the value of an arm is the ratio: 1 for its reference
+    if is_ratio:
+        theirs = dict.fromkeys(seeds, 1.0)
+    if study.is_paired and len(seeds) > MOST_PAIRS:
+        ranked = sorted(seeds, key=lambda seed: ours[seed] - theirs[seed])
+        seeds = [ranked[i] for i in np.linspace(0, len(ranked) - 1, MOST_PAIRS).round().astype(int)]
+    versus = "" if reference == study.baseline else f" against {called[reference]}"
+    digits = declared.digits + 2
+    head = {"part": f"{called[arm]}{versus}", "of": called[arm]}
+    return [
+        head
+        | {"arm": called[name], "side": side, "seed": seed}
+        | {"value": 1.0 if is_ratio and not side else declared.shown(round(own[seed], digits))}
+        for seed in seeds
+        for side, (name, own) in enumerate(((reference, theirs), (arm, ours)))
+        if seed in own
+    ]

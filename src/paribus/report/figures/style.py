@@ -11,7 +11,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,6 +46,7 @@ ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
 MOST_PANELS = 30
 LABEL_PIXELS = 150
 LABEL_CHARACTERS = 22  # of a line beside an axis; longer names are broken
+BELOW_CHARACTERS = 12  # of a line of a name below a figure
 AXIS_CHARACTERS = 26  # of a line of a title beside a panel
 LABEL_SHARE = 0.6  # of the width of a print, at most, for the labels of an axis
 LEGEND_COLUMNS = 4
@@ -99,13 +100,12 @@ class Figure:
         name: unique within a report; of its files too.
         section: of the page: "tuning", "endpoints", "along" (training), "stability",
             "diagnostics" or "evaluation".
-        title: a few words, for a heading.
-        caption: what is drawn, in words that stand without the picture.
+        title: a few words, for a heading, with what was found.
+        caption: how it is drawn.
         chart: reads the dataset called `name`.
         rows: that dataset; with the keys `arm` and `seed` where rows belong to one.
         log: whether the page offers a logarithmic axis.
         panel: width of one panel of a facet; None where there is only one.
-        room: what the axis of a panel takes, in pixels.
         wide: whether it wants the width of two.
         stretch: whether its height goes with its width.
         in_text: whether it stands in the PDF; the page has all.
@@ -119,10 +119,14 @@ class Figure:
     rows: list[dict[str, Any]] = field(repr=False)
     log: bool = False
     panel: int | None = None
-    room: int = PANEL_ROOM
     wide: bool = False
     stretch: bool = True
     in_text: bool = False
+
+    @property
+    def text(self) -> str:
+        """Title and caption: what stands for the picture."""
+        return f"{self.title}. {self.caption}"
 
     @cached_property
     def definition(self) -> dict[str, Any]:
@@ -133,7 +137,7 @@ class Figure:
         """Return the chart with the look of ours and the data that it reads."""
         made = self.chart.copy(deep=False)
         made["config"], made["datasets"] = CONFIG, {self.name: self.rows}
-        made["description"] = self.caption
+        made["description"] = self.text
         return made
 
     def printed(self, width: int) -> dict[str, Any]:
@@ -147,12 +151,12 @@ class Figure:
         definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
-            fit = max(1, int(width / (self.panel + self.room) + ROUND_UP))
+            fit = max(1, int(width / (self.panel + PANEL_ROOM) + ROUND_UP))
             n = len({row[definition["facet"]["field"]] for row in self.rows})
             columns = math.ceil(n / math.ceil(n / fit))  # no row much shorter than the others
             definition["columns"] = columns
             widest = int(WIDER * self.panel)
-            definition["spec"]["width"] = min(widest, width // columns - self.room)
+            definition["spec"]["width"] = min(widest, width // columns - PANEL_ROOM)
         else:
             if self.stretch:
                 definition["height"] = definition["height"] * width // WIDTH
@@ -168,51 +172,28 @@ class Figure:
 
 def colours(study: Study) -> dict[str, str]:
     """Return the colour of every arm; what others are compared with is grey."""
-    palette, count = {}, 0
-    for arm in study.arms:
-        if arm == study.baseline:
-            palette[arm] = BASELINE_COLOUR
-            continue
+    palette = {study.baseline: BASELINE_COLOUR}
+    for count, arm in enumerate(arm for arm in study.arms if arm != study.baseline):
         round_, place = divmod(count, len(ARM_COLOURS))
         palette[arm] = _shaded(ARM_COLOURS[place], SHADES[round_ % len(SHADES)])
-        count += 1
     return palette
 
 
 def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
     """Return colour by arm, with lines or dots in the legend, which names all arms."""
     called, palette = study.called, colours(study)
-    scale = alt.Scale(
-        domain=[called[arm] for arm in study.arms], range=[palette[arm] for arm in study.arms]
-    )
-    if not legend:
-        return alt.Color("arm:N", title=None, scale=scale, legend=None)
-    look = _LINE if line else _DOT
+    scale = alt.Scale(domain=list(called.values()), range=[palette[arm] for arm in called])
+    look = (_LINE if line else _DOT) if legend else None
     return alt.Color("arm:N", title=None, scale=scale, legend=look)
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
     """Return dash by arm: lines that coincide, or are printed without colour, are told apart."""
-    called = study.called
-    ranks = range(len(called))
-    dashes = [DASHES[0] if i == 0 else DASHES[(i - 1) % len(DASHES)] for i in ranks]
-    scale = alt.Scale(domain=list(called.values()), range=dashes)
+    called = list(study.called.values())
+    dashes = [DASHES[0], *(DASHES[i % len(DASHES)] for i in range(len(called) - 1))]
     # Colour and dash share a legend only where it is the same.
+    scale = alt.Scale(domain=called, range=dashes)
     return alt.StrokeDash("arm:N", title=None, scale=scale, legend=_LINE)
-
-
-def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
-    """Return what is told of the mark under the pointer.
-
-    Channels are made by name, here and in all figures: to find the class of a bare string, Altair
-    reads the schemas of all its classes anew, which would take half the time of drawing.
-    """
-    return [alt.Tooltip(field) if isinstance(field, str) else field for field in fields]
-
-
-def wrapped(title: str, characters: int = AXIS_CHARACTERS) -> list[str]:
-    """Return a title in lines of at most so many characters: a longer one would be cut off."""
-    return textwrap.wrap(title, characters)
 
 
 def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any:
@@ -236,58 +217,125 @@ def is_share(title: str) -> bool:
     return title.endswith(SHARES)
 
 
-def share_axis(title: str) -> tuple[str, dict[str, Any]]:
-    """Return the title of an axis, and how its numbers are written: shares as per cent."""
-    if not is_share(title):
-        return title, {}
-    return f"{title.removesuffix(SHARES)} (%)", {"labelExpr": PER_CENT}
+def value_axis(
+    field: str, title: str, *, scale: Any = None, channel: Any = alt.Y, **axis: Any
+) -> Any:
+    """Return an axis of values, shares as per cent; by default vertical, and not from zero."""
+    if is_share(title):
+        title = f"{title.removesuffix(SHARES)} (%)"
+        axis["labelExpr"] = PER_CENT
+    drawn = alt.Axis(**{"tickCount": 5} | axis)
+    scale = scale or alt.Scale(zero=False)
+    return channel(field, title=textwrap.wrap(title, AXIS_CHARACTERS), scale=scale, axis=drawn)
 
 
-def over(
-    values: str, title: str, *, zero: bool = False, axis: dict[str, Any] | None = None
-) -> alt.Y:
-    """Return a vertical axis that need not begin at zero."""
-    title, written = share_axis(title)
-    looks = written | (axis or {})
-    drawn = alt.Axis(**looks) if looks else alt.Undefined
-    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), axis=drawn)
+def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X:
+    """Return a horizontal axis of names, by default in their order; long ones are broken."""
+    labels = list(labels)
+    broken = in_lines(labels, BELOW_CHARACTERS, 3)
+    axis = alt.Axis(labelAngle=0, labelLimit=90, labelExpr=broken)
+    return alt.X(f"{field}:N", title=None, sort=sort or labels, axis=axis)
 
 
-def mean_line(
-    base: alt.Chart, y: alt.Y, study: Study, told: list[alt.Tooltip], **more: Any
-) -> alt.Chart:
-    """Return the thick line of each arm, dashed by arm."""
-    line = base.mark_line(strokeWidth=2.2, **more)
-    return line.encode(y=y, strokeDash=arm_dash(study), tooltip=told)
+def chart_of(name: str | None) -> alt.Chart:
+    """Return a chart of named data; without a name, of a panel, whose facet has the data."""
+    return alt.Chart(alt.NamedData(name)) if name else alt.Chart()
 
 
-def seed_lines(base: alt.Chart, y: alt.Y, **more: Any) -> alt.Chart:
-    """Return a thin line for each seed."""
-    line = base.mark_line(strokeWidth=0.7, opacity=0.45, **more)
-    return line.encode(y=y, detail=alt.Detail("seed:N"))
+def zero_line(*, across: bool = True) -> alt.Chart:
+    """Return the line at zero."""
+    rule = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None)
+    return rule.encode(y=alt.datum(0)) if across else rule.encode(x=alt.datum(0))
+
+
+def lines(
+    study: Study,
+    rows: Sequence[Mapping[str, Any]],
+    x: alt.X,
+    title: str,
+    *,
+    across: str,
+    name: str | None = None,
+    scale: Any = None,
+    form: str = ".4g",
+    **axis: Any,
+) -> list[alt.Chart]:
+    """Return a thin line for each seed and a thick one for their mean; of rows that are means
+    already the band from `low` to `high` and the mean.
+
+    Rows have arm, x and value; `part` of a panel, and `point` where x differs by seed, so that the
+    mean is of both.
+    """
+    base = chart_of(name).encode(x=x, color=arm_colour(study))
+    is_single = len({row["x"] for row in rows}) == 1  # a line of one point draws nothing
+    at = alt.Tooltip(x["shorthand"], title=across)
+    value = alt.Tooltip("value:Q", format=form)
+    more = {"y": value_axis("value:Q", title, scale=scale, **axis)}
+    if "point" in rows[0]:
+        at["format"], more["order"] = ".4~s", alt.Order("point:Q")
+        each = {"x": "mean(x)", "groupby": ["arm", "part", "point"]}
+    else:
+        each = {"groupby": ["arm", "part", "x", "order"]}
+    means = base.transform_aggregate(value="mean(value)", **each)
+    mean = means.mark_line(strokeWidth=2.2, point=is_single).encode(
+        strokeDash=arm_dash(study), tooltip=[alt.Tooltip("arm:N"), at, value], **more
+    )
+    if "low" in rows[0]:
+        low = value_axis("low:Q", title, scale=scale, **axis)
+        band = base.mark_area(opacity=0.14, tooltip=None).encode(y=low, y2=alt.Y2("high"))
+        return [band, mean]
+    thin = base.mark_line(strokeWidth=0.7, opacity=0.45, point=is_single).encode(
+        detail=alt.Detail("seed:N"),
+        tooltip=[alt.Tooltip("arm:N"), alt.Tooltip("seed:N"), at, value],
+        **more,
+    )
+    return [thin, mean]
+
+
+def dots(
+    base: alt.Chart,
+    rows: Sequence[Mapping[str, Any]],
+    title: str,
+    *,
+    width: int = 16,
+    form: str = ".4g",
+    **axis: Any,
+) -> list[alt.Chart]:
+    """Return a dot for each seed and a bar for their mean; of rows that are means already a line
+    from `low` to `high` and the bar. `base` has all but the vertical axis."""
+    y = value_axis("mean(value):Q", title, **axis)
+    means = base.mark_tick(width=width, thickness=2.5).encode(y=y)
+    told = [alt.Tooltip("arm:N"), alt.Tooltip("value:Q", format=form)]
+    if "low" in rows[0]:
+        low = value_axis("low:Q", title, **axis)
+        span = base.mark_rule(strokeWidth=1.2)
+        return [span.encode(y=low, y2=alt.Y2("high:Q"), tooltip=told), means]
+    told.insert(1, alt.Tooltip("seed:N"))
+    seeds = base.mark_circle(size=28, opacity=0.55)
+    return [seeds.encode(y=value_axis("value:Q", title, **axis), tooltip=told), means]
 
 
 def panels(
     chart: Any,
-    facet: alt.Facet,
+    labels: Sequence[str],
     name: str,
     *,
     own: str,
-    labels: Iterable[str] = (),
+    field: str = "part",
     columns: int = 3,
     width: int = PANEL,
     height: int = PANEL_HEIGHT,
 ) -> Any:
-    """Return a panel for each value of a field, each with its `own` axis, "x" or "y". Of `labels`,
-    which stand above the panels, long ones are broken.
+    """Return a panel for each of `labels`, the values of a field, each with its `own` axis, "x" or
+    "y".
 
     The facet has the data: a layer with data of its own would draw all of it in every panel.
     """
-    panel = chart.properties(width=width, height=height)
+    facet = alt.Facet(f"{field}:N", title=None, sort=list(labels))
     broken = in_lines(labels, width // CHARACTER_PIXELS)
     if broken is not alt.Undefined:
-        facet = facet.copy()
         facet["header"] = alt.Header(labelExpr=broken)
+    panel = chart.properties(width=width, height=height)
     faceted = panel.facet(facet=facet, columns=columns, data=alt.NamedData(name))
     return faceted.resolve_scale(**{own: "independent"})
 

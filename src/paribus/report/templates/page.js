@@ -3,7 +3,7 @@
 // of every view; another width or axis draws a figure again. Below each is a table of its values, for
 // keyboards and for readers who cannot see it.
 const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, WIDER = 2.2, SYMBOL = 40, CHARACTER = 7;
-const HIGHEST_PANEL = 240, ASPECT = 0.8;
+const PANEL_ROOM = 66, HIGHEST_PANEL = 240, ASPECT = 0.8;
 const MOST_EACH = 200, MOST_VALUES = 400;  // rows with one for each seed, and at all
 const FILLED = 0.8;  // of the cells of a table with a column for each arm, at least
 const form = document.getElementById("toggles");
@@ -57,11 +57,11 @@ function fitted(figure, room) {
   if (axis && figure.log) definition = withAxis(definition, axis);
   definition.datasets = { ...definition.datasets, [figure.name]: shown(figure) };
   if (figure.panel) {
-    const fit = Math.max(1, Math.floor(room / (figure.panel + figure.room) + ROUND_UP));
+    const fit = Math.max(1, Math.floor(room / (figure.panel + PANEL_ROOM) + ROUND_UP));
     const n = figure.columns[definition.facet.field].words.length;
     const columns = Math.ceil(n / Math.ceil(n / fit));
     definition.columns = columns;
-    const width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - figure.room));
+    const width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - PANEL_ROOM));
     definition.spec.width = width;
     if (figure.stretch) definition.spec.height = Math.max(definition.spec.height, Math.min(HIGHEST_PANEL, ASPECT * width));
   } else {
@@ -160,6 +160,11 @@ function meanOf(rows, keys, values) {
 function valuesOf(figure) {
   const { keys, values } = fieldsOf(figure);
   let rows = shown(figure), said = "";
+  if (figure.columns.point) {  // what lies across differs by seed: it is a value, too
+    values.set("x", keys.get("x") ?? values.get("x"));
+    keys.delete("x");
+    keys.set("point", "point");
+  }
   const means = rows.some((row) => row.kind === "mean");
   if (means) rows = rows.filter((row) => row.kind !== "seed");
   if (new Set(rows.map((row) => row.kind)).size > 1) keys.set("kind", "what");

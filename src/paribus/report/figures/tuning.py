@@ -11,7 +11,7 @@ import altair as alt
 from paribus import numbers
 from paribus.analysis import Analysis, Tuned, choose
 from paribus.report.cells import join
-from paribus.report.figures.figure_rows import finding, last_means
+from paribus.report.figures.rows import Row
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -21,23 +21,25 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    chart_of,
     figure_name,
-    hover,
-    over,
     panels,
     rounded,
+    value_axis,
+    zero_line,
 )
 from paribus.study import LEARNING_RATE, Candidate, in_words, open_edges
 from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
+SIZE = {"columns": 2, "width": PANEL, "height": PANEL_HEIGHT}
 FEW_PANELS = 4  # stand in half of a page
+MOST_NAMED = 3  # arms with one choice that a title names
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
 # The mark of a choice, by where it stands among the values tried: inside, or at which edge.
 STATES = {0: "chosen", -1: "chosen: lower edge", 1: "chosen: upper edge"}
 SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"), strict=True))
-LOST = " A cross at the top is a candidate that diverged on some seed."
 
 
 def tuning_figures(analysis: Analysis) -> list[Figure]:
@@ -51,114 +53,102 @@ def tuning_figures(analysis: Analysis) -> list[Figure]:
         return []
     first = LEARNING_RATE if LEARNING_RATE in plan.keys else plan.keys[0]
     keys = [*((first, key) for key in plan.keys if key != first), *((key,) for key in plan.keys)]
-    listed = bool(plan.grid)
-    figures = [_scores(analysis, tuned, key, listed=listed) for key in keys]
+    is_grid = bool(plan.grid)
+    figures = [_scores(analysis, tuned, key, is_grid=is_grid) for key in keys]
     return [figure for figure in (*figures, _changes(analysis, tuned)) if figure is not None]
 
 
 def _scores(
-    analysis: Analysis, tuned: Tuned, keys: tuple[str, ...], *, listed: bool
+    analysis: Analysis, tuned: Tuned, keys: tuple[str, ...], *, is_grid: bool
 ) -> Figure | None:
     """Return the score against the first key; a second key is a colour, in a panel for each arm.
 
     Args:
-        listed: whether values are those of a grid, so that lines join them.
+        is_grid: whether values are those of a grid, so that lines join them.
     """
     study, is_surface = analysis.study, len(keys) > 1
     rows = [row for arm in study.arms for row in _score_rows(analysis, tuned, arm, keys)]
     scores = [row["value"] for row in rows if "value" in row]
     if not scores:
         return None
-    across, short = _short(keys[0]), figure_name(keys[-1].rpartition(".")[2])
+    short = figure_name(keys[-1].rpartition(".")[2])
     name = f"tuning-surface-{short}" if is_surface else f"tuning-{short}"
-    colour = _by([c[keys[1]] for c in tuned.candidates], keys[1]) if is_surface else None
-    x = _axis([candidate[keys[0]] for candidate in tuned.candidates], across)
-    base = (alt.Chart() if is_surface else alt.Chart(alt.NamedData(name))).encode(
-        x=x, color=colour or arm_colour(study)
-    )
-    y = over("value:Q", tuned.metric.title)
-    candidate = alt.Tooltip("values:N", title="candidate")
+    colour = arm_colour(study)
+    if is_surface:
+        colour = _by([candidate[keys[1]] for candidate in tuned.candidates], keys[1])
+    x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _short(keys[0]))
+    base = chart_of(None if is_surface else name).encode(x=x, color=colour)
+    placed = base.encode(y=value_axis("value:Q", tuned.metric.title))
     shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
-    told = hover("arm:N", candidate, shown)
-    means = base.mark_circle(size=64, opacity=1)
-    if listed:
-        means = base.mark_line(strokeWidth=2.2, point=is_surface)
-    means = means.encode(y=y, tooltip=told)
-    if listed and not is_surface:
-        means = means.encode(strokeDash=arm_dash(study))
-    chosen = base.mark_point(size=170, strokeWidth=2.4, opacity=1)
-    layers = [_only(means, "mean")]
+    told = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="candidate")]
+    seed = alt.Tooltip("seed:N", title="tuning seed")
+    means = placed.mark_circle(size=64, opacity=1)
+    if is_grid:
+        means = placed.mark_line(strokeWidth=2.2, point=is_surface)
+        means = means if is_surface else means.encode(strokeDash=arm_dash(study))
+    layers = [_only(means.encode(tooltip=[*told, shown]), "mean")]
     if is_surface:
-        mark = base.mark_point(shape="diamond", size=240, strokeWidth=2.2, opacity=1, filled=False)
-        layers.append(_only(mark.encode(y=y, color=alt.value(TEXT), tooltip=told), "chosen"))
+        mark = placed.mark_point(shape="diamond", size=240, strokeWidth=2.2, filled=False)
+        best = mark.encode(color=alt.value(TEXT), tooltip=[*told, shown])
     else:
-        seed = alt.Tooltip("seed:N", title="tuning seed")
-        dots = base.mark_circle(size=26, opacity=0.55)
-        layers.insert(0, _only(dots.encode(y=y, tooltip=[*told, seed]), "seed"))
-        layers.append(_only(chosen.encode(y=y, shape=_states(rows), tooltip=told), "chosen"))
-    lost = any(row["kind"] == "diverged" for row in rows)
-    if lost:
-        crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
-        crosses = crosses.encode(y=alt.value(6), tooltip=hover("arm:N", candidate, "lost:N"))
-        layers.append(_only(crosses, "diverged"))
-    chart, title = alt.layer(*layers), _chosen_text(analysis, tuned, keys)
-    marks = "Lines are" if listed else "Large dots are"
-    marks += " the best mean at each value, whatever the other keys" if listed else " means"
-    caption = f"{tuned.metric.label} of tuning trials against the {across}"
+        dots = placed.mark_circle(size=26, opacity=0.55).encode(tooltip=[*told, shown, seed])
+        layers.insert(0, _only(dots, "seed"))
+        mark = placed.mark_point(size=170, strokeWidth=2.4, opacity=1)
+        best = mark.encode(shape=_states(rows), tooltip=[*told, shown])
+    layers.append(_only(best, "chosen"))
+    caption = "Lines are the best mean at each value." if is_grid else "Large dots are means."
     if is_surface:
-        called = list(study.called.values())
-        facet = alt.Facet("arm:N", title=None, sort=called)
-        size = {"width": PANEL, "height": PANEL_HEIGHT}
-        chart = panels(chart, facet, name, own="x", labels=called, columns=2, **size)
-        caption += f", coloured by {_short(keys[1])}. {marks}; a diamond marks the best of an arm."
+        caption += " A diamond is the best of an arm."
+    else:
+        caption += " Dots are tuning seeds. Large marks are the best tried, triangles at an edge."
+    if any(row["kind"] == "diverged" for row in rows):
+        crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
+        crosses = crosses.encode(y=alt.value(6), tooltip=[*told, alt.Tooltip("lost:N")])
+        layers.append(_only(crosses, "diverged"))
+        caption += " A cross at the top is a candidate that diverged on some seed."
+    chart = alt.layer(*layers)
+    if is_surface:
+        chart = panels(chart, list(study.called.values()), name, own="x", field="arm", **SIZE)
     else:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-        best = last_means([row for row in rows if row["kind"] == "chosen"])
-        caption += (
-            f". Dots are tuning seeds. {marks}. Large marks are the best tried; a triangle points "
-            f"beyond the edge. Best means: {finding('', best)[1] or 'none.'}"
-        )
-    caption = caption[:1].upper() + caption[1:] + (LOST if lost else "")
     return Figure(
-        *(name, "tuning", title, caption, chart, rows),
+        *(name, "tuning", _chosen_text(analysis, tuned, keys), caption, chart, rows),
         log=min(scores) > 0,
         panel=PANEL if is_surface else None,
         wide=is_surface and len(study.arms) > 1,
     )
 
 
-def _score_rows(
-    analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, ...]
-) -> list[dict[str, Any]]:
+def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, ...]) -> list[Row]:
     groups: dict[tuple[Value, ...], list[Any]] = {}
     for point in tuned.of(arm):
         values = tuned.values_of(point)
         groups.setdefault(tuple(values[key] for key in keys), []).append(point)
-    rows = []
+    rows: list[Row] = []
     for at, points in groups.items():
         head = {"arm": analysis.study.called[arm], **dict(zip(("at", "by"), at, strict=False))}
 
-        def row(point: Any, kind: str, value: float | None = None, head: Any = head, **more: Any):
-            drawn = {} if value is None else {"value": rounded(tuned.metric.shown(value))}
-            words = in_words(tuned.values_of(point))
-            return head | {"kind": kind, "values": words} | drawn | more
+        def add(point: Any, kind: str, value: float = math.nan, head: Row = head, **more: Any):
+            if math.isfinite(value):
+                more["value"] = rounded(tuned.metric.shown(value))
+            if "value" in more or kind == "diverged":
+                rows.append(
+                    head | {"kind": kind, "values": in_words(tuned.values_of(point))} | more
+                )
 
         for point in points:
-            if len(keys) == 1:
-                seeds = [(s, value) for s, value in point.values.items() if math.isfinite(value)]
-                rows += [row(point, "seed", value, seed=seed) for seed, value in seeds]
-            if point.chosen and math.isfinite(point.mean):
+            for seed, value in point.values.items() if len(keys) == 1 else ():
+                add(point, "seed", value, seed=seed)
+            if point.chosen:
                 edges = dict(open_edges(tuned.candidates, tuned.values_of(point)))
-                state = STATES[edges.get(keys[0], 0)]
-                rows.append(row(point, "chosen", point.mean, state=state))
+                add(point, "chosen", point.mean, state=STATES[edges.get(keys[0], 0)])
         worst = max(points, key=lambda point: point.n_diverged)
         if worst.n_diverged:
             lost = f"{worst.n_diverged} of {len(worst.values)} diverged"
-            rows.append(row(worst, "diverged", lost=lost))
+            add(worst, "diverged", lost=lost)
         number = choose({point.candidate: point.values for point in points}, tuned.metric.better)
         best = next(point for point in points if point.candidate == number)
-        if math.isfinite(best.mean):
-            rows.append(row(best, "mean", best.mean))
+        add(best, "mean", best.mean)
     return rows
 
 
@@ -170,39 +160,36 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
     if not rows:
         return None
     name, metric, keys = "tuning-contrast", tuned.metric, list(tuned.candidates[0])
-    single = len(keys) == 1
-    if single:
+    is_single = len(keys) == 1
+    if is_single:
         x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _short(keys[0]))
     else:
         order = [_values(candidate) for candidate in tuned.candidates]
         x = alt.X("at:N", title=", ".join(map(_short, keys)), sort=order)
-    unit = f" ({metric.change_unit})" if metric.change_unit else ""
-    y = {"title": f"change{unit}", "scale": alt.Scale(zero=True)}
-    base = alt.Chart().encode(color=arm_colour(analysis.study, legend=False))
+    change = f"change ({metric.change_unit})" if metric.change_unit else "change"
+    y = {"title": change, "scale": alt.Scale(zero=True)}
+    base = chart_of(None).encode(color=arm_colour(analysis.study, legend=False))
     value = alt.Tooltip("value:Q", format=f"+.{metric.shown_change_digits}f")
-    told = hover("arm:N", alt.Tooltip("values:N", title="both at"), value)
-    at, verdict = alt.Y("value:Q", **y), hover("arm:N", "verdict:N")
+    told = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="both at"), value]
+    seed = alt.Tooltip("seed:N", title="tuning seed")
+    at, verdict = alt.Y("value:Q", **y), [alt.Tooltip("arm:N"), alt.Tooltip("verdict:N")]
     line = base.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=34))
-    means = line if single else base.mark_circle(size=80, opacity=1)
+    means = line if is_single else base.mark_circle(size=80, opacity=1)
+    dots = base.mark_circle(size=24, opacity=0.5)
     band = base.mark_rect(opacity=0.22).encode(y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q"))
-    seed, dots = alt.Tooltip("seed:N", title="tuning seed"), base.mark_circle(size=24, opacity=0.5)
     chart = alt.layer(
         _only(band.encode(tooltip=verdict), "verdict"),
-        alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(y=alt.datum(0)),
+        zero_line(),
         _only(dots.encode(x=x, y=at, tooltip=[*told, seed]), "seed"),
         _only(means.encode(x=x, y=at, tooltip=told), "mean"),
         _only(base.mark_rule(strokeDash=[5, 3]).encode(y=at, tooltip=verdict), "verdict"),
     )
-    order = list(dict.fromkeys(row["contrast"] for row in rows))
-    facet = alt.Facet("contrast:N", title=None, sort=order)
-    size = {"columns": 2, "width": PANEL, "height": PANEL_HEIGHT}
-    drawn = panels(chart, facet, name, own="y", labels=order, **size)
-    shared = _short(keys[0]) if single else "candidate"
-    level = numbers.level(analysis.study.inference.alpha)
+    labels = list(dict.fromkeys(row["part"] for row in rows))
+    shared = _short(keys[0]) if is_single else "candidate"
     caption = (
         f"Change of {metric.label} where both arms have the same {shared}. Dots are tuning seeds, "
-        f"joined marks their means, which are not tested. The band is the change that the verdict "
-        f"is about, each arm at its best, with its {level} interval."
+        "joined marks their means, which are not tested. The band is the change that is judged, "
+        f"each arm at its best, with its {numbers.level(analysis.study.inference.alpha)} interval."
     )
     title, means = f"Change at equal {shared}", [row for row in rows if row["kind"] == "mean"]
     if means:
@@ -213,18 +200,17 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
             for row in ((low, high) if low["value"] < high["value"] else (low,))
         ]
         title += f": {' to '.join(ends)}"
-        caption += f" Means: {' to '.join(ends)}."
-    return Figure(
-        name, "tuning", title, caption, drawn, rows, panel=PANEL, wide=len(order) > FEW_PANELS
-    )
+    drawn = panels(chart, labels, name, own="y", **SIZE)
+    wide = len(labels) > FEW_PANELS
+    return Figure(name, "tuning", title, caption, drawn, rows, panel=PANEL, wide=wide)
 
 
-def _change_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, Any]]:
+def _change_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[Row]:
     called, shown = analysis.study.called, tuned.metric.shown
-    reference = analysis.study.reference(arm)
-    versus = "" if reference == analysis.study.baseline else f" against {called[reference or '']}"
-    head = {"arm": called[arm], "contrast": f"{called[arm]}{versus}"}
-    rows: list[dict[str, Any]] = []
+    reference = analysis.study.reference(arm) or ""
+    versus = "" if reference == analysis.study.baseline else f" against {called[reference]}"
+    head = {"arm": called[arm], "part": f"{called[arm]}{versus}"}
+    rows: list[Row] = []
     for shared in tuned.shared:
         if shared.arm != arm:
             continue
@@ -237,8 +223,7 @@ def _change_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
         ]
         if math.isfinite(shared.mean):
             rows.append(row | {"kind": "mean", "value": rounded(shown(shared.mean))})
-    contrasts = (c for c in analysis.contrasts if (c.arm, c.metric) == (arm, tuned.metric.name))
-    says = next((c.decided for c in contrasts), None)
+    says = analysis.contrast(arm, tuned.metric.name).decided
     if rows and says is not None:
         ends = (says.interval.low, says.interval.high)
         low, high = ends if all(map(math.isfinite, ends)) else (says.mean, says.mean)
@@ -259,7 +244,11 @@ def _chosen_text(analysis: Analysis, tuned: Tuned, keys: tuple[str, ...]) -> str
     title = f"Best {' and '.join(map(_short, keys))} tried"
     if len(best) == 1:
         return f"{title}: {next(iter(best))} in every arm"
-    return f"{title}: {', '.join(f'{value} ({join(arms)})' for value, arms in best.items())}"
+    each = (
+        f"{value} ({join(arms) if len(arms) <= MOST_NAMED else f'{len(arms)} arms'})"
+        for value, arms in best.items()
+    )
+    return f"{title}: {', '.join(each)}"
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
@@ -289,7 +278,7 @@ def _by(values: Sequence[Value], key: str) -> alt.Color:
     return alt.Color("by:O", title=_short(key), scale=scale, legend=legend)
 
 
-def _states(rows: list[dict[str, Any]]) -> alt.Shape:
+def _states(rows: list[Row]) -> alt.Shape:
     """Return the shape of a choice, by the edge at which it stands."""
     scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     states = {row.get("state") for row in rows}
