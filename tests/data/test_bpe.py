@@ -200,11 +200,6 @@ def test_a_bad_file_is_one_line(content: bytes | None, message: str, tmp_path: P
     assert "\n" not in str(error.value)
 
 
-def test_half_a_surrogate_pair_is_named(ours: BpeTokenizer) -> None:
-    with pytest.raises(ParibusError, match=r"'\\ud800' is half of a pair"):
-        ours.encode("a\ud800")
-
-
 BPE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "tokenizer.json"}
 
 

@@ -87,13 +87,15 @@ def test_a_long_text_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert some == describe_data(dataset)
 
 
-def test_shards_are_described_as_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_text_is_described_as_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
     small = load_dataset(data, tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
     monkeypatch.setattr("paribus.engine.data.source.SMALL_BYTES", 0)
     large = load_dataset(data, tmp_path)
-    assert not isinstance(large.train, np.ndarray)
+    assert isinstance(large.train, np.memmap)
     assert describe_data(large) == describe_data(small)
     used = [consumption(d.train, d.token_classes, 3, 20, 2, 8) for d in (small, large)]
     assert (used[0].targets == used[1].targets).all()

@@ -63,16 +63,16 @@ def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: s
 
 
 @pytest.mark.parametrize("order", ["sampled", "epoch"])
-@pytest.mark.parametrize("size", ["array", "shards"])
+@pytest.mark.parametrize("size", ["array", "mapped"])
 def test_a_window_is_of_one_source_and_shares_are_kept(
     order: str, size: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARIBUS_CACHE", str(folder / ".cache"))
     small = load_dataset(data(order=order), folder)
-    if size == "shards":
+    if size == "mapped":
         monkeypatch.setattr(source, "SMALL_BYTES", 0)
     found = load_dataset(data(order=order), folder)
-    assert isinstance(found.train, np.ndarray) == (size == "array")
+    assert isinstance(found.train, np.memmap) == (size == "mapped")
     assert found.digests == small.digests and found.record == small.record
     mixture = found.windows
     assert isinstance(mixture, Mixture)
@@ -152,27 +152,24 @@ def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: s
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "code"),
     [
-        ({"sources": SOURCES | {"upper": {"path": "t0"}}}, "t0 is of data.corpus, whose last part"),
-        ({"validation_path": "t2"}, r"t2 is of data.validation_path, and data.sources.digits"),
-        ({"path": "t2", "validation_path": "t2"}, "t2 is of data.validation_path, and data.path"),
-        ({"validation_path": "t0", "test_path": "t0"}, "and data.path would have it trained on"),
-        ({"validation_path": "t3", "test_path": "t3"}, "and the test text would be the same"),
-        ({"sources": SOURCES | {"upper": {"path": "none"}}}, "data.path = 'none' does not exist"),
-        (
-            {"mixture": {"digits": 1.0}, "seq_len": 1000, "validation_fraction": 0.6},
-            "source 'digits' leaves 1000 training tokens",
-        ),
+        ({"sources": SOURCES | {"upper": {"path": "t0"}}}, "conflict"),
+        ({"validation_path": "t2"}, "conflict"),
+        ({"path": "t2", "validation_path": "t2"}, "conflict"),
+        ({"validation_path": "t0", "test_path": "t0"}, "conflict"),
+        ({"validation_path": "t3", "test_path": "t3"}, "conflict"),
+        ({"mixture": {"digits": 1.0}, "seq_len": 1000, "validation_fraction": 0.6}, "too_few"),
         (
             {"corpus": "pydoc", "path": None, "sources": SOURCES | {"upper": {"corpus": "pydoc"}}},
-            "the text of data.corpus, whose last part is held out .* is there again",
+            "conflict",
         ),
     ],
 )
-def test_held_out_text_is_in_no_source(keys: dict[str, object], message: str, folder: Path) -> None:
-    with pytest.raises(ParibusError, match=message):
+def test_held_out_text_is_in_no_source(keys: dict[str, object], code: str, folder: Path) -> None:
+    with pytest.raises(ParibusError) as error:
         load_dataset(data(**keys), folder)
+    assert error.value.code == code
 
 
 def copied(folder: Path, how: str) -> str:
@@ -196,22 +193,23 @@ def copied(folder: Path, how: str) -> str:
 def test_held_out_text_is_trained_on_under_no_other_name(part: str, how: str, folder: Path) -> None:
     again = copied(folder, how)
     held = {f"{part}_path": "t3"}
-    for keys, where in (
-        ({"sources": SOURCES | {"upper": {"path": again}}}, "data.sources.upper"),
-        ({"path": again}, "data.path"),
-    ):
-        with pytest.raises(ParibusError, match=f"data.{part}_path.*{where} would have it trained"):
-            load_dataset(data(**held, **keys), folder)
     other = "test" if part == "validation" else "validation"
-    with pytest.raises(ParibusError, match="text would be the same"):
-        load_dataset(data(**held, **{f"{other}_path": again}), folder)
+    for keys in (
+        {"sources": SOURCES | {"upper": {"path": again}}},
+        {"path": again},
+        {f"{other}_path": again},
+    ):
+        with pytest.raises(ParibusError) as error:
+            load_dataset(data(**held, **keys), folder)
+        assert error.value.code == "conflict"
 
 
 def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder: Path) -> None:
     (folder / "whole").write_text((folder / "t0").read_text())
     part = load_dataset(data(validation_fraction=0.25), folder)
     (folder / "part").write_text(part.tokenizer.decode(part.validation[:]))
-    for name, message in (("whole", "whose last part"), ("part", "data.validation_fraction")):
+    for name in ("whole", "part"):
         sources = SOURCES | {"upper": {"path": name}}
-        with pytest.raises(ParibusError, match=f"{message}.*data.sources.upper"):
+        with pytest.raises(ParibusError) as error:
             load_dataset(data(sources=sources, validation_fraction=0.25), folder)
+        assert error.value.code == "conflict"

@@ -122,7 +122,7 @@ def test_places_of_a_large_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     large = load_dataset(data, tmp_path)
-    assert not isinstance(large.windows.places, np.ndarray)
+    assert isinstance(large.windows.places, np.memmap)
     for t in range(9):
         assert (small.windows.starts(1, t, 4) == large.windows.starts(1, t, 4)).all()
     again = load_dataset(data, tmp_path).windows.places

@@ -60,10 +60,3 @@ def test_the_study_that_names_it_trains_it(tmp_path: Path) -> None:
 def test_a_size_without_effect_or_out_of_range_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ParibusError, match="vocab_size"):
         load_study("quickstart", {f"data.{key}": value for key, value in data.items()})
-
-
-def test_half_a_pair_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "a \\ud800"}\n')
-    with pytest.raises(ParibusError, match="half of a pair and no text"):
-        train_tokenizer(Data(corpus="jsonl", path="a.jsonl"), tmp_path, 300, tmp_path / "t.json")
-    assert not (tmp_path / "t.json").exists()

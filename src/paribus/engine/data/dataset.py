@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from paribus.digests import digest
-from paribus.engine.data.cache import sharded
+from paribus.engine.data.cache import cached_tokens
 from paribus.engine.data.order import Mixture, Windows, document_places
-from paribus.engine.data.split import HeldOutText, Rates, SealedPart, Texts, part_digest
+from paribus.engine.data.source import Scan
+from paribus.engine.data.split import TEST, VALIDATION, Rates, SealedPart, Texts
 from paribus.engine.data.tokenizer import Tokenizer, token_classes
-from paribus.engine.data.tokens import ShardedTokens, Tokens, join, part
+from paribus.engine.data.tokens import Tokens, chunks, tokens_digest
 from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
 
@@ -24,8 +26,8 @@ class Dataset:
     """The split text as token ids.
 
     Attributes:
-        train: [n_train] token ids, the first part of the text: an array, or shards of the cache.
-            Of a mixture, one source after the other.
+        train: [n_train] token ids, the first part of the text: an array in memory, or a file of
+            the cache. Of a mixture, one source after the other.
         validation: [n_validation] token ids, the rest; the same.
         tokenizer: what made them.
         windows: where training windows begin, and in which order they come.
@@ -34,7 +36,7 @@ class Dataset:
             tokens; of the validation text, whatever its tokens; of the sources of a mixture; and,
             where there is one, of the test text.
         sources: what is trained on, by the name of the source.
-        held_out: UTF-8 bytes and documents of the validation text.
+        held_out: the scan of the validation text.
         has_ends: whether documents are closed by a token.
         test: the sealed part, where the study has one.
         deduplicated: what was taken out; empty where nothing was looked for.
@@ -47,7 +49,7 @@ class Dataset:
     n_documents: int
     digests: dict[str, str]
     sources: dict[str, TrainingText]
-    held_out: HeldOutText
+    held_out: Scan
     has_ends: bool
     test: SealedPart | None = None
     deduplicated: Rates = field(default_factory=dict)
@@ -108,51 +110,51 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     be read or loses text.
     """
     texts = Texts.read(data, folder)
-    parts = texts.split()
-    validation = parts.validation
-    if data.validation_tokens is not None:
-        validation = part(validation, 0, min(data.validation_tokens, len(validation)))
+    split, end = texts.split(), texts.tokenizer.end_of_document
+    validation, validation_digest = texts.tokens(split.held[VALIDATION], VALIDATION)
+    if data.validation_tokens is not None and data.validation_tokens < len(validation):
+        validation = validation[: data.validation_tokens]
+        validation_digest = tokens_digest(validation)
+    train, hashes = {}, {}
     for name in data.shares:
-        _require_window(parts.train[name], data, "training", name)
-    _require_window(validation, data, "validation")
-    if "test" in parts.held_out:
-        _require_text(parts.held_out["test"], data)
-    train, windows, hashes = _training(parts.train, texts.tokenizer, data)
+        train[name], hashes[name] = texts.tokens(split.train[name], name)
+        _require_window(train[name], data, "training", name)
+    _require_window(validation, data, VALIDATION)
+    windows = {name: windows_of(ids, end, data, hashes[name]) for name, ids in train.items()}
     digests = {
         "corpus": texts.found[CORPUS].digest,
         "vocabulary": texts.tokenizer.digest,
         "train": next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes),
-        "validation": part_digest(validation),
-        "validation_text": parts.held_out["validation"].sha256,
+        "validation": validation_digest,
+        "validation_text": split.scans[VALIDATION].digest,
     }
     digests |= {f"source {name}": texts.found[name].digest for name in data.other_sources}
-    if parts.test is not None:
-        digests["test"] = parts.test.digest
+    test = None
+    if TEST in split.held:
+        test = SealedPart(split.scans[TEST], lambda: texts.tokens(split.held[TEST], TEST)[0])
+        _require_text(test.text, data)
+        digests["test"] = test.text.digest
+    order: Windows | Mixture = next(iter(windows.values()))
+    if data.is_mixed:
+        edges = np.cumsum([0, *map(len, train.values())]).tolist()
+        order = Mixture(windows, data.mixture, dict(zip(windows, edges, strict=False)))
+    rates = [split.rates[name] for name in data.shares if split.rates]
     return Dataset(
-        train,
+        _join(train, hashes),
         validation,
         texts.tokenizer,
-        windows,
+        order,
         texts.found[CORPUS].n_documents,
         digests,
         {
-            name: TrainingText(share, len(parts.train[name]), parts.train_bytes[name])
+            name: TrainingText(share, len(train[name]), split.train_bytes[name])
             for name, share in data.shares.items()
         },
-        parts.held_out["validation"],
+        split.scans[VALIDATION],
         texts.has_ends,
-        parts.test,
-        _summed(parts.rates[name] for name in data.shares if parts.rates),
+        test,
+        {key: sum(each[key] for each in rates) for key in rates[0]} if rates else {},
     )
-
-
-def _summed(rates: Iterable[Rates]) -> Rates:
-    """Return what was taken out of all sources together."""
-    total: Rates = {}
-    for of in rates:
-        for key, count in of.items():
-            total[key] = total.get(key, 0) + count
-    return total
 
 
 def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
@@ -167,35 +169,31 @@ def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS)
             )
         raise ParibusError(
             f"{whose} leaves {len(tokens)} {part} tokens, fewer than one window of "
-            f"seq_len + 1 = {data.seq_len + 1}; {way_out}"
+            f"seq_len + 1 = {data.seq_len + 1}; {way_out}",
+            code="too_few",
         )
 
 
-def _require_text(test: HeldOutText, data: Data) -> None:
+def _require_text(test: Scan, data: Data) -> None:
     """Raise ParibusError where a sealed text is surely less than one window; it is not read."""
     if test.n_bytes + test.n_documents <= data.seq_len:
         raise ParibusError(
             f"the test part has {test.n_bytes} bytes, fewer than the tokens of one window, "
             f"seq_len + 1 = {data.seq_len + 1}; seal more text with data.test_fraction or "
-            "data.test_path"
+            "data.test_path",
+            code="too_few",
         )
 
 
-def _training(
-    texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data
-) -> tuple[Tokens, Windows | Mixture, dict[str, str]]:
-    """Return (what is trained on, its windows, the digest of each source)."""
-    found, hashes, each = [], {}, {}
-    for name in data.shares:
-        tokens = texts[name]
-        hashes[name] = part_digest(tokens)
-        found.append(tokens)
-        each[name] = windows_of(tokens, tokenizer.end_of_document, data, hashes[name])
-    if not data.is_mixed:
-        return found[0], next(iter(each.values())), hashes
-    edges = np.cumsum([0, *map(len, found)]).tolist()
-    offsets = dict(zip(each, edges, strict=False))
-    return join(found), Mixture(each, data.mixture, offsets), hashes
+def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
+    """Return `texts` as one: in memory where all of them are, else in a file of the cache."""
+    parts = list(texts.values())
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(part, np.memmap) for part in parts):
+        return np.concatenate(parts)
+    about = {"joined": list(hashes.values())}
+    return cached_tokens(about, lambda: chain.from_iterable(map(chunks, parts)), parts[0].dtype)[0]
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
@@ -206,9 +204,9 @@ def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) ->
         def make() -> Iterator[np.ndarray]:
             return document_places(train, end, data.seq_len)
 
-        if isinstance(train, ShardedTokens):
+        if isinstance(train, np.memmap):
             about = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
-            places = sharded(about, make, np.dtype("<u8"))
+            places, _ = cached_tokens(about, make, np.dtype("<u8"))
         else:
             places = np.concatenate(list(make()))
     return Windows(len(train), data.seq_len, data.order, places)

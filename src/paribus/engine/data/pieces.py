@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 PIECE_CHARACTERS = 2**20
@@ -36,10 +37,10 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-def pieces(documents: Iterable[Document]) -> Iterator[Piece]:
-    """Yield every piece of all `documents`; those without a character are not counted."""
+def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
+    """Yield every piece of all `texts`; those without a character are not counted."""
     number = 0
-    for document in documents:
+    for document in texts:
         before = ""
         for text in cut((document,) if isinstance(document, str) else document):
             if before:
@@ -48,6 +49,12 @@ def pieces(documents: Iterable[Document]) -> Iterator[Piece]:
         if before:
             yield Piece(before, number, True)
             number += 1
+
+
+def documents(whole: Iterable[Piece]) -> Iterator[str]:
+    """Join pieces to documents."""
+    for _, document in groupby(whole, key=lambda piece: piece.document):
+        yield "".join(piece.text for piece in document)
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
@@ -75,5 +82,5 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
 def _place(text: str, length: int) -> int:
     """Return where the first piece of `text` ends: at `length` to twice as many characters."""
     # One character more, which the rule looks at.
-    found = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
-    return found.start() if found and found.start() < 2 * length else min(2 * length, len(text))
+    match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
+    return min(match.start() if match else len(text), 2 * length)

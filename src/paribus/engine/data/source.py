@@ -1,12 +1,13 @@
-"""A text to be tokenized: what is found out of it in one pass, and its tokens in a second one."""
+"""A text to be tokenized: what one pass over it finds, and its tokens from a second pass."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,15 @@ import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
-from paribus.engine.data.cache import sharded
 from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus, read_pieces
 from paribus.engine.data.pieces import Piece
-from paribus.engine.data.reading_progress import note
 from paribus.engine.data.tokenizer import Tokenizer
-from paribus.engine.data.tokens import Tokens, in_order
+from paribus.engine.data.tokens import Tokens, tokens_digest
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 
 SMALL_BYTES = 2 * 2**20
 """A text of no more UTF-8 bytes is tokenized in memory by everyone who needs it."""
-
-CODE_POINTS = 0x110000
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,10 @@ class Scan:
 
     Attributes:
         digest: SHA-256 of its bytes; of several documents, of the list of their digests.
-        n_documents: documents that have any text.
+        n_documents: documents that have any text; a last one that is cut off counts.
         n_bytes: UTF-8 bytes.
         n_characters: characters.
         characters: every character, in code-point order.
-        pieces: the text itself where it is small, else None.
     """
 
     digest: str
@@ -47,115 +43,68 @@ class Scan:
     n_bytes: int
     n_characters: int
     characters: str
-    pieces: tuple[Piece, ...] | None = field(default=None, repr=False)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """All that it holds but the text itself."""
-        return {name: value for name, value in vars(self).items() if name != "pieces"}
+    def places(self) -> int:
+        """The places of `Text.part`."""
+        return self.n_characters + (self.n_documents if self.n_documents > 1 else 0)
 
 
 @dataclass(frozen=True)
-class Source:
-    """The text that `data` names, or a part of it; `folder` is where its relative paths start.
+class Text:
+    """A text that can be read again.
 
     Attributes:
-        span: the part's first place and the one after its last, as `part_of` counts them.
-        kept: the whole text where it is in memory already.
-        sha256: of the whole text, where it was read before: another text is refused.
+        about: whatever decides the text.
+        read: reads its pieces.
+        is_small: whether it is read from memory.
     """
 
-    data: Data
-    folder: Path
-    span: tuple[int, int] | None = None
-    kept: tuple[Piece, ...] | None = field(default=None, repr=False)
-    sha256: str | None = None
-
-    def whole(self, doing: str = "reading") -> Iterator[Piece]:
-        """Yield every piece of the whole text; `doing` is what is said meanwhile."""
-        if self.kept is not None:
-            return iter(self.kept)
-        found = read_pieces(self.data, self.folder)
-        return found if self.sha256 is None else self._unchanged(found, doing)
-
-    def pieces(self) -> Iterator[Piece]:
-        """Its documents in order, long ones in pieces. Raises ParibusError if it cannot be read."""
-        return self.within(self.whole())
-
-    def within(self, whole: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield those pieces of `whole` that are in this part; all of `whole` is gone through."""
-        return part_of(whole, *self.span) if self.span else iter(whole)
-
-    def known(self, found: Scan) -> Source:
-        """Return this text, of which `found` is known by now."""
-        return replace(self, kept=found.pieces, sha256=found.digest)
-
-    def part(self, found: Scan, start: int, stop: int) -> Source:
-        """Places `start` to `stop` of this text, of which `found` is known."""
-        return replace(self.known(found), span=(start, stop))
+    about: dict[str, Any]
+    read: Callable[[], Iterable[Piece]]
+    is_small: bool
 
     def scan(self) -> Scan:
-        """Read the text once, unless its files are as they were when it was read before."""
-        key = self._key()
-        if key is not None and (found := cache.recall(key)):
-            try:
-                return Scan(**found)
-            except TypeError:
-                pass  # of another version
-        # Of a text that is too long for memory, a part is no exception.
-        found = scan(self.pieces(), keep=self.span is None or self.kept is not None)
-        _require_characters(self.data.corpus, found.characters)
-        if key is not None and found.pieces is None and key == self._key():
-            cache.keep(key, found.about)
+        """Go through the text once, unless that was done before."""
+        if self.is_small:
+            return scan(self.read())
+        key = digest({"scan": 4} | self.about)
+        if known := cache.recall(key):
+            return Scan(**known)
+        found = scan(self.read())
+        cache.keep(key, asdict(found))
         return found
 
-    def _unchanged(self, whole: Iterable[Piece], doing: str) -> Iterator[Piece]:
-        """Yield `whole`. Raises ParibusError at its end where it is not the text read before."""
-        document, documents, n_bytes = hashlib.sha256(), _ListDigest(), 0
-        for piece in whole:
-            content = piece.text.encode("utf-8", "surrogatepass")
-            document.update(content)
-            n_bytes += len(content)
-            if piece.is_last:
-                documents.add(document.hexdigest())
-                document = hashlib.sha256()
-            yield piece
-            note(doing, n_bytes)
-        if documents.value != self.sha256:
-            raise ParibusError(
-                f"the text of corpus '{self.data.corpus}' changed while it was read; leave its "
-                "files as they are, and run again"
-            )
+    def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
+        """Return token ids and their digest: in memory where it is small, else from the cache.
 
-    def _key(self) -> str | None:
-        """Return what decides the text, as a digest; None where only reading it can tell."""
-        if self.kept is not None:
-            return None
-        corpus = find_corpus(self.data, self.folder)
-        about: dict[str, Any] = {"scan": 3, "corpus": self.data.corpus, "span": self.span}
-        about |= {name: getattr(self.data, name) for name in SOURCE_KEYS}
-        if ":" in self.data.corpus or corpus.files is None:
-            return None
-        files = cache.signature(corpus.files(self.data, self.folder))
-        return None if files is None else digest(about | {"files": files})
-
-
-def _require_characters(corpus: str, characters: str) -> None:
-    """Raise ParibusError where half of a surrogate pair is among `characters`: it has no UTF-8."""
-    halves = [character for character in characters if "\ud800" <= character <= "\udfff"]
-    if halves:
-        raise ParibusError(
-            f"the text of corpus '{corpus}' has half of a surrogate pair "
-            f"(\\u{ord(halves[0]):04x}), which is no character; correct the text"
+        With `ends`, each document is closed by its end-of-document token. Raises ParibusError where
+        the tokenizer does not know a character or loses text.
+        """
+        if self.is_small:
+            empty = np.zeros(0, tokenizer.dtype)
+            ids = np.concatenate([empty, *encoded(self.read(), tokenizer, ends)])
+            return ids, tokens_digest(ids)
+        about = self.about | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
+        return cache.cached_tokens(
+            about, lambda: encoded(self.read(), tokenizer, ends), np.dtype(tokenizer.dtype)
         )
 
+    def part(self, start: int, stop: int) -> Text:
+        """Return the places `start` to `stop`: each character is one, and each end of a document.
 
-def part_of(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
-    """Places `start` to `stop` of a text: each character is one, and so is the end of a document.
+        That is how a character tokenizer counts tokens where there are several documents; of a
+        single text, the end is behind the last place.
+        """
+        about = self.about | {"span": [start, stop]}
+        return Text(about, lambda: _between(self.read(), start, stop), self.is_small)
 
-    That is how a character tokenizer counts tokens where there are several documents; of a single
-    text, the end is behind the last place. A document that is cut has no end in the first part; the
-    end itself goes with what is before it. All of `whole` is gone through.
+
+def _between(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
+    """Yield the places `start` to `stop` of a text; see `Text.part`.
+
+    A document that is cut has no end in the first part; the end itself goes with what is before it.
+    All of `whole` is gone through.
     """
     at = 0
     for piece in whole:
@@ -166,109 +115,115 @@ def part_of(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
         at += len(piece.text) + piece.is_last
 
 
-def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
-    """Return what `pieces` hold; with `keep` they are kept as long as they are few.
+def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
+    """Read the text that `data` names; `folder` is where its relative paths start.
 
-    A last document without its end counts as one.
+    It is read once, unless its files are as they were when it was read before. Raises ParibusError
+    where it cannot be read.
     """
-    kept: list[Piece] | None = [] if keep else None
-    document, documents = hashlib.sha256(), _ListDigest()
-    seen = _Characters()
-    n_bytes = n_characters = 0
-    is_open = False
+    key = _key(data, folder)
+    known = cache.recall(key) if key is not None else None
+    if known is not None:
+        found, kept = Scan(**known), None
+    else:
+        kept = []
+        found = scan(_kept_while_small(read_pieces(data, folder), kept))
+        if found.n_bytes > SMALL_BYTES:
+            kept = None
+            if key is not None and key == _key(data, folder):
+                cache.keep(key, asdict(found))
+
+    def read() -> Iterable[Piece]:
+        return _unchanged(data, folder, found) if kept is None else kept
+
+    return Text({"corpus": found.digest}, read, kept is not None), found
+
+
+def _key(data: Data, folder: Path) -> str | None:
+    """Return what decides the text, as a digest; None where only reading it can tell."""
+    corpus = find_corpus(data, folder)
+    files = None if corpus.files is None else cache.signature(corpus.files(data, folder))
+    if files is None:
+        return None
+    about = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
+    return digest({"scan": 4, "files": files} | about)
+
+
+def _kept_while_small(pieces: Iterable[Piece], kept: list[Piece]) -> Iterator[Piece]:
+    """Yield `pieces`, which `kept` holds as well as long as they are few."""
+    n_bytes = 0
     for piece in pieces:
-        content = piece.text.encode("utf-8", "surrogatepass")
-        document.update(content)
-        n_bytes += len(content)
-        n_characters += len(piece.text)
-        is_open = not piece.is_last
-        seen.add(content)
-        if piece.is_last:
-            documents.add(document.hexdigest())
-            document = hashlib.sha256()
-        if kept is not None:
+        n_bytes += len(piece.text)  # at most as many as bytes
+        if n_bytes <= SMALL_BYTES:
             kept.append(piece)
-            if n_bytes > SMALL_BYTES:
-                kept = None
-        note("reading", n_bytes)
-    if is_open:
-        documents.add(document.hexdigest())
-    return Scan(
-        documents.value,
-        documents.length,
-        n_bytes,
-        n_characters,
-        seen.all,
-        None if kept is None else tuple(kept),
-    )
+        yield piece
 
 
-class _Characters:
-    """Every character of a text."""
-
-    def __init__(self) -> None:
-        self._seen = np.zeros(CODE_POINTS, bool)
-        self._plain = b""  # ASCII characters that were seen
-
-    def add(self, content: bytes) -> None:
-        """Return those of a text in UTF-8."""
-        # What is left when the usual characters are deleted is short, and still UTF-8.
-        if rest := content.translate(None, self._plain):
-            text = rest.decode("utf-8", "surrogatepass")
-            self._seen[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)] = True
-            self._plain = bytes(np.flatnonzero(self._seen[:128]).tolist())
-
-    @property
-    def all(self) -> str:
-        """In code-point order."""
-        return "".join(map(chr, np.flatnonzero(self._seen)))
+def _unchanged(data: Data, folder: Path, found: Scan) -> Iterator[Piece]:
+    """Yield the text again. Raises ParibusError at its end where it is not the one scanned."""
+    running = _TextDigest()
+    for piece in read_pieces(data, folder):
+        running.add(piece)
+        yield piece
+    if running.finish() != found.digest:
+        raise ParibusError(
+            f"the text of corpus '{data.corpus}' changed while it was read; leave its files as "
+            "they are, and run again",
+            code="changed",
+        )
 
 
-class _ListDigest:
-    """The digest of a list of digests, as `canonical.digest` gives it, without the list."""
+def scan(pieces: Iterable[Piece]) -> Scan:
+    """Go through `pieces` and return what they hold."""
+    running, characters, known = _TextDigest(), set[str](), b""
+    n_characters = 0
+    for piece in pieces:
+        content = running.add(piece)
+        n_characters += len(piece.text)
+        # What is left when the ASCII characters that were seen are deleted is short.
+        if new := content.translate(None, known):
+            characters.update(new.decode())
+            known = "".join(filter(str.isascii, characters)).encode()
+    sha256, seen = running.finish(), "".join(sorted(characters))
+    return Scan(sha256, running.n_documents, running.n_bytes, n_characters, seen)
+
+
+class _TextDigest:
+    """SHA-256 of a text, piece by piece: of its bytes; of several documents, of the list of their
+    digests as `digests.digest` has it, without the list."""
 
     def __init__(self) -> None:
-        self.length = 0
+        self.n_bytes = self.n_documents = 0
         self._first = ""
-        self._running = hashlib.sha256(b"[")
+        self._documents = hashlib.sha256(b"[")
+        self._document = hashlib.sha256()
+        self._is_open = False
 
-    def add(self, value: str) -> None:
+    def add(self, piece: Piece) -> bytes:
+        """Add the next piece; return its bytes."""
+        content = piece.text.encode()
+        self._document.update(content)
+        self.n_bytes += len(content)
+        self._is_open = not piece.is_last
+        if piece.is_last:
+            self._close()
+        return content
+
+    def _close(self) -> None:
+        value = self._document.hexdigest()
         self._first = self._first or value
-        self._running.update(f'{"," if self.length else ""}\n  "{value}"'.encode())
-        self.length += 1
+        self._documents.update(f'{"," if self.n_documents else ""}\n  "{value}"'.encode())
+        self.n_documents += 1
+        self._document = hashlib.sha256()
 
-    @property
-    def value(self) -> str:
-        """Of one digest, that digest itself."""
-        if self.length == 1:
+    def finish(self) -> str:
+        """Return the digest."""
+        if self._is_open:
+            self._close()
+        if self.n_documents == 1:
             return self._first
-        whole = self._running.copy()
-        whole.update(b"\n]\n")
-        return whole.hexdigest()
-
-
-def tokenized(source: Source, found: Scan, tokenizer: Tokenizer, ends: bool) -> Tokens:
-    """Yield the token ids of a text: in memory where it is small, else in shards of the cache.
-
-    `found` is what is known of the whole text, of which `source` may be a part.
-    With `ends`, each document is closed by its end-of-document token. Raises ParibusError where the
-    tokenizer does not know a character or loses text.
-    """
-    if found.pieces is not None:
-        none = np.zeros(0, tokenizer.dtype)
-        return np.concatenate([none, *encoded(source.within(found.pieces), tokenizer, ends)])
-    about: dict[str, Any] = {
-        "corpus": found.digest,
-        "span": list(source.span or ()),
-        "tokenizer": tokenizer.digest,
-        "ends_of_document": ends,
-    }
-
-    def make() -> Iterator[np.ndarray]:
-        whole = source.known(found).whole("tokenizing")
-        yield from encoded(source.within(whole), tokenizer, ends)
-
-    return sharded(about, make, np.dtype(tokenizer.dtype))
+        self._documents.update(b"\n]\n")
+        return self._documents.hexdigest()
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:
@@ -280,5 +235,11 @@ def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterat
         ids = tokenizer.encode_checked(piece.text, f"document {piece.document + 1}")
         return np.concatenate([ids, end]) if piece.is_last else ids
 
+    waiting: deque[Future[np.ndarray]] = deque()
     with ThreadPoolExecutor(cores) as pool:
-        yield from in_order(pool, encode, ((piece,) for piece in pieces), ahead=2 * cores)
+        for piece in pieces:
+            waiting.append(pool.submit(encode, piece))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -5,18 +5,16 @@ Where they meet is a place in the text, so that every tokenizer is evaluated on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
-from paribus.engine.data.cache import shard_hashes, sharded
 from paribus.engine.data.corpora import find_corpus
 from paribus.engine.data.duplicates import (
     END,
@@ -25,35 +23,27 @@ from paribus.engine.data.duplicates import (
     without_repetitions,
     without_runs,
 )
-from paribus.engine.data.pieces import Piece, pieces
-from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
+from paribus.engine.data.pieces import Piece, documents, pieces
+from paribus.engine.data.source import Scan, Text, read_text
 from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
-from paribus.engine.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
+from paribus.engine.data.tokens import Tokens
 from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
+
+VALIDATION, TEST = "validation", "test"
+Rates = dict[str, int]
 
 
 @dataclass(frozen=True)
 class SealedPart:
-    """Text that nothing is read of: not trained on, evaluated on, described or asked about.
+    """Text of which nothing is read: not trained on, evaluated on, described or asked about.
 
     Attributes:
-        digest: SHA-256 of its text.
-        n_bytes, n_documents: UTF-8 bytes and documents; all else that is known of it.
+        text: all that is known of it.
     """
 
-    digest: str
-    n_bytes: int
-    n_documents: int
+    text: Scan = field(repr=False)
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise ParibusError(
-            "the test part is sealed until the verdict asks for it; it is opened, once and on the "
-            "record, with paribus.engine.data.open_test"
-        )
-
-    __getitem__ = __len__ = __iter__ = __array__ = _refuse
 
 
 class OpeningRecord(Protocol):
@@ -65,10 +55,7 @@ class OpeningRecord(Protocol):
         ...
 
     def read_opened(self) -> Mapping[str, str] | None:
-        """Return what was written; None where nothing was.
-
-        Raises ParibusError where that is unknown.
-        """
+        """Return what was written; None where nothing was, ParibusError where it was changed."""
         ...
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
@@ -86,122 +73,79 @@ def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> T
     """
     if test is None:
         raise ParibusError(
-            "the study has no test part; seal one with data.test_fraction or data.test_path"
+            "the study has no test part; seal one with data.test_fraction or data.test_path",
+            code="missing",
         )
-    found = record.read_opened()
-    if found is None:
+    sha256 = test.text.digest
+    earlier = record.read_opened()
+    if earlier is None:
         opened = datetime.now(UTC).isoformat(timespec="seconds")
-        record.write_opened({"purpose": purpose, "digest": test.digest, "opened": opened})
-        return test._open()
-    if found["purpose"] != purpose:
+        record.write_opened({"purpose": purpose, "digest": sha256, "opened": opened})
+    elif earlier["purpose"] != purpose:
         raise ParibusError(
-            f"the test part was opened already, for '{found['purpose']}' ({record.path}); for "
-            f"'{purpose}' it is no longer fresh: seal other text"
+            f"the test part was opened already, for '{earlier['purpose']}' ({record.path}); for "
+            f"'{purpose}' it is no longer fresh: seal other text",
+            code="conflict",
         )
-    if found["digest"] != test.digest:
+    elif earlier["digest"] != sha256:
         raise ParibusError(
-            f"{record.path} is of a test part with SHA-256 {found['digest'][:12]}..., and this "
-            f"one has {test.digest[:12]}...; restore the text"
+            f"{record.path} is of a test part with SHA-256 {earlier['digest'][:12]}..., and this "
+            f"one has {sha256[:12]}...; restore the text",
+            code="different",
         )
     return test._open()
 
 
-VALIDATION, TEST = "validation", "test"
-RULE = "held-out text must be nowhere else: take it out of one of them"
+def require_apart(data: Data, marks: Mapping[str, set[Any]], kind: str) -> None:
+    """Raise ParibusError where text that is held out is trained on, or held out twice.
 
-
-def require_other_files(
-    data: Data, training: Mapping[str, Source], held: Mapping[str, Source]
-) -> None:
-    """Raise ParibusError where a file that is held out is trained on or held out twice."""
-    sources = {**training, **held}
-    files = {name: _files(source) for name, source in sources.items()}
-    for name, words in _held_out(data, held).items():
-        for other in sources:
-            if other != name and (again := files[name] & files[other]):
-                raise ParibusError(f"{min(again)} is of {words}, and {_elsewhere(other)}; {RULE}")
-
-
-def require_other_text(data: Data, held: Mapping[str, str], texts: Mapping[str, str]) -> None:
-    """Raise ParibusError where one of `texts`, digests by name, is one that is held out.
-
-    `held` are the digests of held-out text, `validation` and `test`. A copy, compressed or not, is
-    the same text, and so is a folder that holds no more than it. The corpus is compared whole where
-    a part of it is held out.
+    `marks` are what tells texts apart, by name: files, or digests. A copy, compressed or not, has
+    the digest of the original, and so has a folder that holds nothing else. The corpus is held out
+    as a whole if a part of it is.
     """
-    whole = {CORPUS: texts[CORPUS]} if CORPUS in _held_out(data, held) else {}
-    for name, sha256 in {**held, **whole}.items():
-        for other, found in {**texts, **held}.items():
-            if other != name and found == sha256:
-                words = _held_out(data, held).get(name, f"data.{name}_fraction")
+    held_out = [name for name in (VALIDATION, TEST) if name in marks]
+    if data.validation_path is None or data.test_fraction:
+        held_out.append(CORPUS)
+    for name in held_out:
+        for other in marks:
+            if other != name and (both := marks[name] & marks[other]):
                 raise ParibusError(
-                    f"the text of {words} (SHA-256 {sha256[:12]}) is there again, and "
-                    f"{_elsewhere(other)}; {RULE}"
+                    f"{_key_of(data, name)} and {_key_of(data, other)} have the same {kind} "
+                    f"({min(both)}); held-out text must be nowhere else: take it out of one of "
+                    "them",
+                    code="conflict",
                 )
 
 
-def _held_out(data: Data, held: Mapping[str, object]) -> dict[str, str]:
-    """Return which texts are held out, all or in part, with the words for them."""
-    own = {VALIDATION: data.validation_path, TEST: data.test_path}
-    told = {name: f"data.{name}_path" for name in held if own[name] is not None}
-    if data.validation_path is None or data.test_fraction:
-        told[CORPUS] = "data.corpus, whose last part is held out"
-    return told
-
-
-def _elsewhere(name: str) -> str:
+def _key_of(data: Data, name: str) -> str:
+    """Return the key of the study that names a text."""
     if name in (VALIDATION, TEST):
-        return f"the {name} text would be the same"
-    where = "data.path" if name == CORPUS else f"data.sources.{name}"
-    return f"{where} would have it trained on"
+        is_file = getattr(data, f"{name}_path") is not None
+        return f"data.{name}_path" if is_file else f"data.{name}_fraction"
+    return "data.corpus" if name == CORPUS else f"data.sources.{name}"
 
 
-def _files(source: Source) -> set[Path]:
-    corpus = find_corpus(source.data, source.folder)
-    files = corpus.files(source.data, source.folder) if corpus.files else []
-    return {file.resolve() for file in files}
-
-
-Rates = dict[str, int]
-
-
-@dataclass(frozen=True)
-class HeldOutText:
-    """Facts of a held-out text, whatever its tokens.
-
-    Attributes:
-        sha256: of its bytes; of several documents, of the list of their digests.
-        n_bytes, n_documents: UTF-8 bytes and documents; one that the split cut counts.
-    """
-
-    sha256: str
-    n_bytes: int
-    n_documents: int
-
-    @classmethod
-    def of(cls, found: Scan) -> HeldOutText:
-        """Take it from a pass over the held-out text."""
-        return cls(found.digest, found.n_bytes, found.n_documents)
+def _files(data: Data, folder: Path) -> set[Path]:
+    corpus = find_corpus(data, folder)
+    return {file.resolve() for file in corpus.files(data, folder)} if corpus.files else set()
 
 
 @dataclass(frozen=True)
 class Split:
-    """A text as tokens.
+    """A text in its parts.
 
     Attributes:
-        train: the training tokens of each source, in the order of the study.
+        train: the text that is trained on, by source, in the order of the study.
         train_bytes: the UTF-8 bytes of each.
-        validation: tokens.
-        held_out: what is known of the validation text and, where there is one, of the test text.
-        test: the sealed part, where the study has one.
+        held: the validation text and, where there is one, the test text.
+        scans: what is known of these.
         rates: of each source, what deduplication took out; empty where nothing was looked for.
     """
 
-    train: dict[str, Tokens]
+    train: dict[str, Text]
     train_bytes: dict[str, int]
-    validation: Tokens
-    held_out: dict[str, HeldOutText]
-    test: SealedPart | None
+    held: dict[str, Text]
+    scans: dict[str, Scan]
     rates: dict[str, Rates]
 
 
@@ -210,198 +154,129 @@ class Texts:
     """The texts of `data`, each gone through once.
 
     Attributes:
-        training: the texts that are trained on, by the name of the source: `corpus`, of which some
-            may be held out, and those of the mixture.
-        held: texts that are held out and files of their own: `validation` and `test`.
+        texts: the texts by name: `corpus`, of which some may be held out, the other sources of the
+            mixture, and `validation` and `test` where these are files of their own.
         found: what is known of each.
         tokenizer: of all of them. A sealed text of its own gives it no characters.
     """
 
     data: Data
-    training: dict[str, Source]
-    held: dict[str, Source]
+    texts: dict[str, Text]
     found: dict[str, Scan]
     tokenizer: Tokenizer
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
         """Read all texts. Raises ParibusError where one is missing, or cannot be tokenized."""
-        training = {CORPUS: Source(data, folder)}
-        training |= {name: Source(data.for_source(name), folder) for name in data.other_sources}
-        held = {}
+        sources = {CORPUS: data} | {name: data.for_source(name) for name in data.other_sources}
         for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
                         f"data.{name}_path = '{path}' is a file in the form of data.path, and the "
-                        f"corpus '{data.corpus}' has none; use data.{name}_fraction"
+                        f"corpus '{data.corpus}' has none; use data.{name}_fraction",
+                        code="conflict",
                     )
-                held[name] = Source(data.model_copy(update={"path": path}), folder)
-        require_other_files(data, training, held)
-        sources = training | held
-        found = {name: source.scan() for name, source in sources.items()}
-        digests = {name: scan.digest for name, scan in found.items()}
-        apart = {name: digests[name] for name in held}
-        require_other_text(data, apart, {name: digests[name] for name in training})
-        ends = any(scan.n_documents > 1 for scan in found.values())
+                sources[name] = data.model_copy(update={"path": path})
+        require_apart(data, {n: _files(of, folder) for n, of in sources.items()}, "file")
+        both = {name: read_text(source, folder) for name, source in sources.items()}
+        texts, found = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
+        require_apart(data, {name: {scan.digest} for name, scan in found.items()}, "text")
         known = set().union(*(s.characters for name, s in found.items() if name != TEST))
+        ends = any(scan.n_documents > 1 for scan in found.values())
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
-        sealed = set(found[TEST].characters) if TEST in found else set()
-        unknown = sorted(sealed - known)
+        unknown = set(found[TEST].characters) - known if TEST in found else set()
         if unknown and isinstance(tokenizer, CharacterTokenizer):
             raise ParibusError(
-                f"the test text has the character {unknown[0]!r}, and the texts for training "
+                f"the test text has the character {min(unknown)!r}, and the texts for training "
                 "and validation do not, so that no model can predict it; take it out, or use a "
                 "BPE tokenizer"
             )
-        return cls(data, training, held, found, tokenizer)
+        return cls(data, texts, found, tokenizer)
 
     @property
     def has_ends(self) -> bool:
         """True where documents are closed by a token: where any text has several."""
         return any(scan.n_documents > 1 for scan in self.found.values())
 
-    def split(self) -> Split:
-        """Return every part as tokens.
+    def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
+        """Return the tokens and the digest of the part `name`.
 
-        Raises ParibusError where one that is held out is trained on.
+        Held-out text decides alone whether its documents are closed by a token: arms that train on
+        other texts are scored on its tokens.
         """
-        parts = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
-        held = {name: part.sha256 for name, part in parts.held_out.items()}
-        require_other_text(self.data, held, {n: self.found[n].digest for n in self.training})
-        return parts
-
-    def _own(self, name: str) -> Tokens:
-        source = self.training.get(name) or self.held[name]
-        return tokenized(source, self.found[name], self.tokenizer, self._ends(name))
-
-    def _ends(self, name: str) -> bool:
-        """Return whether documents of this text are closed by a token.
-
-        Held-out text decides it alone: arms that train on other texts are scored on its tokens.
-        """
+        ends = self.has_ends
         if name in (VALIDATION, TEST):
-            return self.found[name if name in self.held else CORPUS].n_documents > 1
-        return self.has_ends
+            ends = self.found[name if name in self.found else CORPUS].n_documents > 1
+        return text.tokens(self.tokenizer, ends)
+
+    def split(self) -> Split:
+        """Return every part. Raises ParibusError where one that is held out is trained on."""
+        split = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
+        require_apart(
+            self.data, {name: {s.digest} for name, s in (self.found | split.scans).items()}, "text"
+        )
+        return split
 
     def _in_a_row(self) -> Split:
-        data, whole = self.data, self.found[CORPUS]
-        # The end of a document is a place of its own: of characters, these are the tokens.
-        places = whole.n_characters + (whole.n_documents if whole.n_documents > 1 else 0)
+        data, corpus, places = self.data, self.texts[CORPUS], self.found[CORPUS].places
         end = int(places * (1 - data.test_fraction))
         begin = int(places * (1 - data.test_fraction - data.validation_fraction))
-        cut = dict(self.held)
-        if TEST not in cut and data.test_fraction:
-            cut[TEST] = self._corpus_part(end, places)
-        if VALIDATION not in cut:
-            cut[VALIDATION] = self._corpus_part(begin, end)
-        else:
-            begin = end
-        known = {name: HeldOutText.of(self.found.get(name) or cut[name].scan()) for name in cut}
-        of_corpus = [known[name].n_bytes for name in cut if name not in self.held]
+        held, is_cut = {}, []
+        for name, span in ((VALIDATION, (begin, end)), (TEST, (end, places))):
+            if name in self.texts:
+                held[name] = self.texts[name]
+            elif name == VALIDATION or data.test_fraction:
+                held[name] = corpus.part(*span)
+                is_cut.append(name)
+        scans = {name: self.found.get(name) or text.scan() for name, text in held.items()}
+        rest = corpus.part(0, begin if VALIDATION in is_cut else end)
+        train = {name: rest if name == CORPUS else self.texts[name] for name in data.shares}
         sizes = {name: self.found[name].n_bytes for name in data.shares}
         if CORPUS in sizes:
-            sizes[CORPUS] -= sum(of_corpus)
-        rest = self._corpus_part(0, begin)
-        train = {
-            name: self._cut_out(rest, CORPUS) if name == CORPUS else self._own(name)
-            for name in data.shares
-        }
-
-        def tokens_of(name: str) -> Tokens:
-            return self._own(name) if name in self.held else self._cut_out(cut[name], name)
-
-        test = _sealed(known[TEST], lambda: tokens_of(TEST)) if TEST in cut else None
-        return Split(train, sizes, tokens_of(VALIDATION), known, test, {})
-
-    def _corpus_part(self, start: int, stop: int) -> Source:
-        return self.training[CORPUS].part(self.found[CORPUS], start, stop)
-
-    def _cut_out(self, part: Source, name: str) -> Tokens:
-        """Return the tokens of a part of the corpus."""
-        return tokenized(part, self.found[CORPUS], self.tokenizer, self._ends(name))
+            sizes[CORPUS] -= sum(scans[name].n_bytes for name in is_cut)
+        return Split(train, sizes, held, scans, {})
 
     def _deduplicated(self) -> Split:
-        about = self._about
-        is_small = self._is_small
-        key = digest(about | {"what": "known"})
-        known = None if is_small else cache.recall(key)
-        if known is None:
-            known = self._known()
-            if not is_small:
-                cache.keep(key, known)
-
-        def tokens_of(name: str) -> Tokens:
-            def make() -> Iterator[np.ndarray]:
-                yield np.zeros(0, self.tokenizer.dtype)
-                pieces, ends = self._deduplicated_pieces(name), self._ends(name)
-                yield from encoded(pieces, self.tokenizer, ends)
-
-            if is_small:
-                return np.concatenate(list(make()))
-            return sharded(about | {"part": name}, make, np.dtype(self.tokenizer.dtype))
-
-        held_out = {name: HeldOutText(**of) for name, of in known["held_out"].items()}
-        rates: dict[str, Rates] = known["rates"]
-        sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
-        train = {name: tokens_of(f"train of {name}") for name in self.data.shares}
-        test = _sealed(held_out[TEST], lambda: tokens_of(TEST)) if TEST in held_out else None
-        return Split(train, sizes, tokens_of(VALIDATION), held_out, test, rates)
-
-    @property
-    def _is_small(self) -> bool:
-        return all(scan.pieces is not None for scan in self.found.values())
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        """All that decides the deduplicated text and its tokens."""
-        return {
-            "deduplicate": self.data.deduplicate,
+        data = self.data
+        is_small = all(text.is_small for text in self.texts.values())
+        about = {
+            "deduplicate": data.deduplicate,
             "rules": 4,
             "texts": {name: scan.digest for name, scan in self.found.items()},
-            "tokenizer": self.tokenizer.digest,
-            "validation_fraction": self.data.validation_fraction,
-            "test_fraction": self.data.test_fraction,
+            "validation_fraction": data.validation_fraction,
+            "test_fraction": data.test_fraction,
         }
 
-    def _known(self) -> dict[str, Any]:
-        """Return what is found out of the deduplicated text besides its tokens."""
-        has_test = self.data.test_fraction > 0 or TEST in self.held
-        names = (VALIDATION, TEST) if has_test else (VALIDATION,)
-        scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
-        held_out = {name: asdict(HeldOutText.of(found)) for name, found in scans.items()}
-        rates = {name: parts.rates for name, parts in self._parts.items()}
-        return {"held_out": held_out, "rates": rates}
+        def text(source: str, part: str) -> Text:
+            key = about | {"source": source, "part": part}
+            return Text(key, lambda: getattr(self._parts[source], part), is_small)
 
-    def _deduplicated_pieces(self, name: str) -> Iterable[Piece]:
-        """Return `validation`, `test`, or `train of` a source."""
-        source = name.removeprefix("train of ")
-        if source != name:
-            return self._parts[source].train
-        return getattr(self._parts[CORPUS], name)
+        key = digest(about | {"what": "rates"})
+        rates: dict[str, Rates] | None = None if is_small else cache.recall(key)
+        if rates is None:
+            rates = {name: parts.rates for name, parts in self._parts.items()}
+            if not is_small:
+                cache.keep(key, rates)
+        has_test = data.test_fraction > 0 or TEST in self.texts
+        held = {n: text(CORPUS, n) for n in (VALIDATION, TEST) if n == VALIDATION or has_test}
+        sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
+        train = {name: text(name, "train") for name in data.shares}
+        scans = {name: part.scan() for name, part in held.items()}
+        return Split(train, sizes, held, scans, rates)
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:
         """The deduplicated text of each source."""
         data, mode = self.data, self.data.deduplicate
-        read = {name: partial(self._documents, name) for name in self.found}
-        own = {name: Part(read[name]) for name in (VALIDATION, TEST) if name in self.found}
-        found = deduplicated(
-            read[CORPUS],
-            mode,
-            own.get(VALIDATION, data.validation_fraction),
-            own.get(TEST, data.test_fraction),
-        )
-        others = {
-            name: deduplicated(read[name], mode, found.validation, found.test)
-            for name in self.data.other_sources
+        read = {n: partial(lambda text: documents(text.read()), t) for n, t in self.texts.items()}
+        own = {name: Part(read[name]) for name in (VALIDATION, TEST) if name in read}
+        validation = own.get(VALIDATION, data.validation_fraction)
+        corpus = deduplicated(read[CORPUS], mode, validation, own.get(TEST, data.test_fraction))
+        return {CORPUS: corpus} | {
+            name: deduplicated(read[name], mode, corpus.validation, corpus.test)
+            for name in data.other_sources
         }
-        return {CORPUS: found, **others}
-
-    def _documents(self, name: str) -> Iterator[str]:
-        source = (self.training | self.held)[name].known(self.found[name])
-        for _, document in groupby(source.pieces(), key=lambda piece: piece.document):
-            yield "".join(piece.text for piece in document)
 
 
 @dataclass(frozen=True)
@@ -471,11 +346,11 @@ def deduplicated(
     return Parts(train, validation, test, rates)
 
 
-def _line_ends(documents: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
+def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
     """Return each of `places`, in characters, moved to the end of its line if that has one; and
     whether it is inside a document."""
     begin, moved, are_inside = 0, list(places), [False] * len(places)
-    for text in documents:
+    for text in texts:
         for i, place in enumerate(places):
             if 0 < (at := place - begin) < len(text):
                 at = text.find("\n", at - 1) + 1 or at
@@ -484,31 +359,10 @@ def _line_ends(documents: Iterable[str], places: list[int]) -> tuple[list[int], 
     return moved, are_inside
 
 
-def _between(documents: Iterable[str], first: int, last: int) -> Iterator[str]:
-    """Yield the characters `first` to `last` of `documents`."""
+def _between(texts: Iterable[str], first: int, last: int) -> Iterator[str]:
+    """Yield the characters `first` to `last` of `texts`."""
     begin = 0
-    for text in documents:
+    for text in texts:
         if part := text[max(first - begin, 0) : max(last - begin, 0)]:
             yield part
         begin += len(text)
-
-
-def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:
-    return SealedPart(known.sha256, known.n_bytes, known.n_documents, tokens)
-
-
-def part_digest(tokens: Tokens) -> str:
-    """Return `tokens_digest`, found once for each part of what is in the cache."""
-    if not isinstance(tokens, ShardedTokens):
-        return tokens_digest(tokens)
-    hashes, size = shard_hashes(tokens), tokens.shards.shard_tokens
-    about = {"part of": combined(hashes), "from": tokens.start, "to": tokens.stop}
-    key = digest(about)
-    if found := cache.recall(key):
-        return str(found["digest"])
-    # What a part has whole of the text's stretches was hashed when it was written.
-    is_aligned = tokens.start % size == 0
-    known = hashes[tokens.start // size : tokens.stop // size] if is_aligned else []
-    found = tokens_digest(tokens, known)
-    cache.keep(key, about | {"digest": found})
-    return found

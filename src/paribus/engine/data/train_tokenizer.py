@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.engine.data.corpora import read_pieces
-from paribus.engine.data.reading_progress import note
 from paribus.engine.data.tokenizer import ENDS_OF_DOCUMENT
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -49,15 +48,8 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Tra
     def texts() -> Iterator[str]:
         nonlocal n_documents, n_bytes
         for piece in read_pieces(data, folder):
-            try:
-                n_bytes += len(piece.text.encode())
-            except UnicodeEncodeError as error:
-                raise ParibusError(
-                    f"document {piece.document + 1} has {piece.text[error.start]!r}, half of a "
-                    "pair and no text; leave it out"
-                ) from None
+            n_bytes += len(piece.text.encode())
             n_documents += piece.is_last
-            note("reading", n_bytes)
             yield piece.text
 
     tokenizer = Tokenizer(models.BPE())

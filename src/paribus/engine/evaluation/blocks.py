@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from paribus.engine.data import Tokens
-from paribus.engine.data.tokens import chunks, part
+from paribus.engine.data.tokens import chunks
 from paribus.engine.evaluation.predictions import Predictions
 
 MOST_BLOCKS = 2**10
@@ -59,7 +59,7 @@ class Division:
         n, documents = len(tokens) - 1, 1
         if end is not None:
             # What ends with the last token begins no other.
-            documents += sum(int((ids == end).sum()) for ids in chunks(part(tokens, 1, n)))
+            documents += sum(int((ids == end).sum()) for ids in chunks(tokens[1:n]))
         if documents >= LEAST_DOCUMENTS:
             return cls("document", documents, seq_len, int(tokens[0] == end))
         return cls("window", -(-n // seq_len), seq_len)

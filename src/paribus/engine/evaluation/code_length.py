@@ -31,7 +31,7 @@ from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.data.order import ends_of
-from paribus.engine.data.tokens import CHUNK_TOKENS, part
+from paribus.engine.data.tokens import CHUNK_TOKENS
 from paribus.engine.evaluation.blocks import Division
 from paribus.engine.evaluation.predictions import (
     Precision,
@@ -170,7 +170,7 @@ def code_length(
     division = Division.of(tokens, seq_len, end)
     if dataset.held_out.n_documents == 1:
         # Other documents of the corpus may have given it an end, which tells nothing.
-        tokens = part(tokens, 0, len(tokens) - int(tokens[len(tokens) - 1] == end))
+        tokens = tokens[: len(tokens) - int(tokens[-1] == end)]
         end = None
     text = _Text(tokens, end, seq_len, division)
     with evaluating(model):

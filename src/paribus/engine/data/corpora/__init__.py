@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from paribus.declared import declared
-from paribus.engine.data.pieces import Document, Piece, pieces
+from paribus.engine.data.pieces import Document, Piece, documents, pieces
+from paribus.engine.data.reading_progress import note
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
@@ -112,27 +113,30 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
     Raises ParibusError where it cannot be read, or has no text at all.
     """
     found = find_corpus(data, folder)
-    empty = True
+    n_bytes = 0
     for piece in pieces(_texts(found.read(data, folder), data.corpus)):
-        empty = False
+        try:
+            n_bytes += len(piece.text.encode())
+        except UnicodeEncodeError as error:
+            raise ParibusError(
+                f"document {piece.document + 1} of corpus '{data.corpus}' has half of a surrogate "
+                f"pair (\\u{ord(piece.text[error.start]):04x}), which is no character; correct it",
+                code="unreadable",
+            ) from None
+        note("reading", n_bytes)
         yield piece
-    if empty:
-        raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text")
+    if not n_bytes:
+        raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text", code="missing")
 
 
 def read_corpus(data: Data, folder: Path) -> Iterator[str]:
     """Yield the documents of the corpus that `data` names, each whole; at least one, none empty."""
-    waiting: list[str] = []
-    for piece in read_pieces(data, folder):
-        waiting.append(piece.text)
-        if piece.is_last:
-            yield "".join(waiting)
-            waiting.clear()
+    return documents(read_pieces(data, folder))
 
 
-def _texts(documents: Iterable[Document], name: str) -> Iterator[Document]:
-    """Yield `documents`, as long as they are text: an own corpus may give anything."""
-    for number, document in enumerate(documents, 1):
+def _texts(texts: Iterable[Document], name: str) -> Iterator[Document]:
+    """Yield `texts`, as long as they are text: an own corpus may give anything."""
+    for number, document in enumerate(texts, 1):
         if isinstance(document, bytes) or not isinstance(document, str | Iterable):
             raise ParibusError(
                 f"document {number} of corpus '{name}' is of type {type(document).__name__}; "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paribus.engine.data import Dataset, open_test
-from paribus.engine.data.split import HeldOutText, part_digest
+from paribus.engine.data.tokens import tokens_digest
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
@@ -112,8 +112,8 @@ def evaluate_heldout_part(
     test_text = replace(
         dataset,
         validation=tokens,
-        held_out=HeldOutText(dataset.test.digest, dataset.test.n_bytes, dataset.test.n_documents),
-        digests=dataset.digests | {"validation": part_digest(tokens)},
+        held_out=dataset.test.text,
+        digests=dataset.digests | {"validation": tokens_digest(tokens)},
     )
     heldout, code = evaluate_text(study, model, test_text, setting.data.seq_len)
     scores = heldout_scores(heldout, code)

@@ -1,0 +1,269 @@
+"""Tokens in memory and in the cache: the same text and digests, made once; what is damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.engine.data import batch, load_dataset, source, tokens
+from paribus.engine.data.cache import cached_tokens
+from paribus.engine.data.dataset import Dataset
+from paribus.engine.data.tokens import tokens_digest
+from paribus.engine.setting import Data
+from paribus.errors import ParibusError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and digests of several hashes."""
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tokens, "HASHED_TOKENS", 1000)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is small."""
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+
+
+def test_digests_of_token_ids() -> None:
+    ids = (np.arange(2500) * 31 % 65_000).astype(np.uint16)
+    assert tokens_digest(ids) == tokens_digest(ids.astype(np.uint32))
+    hashes = [hashlib.sha256(ids[i : i + 1000].astype("<u4")).hexdigest() for i in (0, 1000, 2000)]
+    assert tokens_digest(ids[:1000]) == hashes[0]
+    listed = json.dumps(hashes, indent=2) + "\n"
+    assert tokens_digest(ids) == hashlib.sha256(listed.encode()).hexdigest()
+    assert tokens_digest(ids[:0]) == hashlib.sha256().hexdigest()
+
+
+WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog")
+
+
+def write_text(folder: Path, n_documents: int = 3) -> None:
+    (folder / "texts").mkdir(exist_ok=True)
+    for i in range(n_documents):
+        n = 900 + 100 * i
+        words = " ".join(np.random.default_rng(n).choice(WORDS, size=n))
+        text = f"Number {i}. {words}Où ça? 東京\n"
+        (folder / "texts" / f"{i}.txt").write_text(text, encoding="utf-8")
+
+
+DATA = Data(corpus="text", path="texts", seq_len=16)
+
+
+def same(first: Dataset, second: Dataset) -> None:
+    assert first.digests == second.digests
+    assert first.record == second.record
+    assert (first.train == second.train).all()
+    assert (first.validation == second.validation).all()
+    assert first.tokenizer.vocabulary == second.tokenizer.vocabulary
+
+
+@pytest.mark.parametrize("n_documents", [1, 3])
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_large_text_is_the_same_as_a_small_one(
+    n_documents: int, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path, n_documents)
+    small = load_dataset(DATA, tmp_path)
+    assert not isinstance(small.train, np.memmap)
+    assert not (tmp_path / "cache").exists()
+
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    monkeypatch.setattr(source.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("paribus.engine.data.pieces.PIECE_CHARACTERS", 300)
+    large = load_dataset(DATA, tmp_path)
+    assert isinstance(large.train, np.memmap)
+    same(small, large)
+    for t in range(5):
+        windows = [batch(d.train, 1, t, 4, 16) for d in (small, large)]
+        assert windows[0].tobytes() == windows[1].tobytes()
+
+
+@pytest.mark.usefixtures("large")
+def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path)
+    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
+    first = load_dataset(DATA, tmp_path)
+
+    def never(*args: object) -> Iterator[None]:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(source, "read_pieces", never)
+    monkeypatch.setattr("paribus.engine.data.cache.tokens_digest", never)
+    for seq_len in (8, 16):
+        same(first, load_dataset(DATA.model_copy(update={"seq_len": seq_len}), tmp_path))
+    # Another process, as a worker is one.
+    code = (
+        "import sys; from pathlib import Path; from paribus.study import Data;"
+        "from paribus.engine.data import cache, load_dataset, source;"
+        "source.SMALL_BYTES = 0; cache.SETTLED_SECONDS = 0.0; source.read_pieces = None;"
+        "d = load_dataset(Data(corpus='text', path='texts', seq_len=16), Path(sys.argv[1]));"
+        "print(d.digests['train'])"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
+    assert printed.strip() == first.digests["train"]
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("keeps_time", [False, True])
+def test_changed_texts(keeps_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if keeps_time:
+        monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
+    write_text(tmp_path)
+    first = load_dataset(DATA, tmp_path)
+    file = tmp_path / "texts" / "1.txt"
+    then = file.stat().st_mtime_ns
+    file.write_bytes(file.read_bytes().replace(b"fox", b"dog"))
+    if keeps_time:
+        os.utime(file, ns=(then, then))
+    assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
+
+
+@pytest.mark.usefixtures("large")
+def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) -> None:
+    write_text(tmp_path)
+    for tokenizer in ("character", "byte"):
+        load_dataset(DATA.model_copy(update={"tokenizer": tokenizer}), tmp_path)
+    assert len(list((cache / "tokens").glob("[!.]*"))) == 4  # training and validation of each
+
+
+@pytest.mark.usefixtures("large")
+def test_tokens_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path)
+    made, datasets = [], []
+    encoded = source.encoded
+
+    def slowly(*args: object) -> Iterator[np.ndarray]:
+        made.append(1)
+        time.sleep(0.2)
+        yield from encoded(*args)
+
+    monkeypatch.setattr(source, "encoded", slowly)
+    threads = [
+        threading.Thread(target=lambda: datasets.append(load_dataset(DATA, tmp_path)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 2  # of each part once
+    same(*datasets)
+
+
+@pytest.mark.usefixtures("large")
+def test_half_written_caches(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path)
+    encoded = source.encoded
+
+    def broken(*args: object) -> Iterator[np.ndarray]:
+        for number, ids in enumerate(encoded(*args)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield ids
+
+    monkeypatch.setattr("paribus.engine.data.pieces.PIECE_CHARACTERS", 300)
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "encoded", broken)
+        with pytest.raises(KeyboardInterrupt):
+            load_dataset(DATA, tmp_path)
+    assert all((f.parent / "manifest.json").exists() for f in (cache / "tokens").glob("*/*"))
+    # What a killed process leaves has another name, and is not taken for the tokens.
+    partial = cache / "tokens" / ".of-a-killed-one.part"
+    partial.mkdir(parents=True, exist_ok=True)
+    (partial / "tokens.bin").write_bytes(b"half")
+    first = load_dataset(DATA, tmp_path)
+    for folder in (cache / "tokens").glob("[!.]*"):
+        (folder / "manifest.json").unlink()
+        (folder / "tokens.bin").write_bytes(b"half")
+    same(first, load_dataset(DATA, tmp_path))
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("keys", [{}, {"deduplicate": "exact"}, {"test_fraction": 0.2}])
+def test_a_text_that_changes_before_it_is_cut_is_refused(
+    keys: dict[str, object], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    scan = source.scan
+
+    def scan_then_change(pieces: Iterator[source.Piece]) -> source.Scan:
+        found = scan(pieces)
+        (tmp_path / "texts" / "1.txt").write_text("the fox " * 300)
+        return found
+
+    monkeypatch.setattr(source, "scan", scan_then_change)
+    with pytest.raises(ParibusError, match="changed while it was read") as error:
+        load_dataset(DATA.model_copy(update=keys), tmp_path)
+    assert error.value.code == "changed"
+    assert not list((cache / "tokens").glob("*/*"))
+
+
+def make() -> np.ndarray:
+    ids = (np.arange(3500) % 97).astype(np.uint16)
+    parts = [ids[:10], ids[10:2900], ids[2900:]]
+    made, sha256 = cached_tokens({"name": "test"}, lambda: iter(parts), ids.dtype)
+    assert made.tolist() == ids.tolist() and sha256 == tokens_digest(ids)
+    return made
+
+
+@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone", "with its time"])
+def test_changed_tokens_are_refused(how: str) -> None:
+    file = Path(make().filename)
+    content = file.read_bytes()
+    then = file.stat().st_mtime_ns if how == "with its time" else 1
+    file.unlink()
+    if how != "gone":
+        swapped = content[2:4] + content[:2] + content[4:]
+        file.write_bytes({"longer": content * 2, "shorter": content[:-2]}.get(how, swapped))
+        os.utime(file, ns=(then, then))
+    with pytest.raises(ParibusError, match=rf"delete the folder .*{file.parent.name}") as error:
+        make()
+    assert error.value.code == ("unreadable" if how == "gone" else "changed")
+
+
+def test_tokens_that_were_copied_are_read_once_and_taken() -> None:
+    file = Path(make().filename)
+    os.utime(file, (1, 1))
+    make()
+    assert json.loads((file.parent / "stamp.json").read_bytes())[1] == 10**9
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *[b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000],
+        *[{"dtype": "O"}, {"dtype": 5}, {"about": 3}, {"about": {}}, {"tokens": "x"}],
+        *[{"tokens": 1}, {"tokens": -1}, {"digest": None}],
+    ],
+)
+def test_a_damaged_manifest_is_one_line(damage: bytes | dict[str, object]) -> None:
+    file = Path(make().filename).with_name("manifest.json")
+    if not isinstance(damage, bytes):
+        damage = json.dumps(json.loads(file.read_bytes()) | damage).encode()
+    file.write_bytes(damage)
+    with pytest.raises(ParibusError, match="delete the folder") as error:
+        make()
+    assert error.value.code in ("unreadable", "changed")
+
+
+@pytest.mark.usefixtures("large")
+def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ParibusError, match="set PARIBUS_CACHE") as error:
+        load_dataset(DATA, tmp_path)
+    assert error.value.code == "system"
