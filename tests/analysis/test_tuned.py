@@ -24,7 +24,7 @@ from paribus.analysis import (
 from paribus.analysis.tuning import sensitivities
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results
-from paribus.runs.looks import take_look
+from paribus.runs.advance import take_look
 from paribus.verification import verify
 
 from ..conftest import Maker, studies_in

@@ -115,10 +115,10 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     monkeypatch.setattr(trackers, "known_trackers", lambda names: [broken, sound])
     followers = trackers.Trackers(["broken", "sound"], trained.study, tmp_path)
     trial = trained.results.finished[0]
-    followers.progress("baseline", 1, 2, 3.0)
-    followers.finished(trial)
-    followers.progress("baseline", 1, 4, 3.0)
-    followers.close()
+    followers.tell("progress", "baseline", 1, 2, 3.0)
+    followers.tell("finished", trial)
+    followers.tell("progress", "baseline", 1, 4, 3.0)
+    followers.tell("close")
     (line,) = caplog.messages
     assert "broken" in line and "ConnectionError: the server is gone" in line
     assert broken.heard[-1] == at

@@ -13,7 +13,7 @@ from paribus.analysis import analyse
 from paribus.errors import ParibusError
 from paribus.results import Results, load_results
 from paribus.results.store import ResultsFolder
-from paribus.runs import looks as looking
+from paribus.runs import advance as looking
 from paribus.study import Study
 from paribus.verification import verify
 

@@ -186,9 +186,9 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Maker, ledger: 
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        ("'abc'", "give a paribus.extend.TestText"),
-        ("TestText('abc')", "test.digest = 'abc'"),
-        ("TestText('" + TEXT + "', start=-1)", "test.start = -1"),
+        ("'abc'", "paribus.extend.TestText"),
+        ("TestText('abc')", "digest"),
+        ("TestText('" + TEXT + "', start=-1)", "start"),
         ("TestText('" + TEXT + "', reuse='never')", "'declare' or 'forbid'"),
     ],
 )

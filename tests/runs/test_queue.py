@@ -32,7 +32,8 @@ def test_order_and_tasks_are_read_as_written(queue: Queue) -> None:
     assert queue.names() == ["1", "2"]
     assert queue.read_task("1") == replace(TASK, id="1")
     assert TASK.trials == [("a", 1)]
-    queue.finish(replace(TASK, id="1"), answer={"x": None})
+    queue.answer("1", {"x": None})
+    queue.finish(replace(TASK, id="1"))
     assert queue.names() == ["2"] and queue.read_answer("1") == {"x": None}
     assert queue.read_task("1") is None
 
@@ -49,31 +50,31 @@ def test_one_of_many_claims_a_task(queue: Queue) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    (own,) = [claim for claim in claims if claim is not None]
-    own.release()
-    assert queue.claim("1", "w") is not None
+    assert sum(claims) == 1
+    queue.release("1", "w")
+    assert queue.claim("1", "w")
 
 
 def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queue: Queue) -> None:
-    claim = queue.claim("1", "w")
-    assert claim is not None and not queue.abandoned("1", "other", stale=100)
-    os.utime(claim.path, (1.0, 1.0))
+    claim = queue.path / "claims" / "1"
+    assert queue.claim("1", "w") and not queue.abandoned("1", "other", stale=100)
+    os.utime(claim, (1.0, 1.0))
+    queue.touch("1", "other")
     assert queue.abandoned("1", "other", stale=100)
-    claim.touch()
+    queue.touch("1", "w")
     assert not queue.abandoned("1", "other", stale=100)
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
-    claim.path.write_text(json.dumps(claim.record | {"pid": child.pid}))
+    claim.write_text(json.dumps(queue.claims()["1"] | {"pid": child.pid}))
     assert queue.abandoned("1", "other", stale=100)
 
 
 def test_of_two_that_take_over_one_succeeds(queue: Queue) -> None:
-    first = queue.claim("1", "w")
+    assert queue.claim("1", "w")
     queue.release("1", died="a worker died")
-    second = queue.claim("1", "v")
-    assert first is not None and second is not None
+    assert queue.claim("1", "v")
     queue.release("2")
-    first.release()  # it is another's now
+    queue.release("1", "w")  # it is another's now
     assert queue.claims()["1"]["worker"] == "v" and queue.deaths("1") == ["a worker died"]
 
 

@@ -27,9 +27,9 @@ def bar(wanted: bool | None) -> Iterator[Watch | None]:
     console = Console()
     if not (console.is_terminal or console.is_jupyter if wanted is None else wanted):
         yield None
-    else:
-        with watching(console) as watch:
-            yield watch
+        return
+    with watching(console) as watch:
+        yield watch
 
 
 @contextmanager
@@ -73,48 +73,47 @@ def _in_notebook() -> Watch:
     from IPython.display import display  # pyright: ignore[reportMissingImports]
 
     handle: Any = display({"text/plain": "starting"}, raw=True, display_id=True)
-    last = -PLAIN_SECONDS
 
-    def watch(progress: Progress) -> None:
-        nonlocal last
-        over = progress.n_finished == progress.n_trials
-        if over or time.monotonic() - last >= NOTEBOOK_SECONDS:
-            last = time.monotonic()
-            console = Console(width=80, force_jupyter=False, color_system=None)
-            with console.capture() as drawn:
-                console.print(_picture(progress))
-            handle.update({"text/plain": drawn.get()}, raw=True)
+    def show(progress: Progress) -> None:
+        console = Console(width=80, force_jupyter=False, color_system=None)
+        with console.capture() as drawn:
+            console.print(_picture(progress))
+        handle.update({"text/plain": drawn.get()}, raw=True)
 
-    return watch
+    return _seldom(show, NOTEBOOK_SECONDS)
 
 
 def _plain(console: Console) -> Watch:
+    def show(progress: Progress) -> None:
+        fresh = progress.news not in ("", progress.doing)
+        news = f"{progress.news}; " if fresh else ""
+        console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
+
+    return _seldom(show, PLAIN_SECONDS)
+
+
+def _seldom(show: Watch, seconds: float) -> Watch:
+    """Return `show`, called if there are news, or was not called for some seconds."""
     last = time.monotonic()
 
     def watch(progress: Progress) -> None:
         nonlocal last
-        if progress.news or time.monotonic() - last >= PLAIN_SECONDS:
+        if progress.news or time.monotonic() - last >= seconds:
             last = time.monotonic()
-            fresh = progress.news not in ("", progress.doing)
-            news = f"{progress.news}; " if fresh else ""
-            console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
+            show(progress)
 
     return watch
 
 
 def _summary(progress: Progress) -> str:
-    left = progress.seconds_left
-    words = progress.doing
-    if not words and left is not None and progress.tokens_done < progress.tokens:
-        words = f"{numbers.duration(left)} left"
-    if progress.unit == "trials":
-        more = f", {words}" if words else ""
-        return f"{progress.n_finished}/{progress.n_trials} trials{more}"
-    return (
-        f"{progress.n_finished}/{progress.n_trials} trials, "
-        f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens, "
-        f"{progress.tokens_per_second:,.0f} tokens/s" + (f", {words}" if words else "")
-    )
+    left, doing = progress.seconds_left, progress.doing
+    if not doing and left is not None and progress.tokens_done < progress.tokens:
+        doing = f"{numbers.duration(left)} left"
+    parts = [f"{progress.n_finished}/{progress.n_trials} trials"]
+    if progress.unit == "tokens":
+        parts.append(f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens")
+        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    return ", ".join([*parts, doing] if doing else parts)
 
 
 def _picture(progress: Progress) -> Group:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.ledger import TextPart
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder
@@ -60,7 +61,7 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
     """Return a trainer's declaration. Raises ParibusError if it is invalid."""
     try:
         declaration = trainer.declare(study)
-    except (ParibusError, KeyboardInterrupt):
+    except ParibusError:
         raise
     except Exception as error:
         raise ParibusError(
@@ -76,11 +77,21 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
         by_item=frozenset(declaration.by_item),
     )
     known = by_name({"the trainer": list(declaration.metrics)})
-    _require_metrics(study, declaration, known)
-    if unknown := sorted(declaration.by_item - known.keys()):
-        raise ParibusError(
-            f"{where} '{unknown[0]}' by item, and no such metric: {nearest(unknown[0], known)}"
-        )
+    finite = declaration.must_be_finite
+    for name in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
+        if name not in known:
+            raise ParibusError(
+                f"metric '{name}' is not declared by trainer '{study.trainer}': "
+                f"{nearest(name, known)}"
+            )
+    deciding = [endpoint.metric for endpoint in study.judged]
+    deciding += [study.tuning.select] if study.tuning else []
+    for name in deciding:
+        if known[name].better == "neither":
+            raise ParibusError(
+                f"'{name}' cannot be primary or choose among values: neither more nor less of it "
+                "is better"
+            )
     if declaration.test is not None:
         _require_text(declaration.test, where)
     for name, keys in declaration.controls.items():
@@ -95,45 +106,17 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
     return declaration
 
 
-def _require_metrics(study: Study, declaration: Declaration, known: dict[str, Metric]) -> None:
-    """Raise ParibusError if the study needs a metric that is not declared, or has no direction."""
-    for name in study.metrics:
-        if name not in known:
-            raise ParibusError(
-                f"metric '{name}' is not declared by trainer '{study.trainer}': "
-                f"{nearest(name, known)}"
-            )
-    deciding = [endpoint.metric for endpoint in study.judged]
-    deciding += [study.tuning.select] if study.tuning else []
-    for name in deciding:
-        if known[name].better == "neither":
-            raise ParibusError(
-                f"'{name}' cannot be primary or choose among values: neither more nor less of it "
-                "is better"
-            )
-    finite = declaration.must_be_finite
-    if finite and finite not in known:
-        raise ParibusError(
-            f"trainer '{study.trainer}' says that '{finite}' must be finite, and declares no such "
-            f"metric: {nearest(finite, known)}"
-        )
-
-
 def _require_text(text: Any, where: str) -> None:
     """Raise ParibusError unless a trainer describes its test text by digests."""
-    if not isinstance(text, TestText):
-        raise ParibusError(f"{where} the test text {text!r:.60}; give a paribus.extend.TestText")
-    part = asdict(text)
-    if (reuse := part.pop("reuse")) not in ("declare", "forbid"):
-        raise ParibusError(f"{where} test.reuse = {reuse!r:.40}; it is 'declare' or 'forbid'")
     try:
-        TextPart(role="test", **part)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
+        if not isinstance(text, TestText) or text.reuse not in ("declare", "forbid"):
+            raise ValueError("it is a paribus.extend.TestText, with reuse 'declare' or 'forbid'")
+        TextPart(role="test", **{k: v for k, v in asdict(text).items() if k != "reuse"})
+    except ValueError as error:
+        problem = explain(error) if isinstance(error, ValidationError) else error
         raise ParibusError(
-            f"{where} test.{key} = {first['input']!r:.70}: {first['msg']}; a text is told by its "
-            "SHA-256, 64 digits, and its place by bytes"
+            f"{where} the test text {text!r:.60}: {problem}; a text is known by its SHA-256, 64 "
+            "digits, and its place by bytes"
         ) from None
 
 

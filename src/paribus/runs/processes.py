@@ -18,13 +18,13 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
 def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
     """Send this process the signal `number` when its parent dies (only on Linux)."""
-    if sys.platform == "linux":
-        _prctl(PR_SET_PDEATHSIG, number)
+    _prctl(PR_SET_PDEATHSIG, number)
     if os.name == "posix" and os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
@@ -34,9 +34,8 @@ def adopt_orphans() -> None:
 
     Only on Linux; elsewhere this process leads a group, which ends with it.
     """
-    if sys.platform == "linux":
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    elif os.name == "posix":
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform != "linux" and os.name == "posix":
         os.setpgid(0, 0)
 
 
@@ -76,15 +75,17 @@ def leave(code: int) -> NoReturn:
 def ending_children() -> Iterator[None]:
     """End the processes that custom code starts in the body."""
     before = children()
-    is_linux = sys.platform == "linux"
-    if is_linux:
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield
     finally:
         end_children(before)
-        if is_linux:
-            _prctl(PR_SET_CHILD_SUBREAPER, 0)
+        _prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, by its exit code: `signal 9` or `exit code 1`."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def tail(path: Path | None) -> list[str]:
@@ -108,12 +109,12 @@ class Left(BaseException):
 class Leaving:
     """Request to leave, by SIGTERM.
 
-    Training finishes its step and writes a checkpoint; everything else stops at once.
+    Attributes:
+        asked: whether this process was asked to leave.
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._holding = 0
+        self.asked, self._holding = False, 0
 
     def listen(self) -> None:
         """Handle SIGTERM; call this in the main thread."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paribus.results import ResultsFolder, needed_trials, read_looks
 from paribus.runs.queue import Queue
-from paribus.study import Study
 from paribus.study.trainer import STACKED, Trial
 
 MOST_NAMED = 3  # trials of a stack that a line of news names
-Point = tuple[int, float | None]
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Progress:
     tokens: int
     tokens_done: int
     tokens_before: int
-    running: dict[str, Point] = field(default_factory=dict)
+    running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     news: str = ""
     doing: str = ""
     unit: str = "tokens"
@@ -64,15 +62,16 @@ class Tracker:
 
     Attributes:
         progress: how far the stage under way is; None before the first.
+        home: the results folder of the stage under way.
     """
 
     def __init__(self, queue: Queue) -> None:
         self._queue, self._read = queue, dict[str, int]()
-        self._home: Path | None = None
-        self._study: Study | None = None
-        self._steps: dict[Trial, int] = {}
+        self._done: dict[Trial, int] = {}
+        """Tokens done of each trial that is not finished."""
         self._seen: set[str] = set()
         self.progress: Progress | None = None
+        self.home: ResultsFolder | None = None
 
     def update(self) -> Iterator[dict[str, Any]]:
         """Read new events, and yield each in the order of time once it is added up."""
@@ -81,102 +80,71 @@ class Tracker:
             if once and once in self._seen:
                 continue
             self._seen.add(once or "")
-            self._hear(event)
+            if event["event"] == "stage":
+                self._begin_stage(ResultsFolder(Path(event["home"])), event["at"])
+            elif self.progress is not None:
+                self._add(self.progress, event)
             yield event
 
-    @property
-    def home(self) -> ResultsFolder | None:
-        """The results folder of the stage under way."""
-        return ResultsFolder(self._home) if self._home else None
-
-    def _hear(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "stage":
-            self._begin_stage(Path(event["home"]), event.get("at", time.time()))
-            return
-        progress = self.progress
-        if progress is None:
-            return
-        progress.news, progress.heard = "", event.get("at", time.time())
-        trials = [(arm, seed) for arm, seed in event.get("trials", [])]
-        match kind:
-            case "resumed":
-                self._resume(progress, trials, event["t"])
-            case "trained":
-                losses = event["losses"]
-                for trial, loss in zip(trials, losses, strict=True):
-                    self._note_step(progress, trial, event["t"], loss)
-            case "finished":
-                self._finish(progress, trials)
-            case "say":
-                progress.doing = progress.news = event["words"]
-
-    def _begin_stage(self, home: Path, at: float) -> None:
+    def _begin_stage(self, home: ResultsFolder, at: float) -> None:
         """Count the trials of a stage; those of another stage are counted no more."""
-        folder = ResultsFolder(home)
-        study = folder.read_study()
-        needed = needed_trials(study, read_looks(folder))
-        if home != self._home or self.progress is None:
-            self._steps = {}
-            counts = study.trainer == STACKED
-            unit = "tokens" if counts else "trials"
-            self.progress = Progress(0, 0, 0, 0, 0, unit=unit, began=at)
-        self._home, self._study = home, study
+        self._study = home.read_study()
+        unit = "tokens" if self._study.trainer == STACKED else "trials"
         progress = self.progress
-        for trial in needed:
-            if trial in self._steps:
+        if progress is None or self.home is None or self.home.path != home.path:
+            self.progress = progress = Progress(0, 0, 0, 0, 0, unit=unit, began=at)
+            self._counted: set[Trial] = set()
+            self._done = {}
+        self.home = home
+        for trial in needed_trials(self._study, read_looks(home)):
+            if trial in self._counted:
                 continue
+            self._counted.add(trial)
             total = self._tokens(trial)
-            is_finished = folder.trial(*trial).is_finished
-            self._steps[trial] = 0
             progress.n_trials += 1
             progress.tokens += total
-            if is_finished:
+            if home.trial(*trial).is_finished:
                 progress.n_finished += 1
                 progress.tokens_done += total
                 progress.tokens_before += total
-                self._steps[trial] = -1
+            else:
+                self._done[trial] = 0
 
     def _tokens(self, trial: Trial, t: int | None = None) -> int:
         """Return the tokens of a trial, or of its first t steps; 1 trial for other trainers."""
-        assert self._study is not None and self.progress is not None
-        if self.progress.unit == "trials":
+        if self._study.trainer != STACKED:
             return 1 if t is None else 0
         setting = self._study.setting(trial[0])
         return setting.tokens if t is None else setting.tokens_before(t)
 
-    def _left(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return those of a stack that are counted and not finished."""
-        return [trial for trial in trials if self._steps.get(trial, -1) >= 0]
-
-    def _resume(self, progress: Progress, trials: list[Trial], t: int) -> None:
-        for trial in self._left(trials):
-            change = self._tokens(trial, t) - self._tokens(trial, self._steps[trial])
-            self._steps[trial] = t
-            progress.tokens_done += change
-            progress.tokens_before += change
-            if progress.unit == "trials":
-                progress.running[_label(trial)] = (t, None)
-
-    def _note_step(self, progress: Progress, trial: Trial, t: int, loss: float | None) -> None:
-        if not self._left([trial]):
+    def _add(self, progress: Progress, event: dict[str, Any]) -> None:
+        kind, t = event["event"], event.get("t")
+        progress.news, progress.heard = "", event.get("at", time.time())
+        if kind == "say":
+            progress.doing = progress.news = event["words"]
+        if kind not in ("resumed", "trained", "finished"):
             return
-        progress.tokens_done += self._tokens(trial, t) - self._tokens(trial, self._steps[trial])
-        self._steps[trial] = t
-        progress.running[_label(trial)] = (t, loss)
-        if progress.unit == "tokens" and progress.tokens_done >= progress.tokens:
-            progress.doing = "evaluating the last trials"
-
-    def _finish(self, progress: Progress, trials: list[Trial]) -> None:
-        left = self._left(trials)
+        trials = [(arm, seed) for arm, seed in event["trials"]]
+        losses = dict(zip(trials, event.get("losses", ()), strict=False))
+        left = [trial for trial in trials if trial in self._done]
         for trial in left:
-            progress.tokens_done += self._tokens(trial) - self._tokens(trial, self._steps[trial])
-            self._steps[trial] = -1
-            progress.running.pop(_label(trial), None)
-        progress.n_finished += len(left)
-        if progress.n_finished == progress.n_trials:
-            progress.doing = ""
-        progress.news = self._news(progress, left)
+            label, done = _label(trial), self._tokens(trial, t)
+            progress.tokens_done += done - self._done[trial]
+            if kind == "resumed":
+                progress.tokens_before += done - self._done[trial]
+            self._done[trial] = done
+            if kind == "trained" or (kind == "resumed" and progress.unit == "trials"):
+                progress.running[label] = (t or 0, losses.get(trial))
+            elif kind == "finished":
+                del self._done[trial]
+                progress.running.pop(label, None)
+                progress.n_finished += 1
+        if kind == "finished":
+            progress.doing = "" if progress.n_finished == progress.n_trials else progress.doing
+            progress.news = self._news(progress, left)
+        all_trained = progress.tokens_done >= progress.tokens
+        if kind == "trained" and left and all_trained and progress.unit == "tokens":
+            progress.doing = "evaluating the last trials"
 
     def _news(self, progress: Progress, trials: list[Trial]) -> str:
         """Return a line on finished trials; with the score of a trial that counts no tokens."""
@@ -184,7 +152,7 @@ class Tracker:
             return ""
         names = ", ".join(map(_label, trials[:MOST_NAMED]))
         more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
-        if progress.unit == "tokens" or self._study is None or self.home is None:
+        if progress.unit == "tokens" or self.home is None:
             return f"{names}{more} finished"
         folder, name = self.home.trial(*trials[0]), self._study.primary.metric
         value = folder.read_json("evaluation.json").get(name)

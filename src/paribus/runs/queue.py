@@ -20,8 +20,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,7 +35,6 @@ from paribus.files import add_line, write_bytes
 from paribus.results.lock import is_dead, process_record
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
-FOLDER = ".run"
 STALE_SECONDS = 120.0
 """A claim that nobody has touched for this long is taken over."""
 
@@ -103,19 +102,16 @@ class Missing(Exception):  # noqa: N818 - no error: what has to be done first
         self.tasks = list(tasks)
 
 
-_ORDER, _TASK = TypeAdapter(Order), TypeAdapter(Task)
-
-
 @dataclass(frozen=True)
 class Queue:
-    """The queue in a folder."""
+    """The queue in a folder. Nothing is written to one that was removed."""
 
     path: Path
 
     @classmethod
     def of(cls, results: Path) -> Queue:
         """Return the queue of a results folder."""
-        return cls(results.absolute() / FOLDER)
+        return cls(results.absolute() / ".run")
 
     @property
     def exists(self) -> bool:
@@ -131,42 +127,48 @@ class Queue:
         """Return the order. Raises ParibusError if it is missing or damaged."""
         path = self.path / "order.json"
         with contextlib.suppress(ValidationError):
-            return _ORDER.validate_python(read_json(path))
+            return TypeAdapter(Order).validate_python(read_json(path))
         raise ParibusError(f"{path} was changed; remove {self.path} and run again")
 
     def remove(self) -> None:
         """Remove the queue. A worker that still runs finds nothing to claim."""
-        import shutil
-
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self, name: str, content: Any) -> None:
+        if self.exists:
+            write_bytes(self.path / name, json.dumps(content).encode())
+
+    def _names(self, folder: str, suffix: str = "") -> list[str]:
+        with contextlib.suppress(OSError):
+            names = [name for name in os.listdir(self.path / folder) if name[0] != "."]
+            return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+        return []
 
     # Tasks
 
     def put(self, tasks: Sequence[Task]) -> None:
         """Add tasks; their names keep their order."""
         for task in tasks:
-            write_bytes(self.path / "tasks" / f"{task.id}.json", json.dumps(asdict(task)).encode())
+            self._write(f"tasks/{task.id}.json", asdict(task))
 
     def names(self) -> list[str]:
         """Return the names of the tasks that are not done, in their order."""
-        return [name.removesuffix(".json") for name in self._names("tasks")]
+        return self._names("tasks", ".json")
 
     def read_task(self, name: str) -> Task | None:
         """Return a task; None if it is done."""
         with contextlib.suppress(ParibusError, ValidationError, OSError):
-            return _TASK.validate_python(read_json(self.path / "tasks" / f"{name}.json"))
+            task = read_json(self.path / "tasks" / f"{name}.json")
+            return TypeAdapter(Task).validate_python(task)
         return None
 
-    def finish(self, task: Task, answer: Any = None) -> None:
-        """Write the answer of a task and remove the task."""
-        if answer is not None:
-            self.answer(task.id, answer)
+    def finish(self, task: Task) -> None:
+        """Remove a task that is done."""
         (self.path / "tasks" / f"{task.id}.json").unlink(missing_ok=True)
 
     def answer(self, name: str, answer: Any) -> None:
-        """Keep an answer, or what a stage wants to remember."""
-        if self.exists:
-            write_bytes(self.path / "answers" / f"{name}.json", json.dumps([answer]).encode())
+        """Keep the answer of a task, or what a stage wants to remember."""
+        self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
         """Return an answer, or None if there is none."""
@@ -182,46 +184,54 @@ class Queue:
 
     # Claims
 
-    def claim(self, name: str, worker: str) -> Claim | None:
-        """Claim a task by its name; None if somebody else works on it."""
+    def claim(self, name: str, worker: str) -> bool:
+        """Claim a task by its name; return False if somebody else works on it."""
         path = self.path / "claims" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        own = process_record() | {"worker": worker, "token": secrets.token_hex(6)}
         try:
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
-            return None
+            return False
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(own, file)
-        return Claim(path, own)
+            json.dump(process_record() | {"worker": worker}, file)
+        return True
 
     def claims(self) -> dict[str, dict[str, Any]]:
         """Return who works on what: by name, the record of the claiming process."""
-        return {
-            name: record
-            for name in self._names("claims", suffix="")
-            if (record := _read_claim(self.path / "claims" / name))
-        }
+        records = {name: self._read_claim(name) for name in self._names("claims")}
+        return {name: record for name, record in records.items() if record}
+
+    def _read_claim(self, name: str) -> dict[str, Any]:
+        """Return who has claimed a task; {} if nobody has, or is just writing it."""
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads((self.path / "claims" / name).read_bytes())
+            return record if isinstance(record, dict) else {}
+        return {}
+
+    def touch(self, name: str, worker: str) -> None:
+        """Show that `worker` still works on a task, unless it was taken over."""
+        if self._read_claim(name).get("worker") == worker:
+            with contextlib.suppress(OSError):
+                os.utime(self.path / "claims" / name)
 
     def abandoned(self, name: str, worker: str, stale: float) -> bool:
         """Return whether a claim is of a dead process of this host, or was not touched for `stale`
         seconds by the clock of the file system."""
-        path = self.path / "claims" / name
-        record = _read_claim(path)
-        if record is None:
-            return False
-        if is_dead(record):
+        claims = self.path / "claims"
+        if is_dead(self._read_claim(name)):
             return True
-        clock = self.path / "claims" / f".{worker}"
         try:
+            clock = claims / f".{worker}"
             clock.touch()
-            return clock.stat().st_mtime - path.stat().st_mtime > stale
+            return clock.stat().st_mtime - (claims / name).stat().st_mtime > stale
         except FileNotFoundError:
             return False
 
-    def release(self, name: str, *, died: str = "") -> None:
-        """Remove a claim; `died` says how its worker ended, if it did."""
+    def release(self, name: str, worker: str = "", *, died: str = "") -> None:
+        """Remove a claim: that of `worker`, or of whoever holds it; `died` says how it ended."""
         path = self.path / "claims" / name
+        if worker and self._read_claim(name).get("worker") != worker:
+            return
         aside = path.with_name(f".{name}.{secrets.token_hex(4)}")
         try:
             path.rename(aside)  # only one of those who see it abandoned succeeds
@@ -243,9 +253,8 @@ class Queue:
 
     def fail(self, message: str, *, trace: str = "") -> None:
         """Say why the run cannot go on. The first failure counts."""
-        if self.exists and self.failure() is None:
-            about = {"message": message, "trace": trace}
-            write_bytes(self.path / "failure.json", json.dumps(about).encode())
+        if self.failure() is None:
+            self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
         """Return why the run cannot go on; None if it can."""
@@ -254,8 +263,7 @@ class Queue:
 
     def note_finished(self) -> None:
         """Say that nothing is left to do."""
-        if self.exists:
-            write_bytes(self.path / "finished", b"")
+        self._write("finished", True)
 
     @property
     def is_finished(self) -> bool:
@@ -273,69 +281,25 @@ class Queue:
         """Add a line to what a worker reports."""
         folder = self.path / "events"
         with contextlib.suppress(FileNotFoundError):  # the run is over, and its queue removed
-            if not folder.is_dir() and self.exists:
+            if self.exists:
                 folder.mkdir(exist_ok=True)
-            line = json.dumps({"at": time.time()} | dict(event)) + "\n"
-            handle = os.open(folder / f"{worker}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                os.write(handle, line.encode())  # one write, so that lines do not mix
-            finally:
-                os.close(handle)
+            with open(folder / f"{worker}.jsonl", "ab", buffering=0) as file:
+                # One write, so that lines do not mix.
+                file.write(json.dumps({"at": time.time()} | dict(event)).encode() + b"\n")
 
     def events(self, read: dict[str, int]) -> Iterator[dict[str, Any]]:
         """Yield events that came since the last call; `read` keeps how far each file was read."""
-        for name in self._names("events", suffix=".jsonl"):
+        for worker in self._names("events", ".jsonl"):
             try:
-                with (self.path / "events" / name).open("rb") as file:
-                    file.seek(read.get(name, 0))
+                with (self.path / "events" / f"{worker}.jsonl").open("rb") as file:
+                    file.seek(read.get(worker, 0))
                     content = file.read(RECORD_BYTES)
             except OSError:
                 continue
             whole = content[: content.rfind(b"\n") + 1]
-            read[name] = read.get(name, 0) + len(whole)
+            read[worker] = read.get(worker, 0) + len(whole)
             for line in whole.splitlines():
                 with contextlib.suppress(ValueError):  # half a line, of a worker that was killed
                     event = json.loads(line)
                     if isinstance(event, dict):
-                        yield event | {"worker": name.removesuffix(".jsonl")}
-
-    def _names(self, folder: str, suffix: str = ".json") -> list[str]:
-        try:
-            names = os.listdir(self.path / folder)
-        except OSError:
-            return []
-        return sorted(name for name in names if name[0] != "." and name.endswith(suffix))
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A task that this process works on."""
-
-    path: Path
-    record: dict[str, Any]
-
-    def touch(self) -> None:
-        """Show that the task is still worked on. Nothing happens if it was taken over."""
-        with contextlib.suppress(OSError):
-            os.utime(self.path)
-
-    def release(self) -> None:
-        """Give the task back, or remove the claim on a finished one."""
-        record = _read_claim(self.path)
-        if record is not None and record.get("token") == self.record["token"]:
-            self.path.unlink(missing_ok=True)
-
-
-def _read_claim(path: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def host() -> str:
-    """Return the name of this machine."""
-    return platform.node()
+                        yield event | {"worker": worker}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import shutil
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
@@ -30,11 +30,9 @@ def trainer_records(
 
     Raises ParibusError if the trainer fails, or returns anything else.
     """
-    missing, who = set(todo), f"trainer '{study.trainer}'"
-    with contextlib.ExitStack() as stack:
-        records = iter(trainer.run(study, todo) if todo else ())
-        if isinstance(records, Generator):
-            stack.callback(records.close)
+    missing, name = list(todo), f"trainer '{study.trainer}'"
+    records = iter(trainer.run(study, todo) if todo else ())
+    with closing(records) if isinstance(records, Generator) else nullcontext():
         while True:
             try:
                 trial, record = next(records)
@@ -45,23 +43,23 @@ def trainer_records(
             except ParibusError:
                 raise
             except Exception as error:
-                arm, seed = next((trial for trial in todo if trial in missing), todo[-1])
+                arm, seed = missing[0] if missing else todo[-1]
                 raise ParibusError(
-                    f"{who} failed on {arm}/seed-{seed}, in line {line_of(error)}: "
+                    f"{name} failed on {arm}/seed-{seed}, in line {line_of(error)}: "
                     f"{type(error).__name__}: {error}; finished trials are kept: fix it and run "
                     "again"
                 ) from error
             if trial not in missing:
                 raise ParibusError(
-                    f"{who} gave a record of {trial!r:.80}, which it was not asked for, or gave "
+                    f"{name} gave a record of {trial!r:.80}, which it was not asked for, or gave "
                     f"twice; asked for: {', '.join(map(str, todo[:3]))} ..."
                 )
-            missing.discard(trial)
+            missing.remove(trial)
             yield trial, record
     if missing:
         raise ParibusError(
-            f"{who} gave no record of {len(missing)} of {len(todo)} trials, such as "
-            f"{min(missing)}; run the study again"
+            f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
+            f"{missing[0]}; run the study again"
         )
 
 
@@ -87,8 +85,7 @@ def write_record(
         if second.seal == folder.seal:
             return
         home = folder.path.parents[2] / REPEATS / folder.arm
-        number = len(list(home.glob(f"seed-{folder.seed}.*"))) + 1
-        kept = home / f"seed-{folder.seed}.{number}"
+        kept = home / f"seed-{folder.seed}.{len(list(home.glob(f'seed-{folder.seed}.*'))) + 1}"
         with whole_folder(kept) as whole:
             shutil.copytree(second.path, whole, dirs_exist_ok=True)
     logging.getLogger("paribus").warning(
@@ -101,33 +98,26 @@ def write_record(
 def _write(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
-    scores, items = _checked(study, folder.label, declaration, record)
-    metrics = metrics_of(declaration)
-    written = ["trial.json", "evaluation.json"]
-
-    def write_table(name: str, columns: dict[str, Any], units: dict[str, str]) -> None:
-        folder.write_columns(name, columns, dict.fromkeys(columns, "") | units)
-        written.append(name)
-
+    scores, items = _checked(study, f"trial {folder.label}", declaration, record)
+    tables: dict[str, dict[str, Any]] = {}
     n_items = len(next(iter(items.values()), ()))
     if n_items:
-        columns = {"item": np.arange(n_items), COUNT: np.ones(n_items)}
-        write_table(ITEMS, columns | items, {})
+        tables[ITEMS] = {"item": np.arange(n_items), COUNT: np.ones(n_items)} | items
     if n := len(record.losses):
         steps = np.asarray(record.steps or range(1, n + 1), np.int64)
-        losses = np.asarray(record.losses, np.float64)
-        write_table(STEPS, {"step": steps, "train_loss": losses}, {"step": "steps"})
+        tables[STEPS] = {"step": steps, "train_loss": np.asarray(record.losses, np.float64)}
     if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:
         names, at_steps, values = zip(*points, strict=True)
-        columns = {
+        tables[SERIES] = {
             "metric": np.asarray(names),
             "step": np.asarray(at_steps, np.float64),
             "value": np.asarray(values, np.float64),
         }
-        write_table(SERIES, columns, {})
+    for name, columns in tables.items():
+        units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})
+        folder.write_columns(name, columns, units)
     for name, content in record.files.items():
         write_bytes(folder.path / name, content)
-        written.append(name)
     if record.seconds:  # a speed needs a time
         timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
         folder.write_json("timing.json", timing)
@@ -136,7 +126,7 @@ def _write(
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": study.setting(folder.arm).model_dump(mode="json"),
-        "metrics": {name: metric.about for name, metric in metrics.items()},
+        "metrics": {name: metric.about for name, metric in metrics_of(declaration).items()},
         "drawings": [],
         "own_modules": {},
         "controls": dict(record.controls),
@@ -144,17 +134,16 @@ def _write(
         "diverged_at": record.diverged_at,
     }
     folder.write_json("trial.json", dict(record.about) | trial)
-    folder.finish(written)
+    folder.finish(["trial.json", "evaluation.json", *tables, *record.files])
 
 
 def _checked(
-    study: Study, label: str, declaration: Declaration, record: TrialRecord
+    study: Study, where: str, declaration: Declaration, record: TrialRecord
 ) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
     """Return scores, with None for non-finite ones, and items by metric.
 
     Raises ParibusError for anything that was not declared or is inconsistent.
     """
-    where, metrics = f"trial {label}", {metric.name for metric in declaration.metrics}
     n_steps, at = len(record.losses), record.diverged_at
     if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
         raise ParibusError(f"{where} diverged at step {at} of {n_steps}; diverged_at counts from 0")
@@ -166,36 +155,34 @@ def _checked(
                 f"{where} has no score of '{endpoint.metric}', which is primary; a trial that "
                 "diverged has NaN"
             )
+    metrics = [metric.name for metric in declaration.metrics]
     _require_declared(record.scores, metrics, f"{where}: scores of")
-    _require_declared(record.items, metrics, f"{where}: items of")
+    _require_declared(record.items, declaration.by_item, f"{where}: items, not in by_item, of")
     _require_declared(record.controls, declaration.controls, f"{where}: control")
     for name, value in record.scores.items():
         if isinstance(value, bool | str) or not isinstance(value, SupportsFloat):
             raise ParibusError(f"{where}: the score of '{name}' is {value!r:.40}, and no number")
     scores = {name: float(value) for name, value in record.scores.items()}
     items = {name: np.asarray(values, np.float64) for name, values in record.items.items()}
-    sizes = sorted({values.size for values in items.values()})
-    if len(sizes) > 1 or any(values.ndim != 1 for values in items.values()):
+    sizes = sorted({values.shape for values in items.values()})
+    if len(sizes) > 1 or any(len(size) != 1 for size in sizes):
         raise ParibusError(
             f"{where}: items of {', '.join(sorted(items))} are no lists of one length ({sizes}); "
             "all metrics by item are of the same items"
         )
     for name, values in items.items():
-        if name not in declaration.by_item:
-            raise ParibusError(
-                f"{where}: items of '{name}', which is not in by_item of the declaration"
-            )
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
         if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
             raise ParibusError(
-                f"{where}: '{name}' is {record.scores.get(name)} and the mean of its items is "
-                f"{mean}; it is declared in by_item, as their mean"
+                f"{where}: '{name}' is {score} and the mean of its items is {mean}; it is declared "
+                "in by_item, as their mean"
             )
     return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
 
 
-def _require_declared(names: Collection[str], declared: Collection[str], what: str) -> None:
+def _require_declared(names: Iterable[str], declared: Iterable[str], what: str) -> None:
     """Raise ParibusError for a name that is not declared."""
+    declared = list(declared)
     for name in names:
         if name not in declared:
             raise ParibusError(f"{what} '{name}', which is not declared: {nearest(name, declared)}")

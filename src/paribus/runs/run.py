@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE, registered_retries
 from paribus.runs.bar import bar
-from paribus.runs.declared import declared_by, find_trainer
+from paribus.runs.declared import find_trainer
 from paribus.runs.executors import Backend, Workers, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Tracker, Watch
@@ -35,7 +35,6 @@ from paribus.study.trainer import COMMAND, RUNS, STACKED
 Device = Literal["auto", "cpu", "cuda", "mps"]
 CHECKPOINT_SECONDS = 60.0
 POLL_SECONDS = 0.05
-COPIES = "worktrees"
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,10 @@ def register(
     options = Options(device=device, eager=eager, registers_only=True)
     with folder.lock(swept=backend.is_here):
         if study.trainer == STACKED:
-            _follow(study, folder, options, backend, None, ())
+            _follow(study, folder, options, backend)
         else:
-            trainer = find_trainer(study, folder)
-            stages = TrainerStages(None, trainer, declared_by(study, trainer))
-            study = stages.open(study, folder)
-            stages.register(study, folder)
+            stages = TrainerStages(study, find_trainer(study, folder))
+            stages.register(stages.open(study, folder), folder)
         note(folder)
     return folder.path / FILE
 
@@ -173,8 +170,6 @@ def ask(
     Their queue is in a temporary folder on this machine, or beside the results of jobs. Raises
     ParibusError if a task fails.
     """
-    import tempfile
-
     backend = find_backend(backend)
     require_trust(study)
     options = Options(workers, device, eager=eager)
@@ -183,7 +178,7 @@ def ask(
         queue = Queue(Path(name).absolute() / "queue")
         queue.open(_order(study, ResultsFolder(results), options, backend, stages=False))
         queue.put(tasks)
-        _wait(queue, backend.start(queue, len(tasks), _devices(study)), Tracker(queue))
+        _wait(queue, backend.start(queue, len(tasks), _devices(study)))
         return [queue.read_answer(task.id) for task in tasks]
 
 
@@ -192,30 +187,32 @@ def _follow(
     folder: ResultsFolder,
     options: Options,
     backend: Backend,
-    watch: Watch | None,
-    log: Sequence[str],
+    watch: Watch | None = None,
+    log: Sequence[str] = (),
 ) -> None:
     """Start workers for a run, or find them, and follow them to its end."""
     require_trust(study)
     queue = Queue.of(folder.path)
-    order = _order(study, folder, options, backend)
-    _join_or_open(queue, order, study, folder)
+    _join_or_open(queue, _order(study, folder, options, backend), folder)
     try:
-        _require_runnable(study, folder, backend)
+        if study.trainer == STACKED:
+            resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
+        else:
+            here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
+            TrainerStages(study, find_trainer(study, folder, **here)).open(study, folder)
         trackers = Trackers(log, study, folder.path)
-        with contextlib.closing(trackers):
+        try:
             workers = backend.start(queue, _most_trials(study), _devices(study))
-            _wait(queue, workers, Tracker(queue), watch, trackers)
-    except KeyboardInterrupt:
-        if backend.is_here:
+            _wait(queue, workers, watch, trackers)
+        finally:
+            trackers.tell("close")
+    except (ParibusError, KeyboardInterrupt) as error:
+        if backend.is_here or isinstance(error, ParibusError):
             queue.remove()
-        raise
-    except ParibusError:
-        queue.remove()
         raise
     queue.remove()
     sweep(folder.path)
-    remove_folder(folder.path / COPIES)
+    remove_folder(folder.path / "worktrees")
 
 
 def _order(
@@ -229,14 +226,7 @@ def _order(
     if study.trainer == STACKED and not has_engine():
         raise ParibusError(f"models are trained by the engine, and it is not installed; {INSTALL}")
     registered = registered_retries(folder) if folder.exists else None
-    settings = {
-        "workers": options.workers,
-        "device": options.device,
-        "stack": options.stack,
-        "eager": options.eager,
-        "checkpoint_seconds": options.checkpoint_seconds,
-        "open_test": options.open_test,
-        "registers_only": options.registers_only,
+    settings = asdict(options) | {
         "retries": backend.retries if registered is None else registered,
         "recorded": is_recording(),
         "is_here": backend.is_here,
@@ -258,17 +248,13 @@ def _order(
     )
 
 
-def _join_or_open(queue: Queue, order: Order, study: Study, folder: ResultsFolder) -> None:
+def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
     """Use the queue of jobs that an earlier command has submitted, or open a new one."""
-    if not queue.exists:
-        queue.open(order)
+    earlier = queue.read_order() if queue.exists else None
+    if earlier is None or earlier.settings.get("is_here", True) or queue.failure() is not None:
+        queue.open(order)  # workers of this machine ended with the command that started them
         return
-    earlier = queue.read_order()
-    if earlier.settings.get("is_here", True) or queue.failure() is not None:
-        queue.open(order)  # its workers ended with the command that started them
-        return
-    if earlier.executor["backend"] != order.executor["backend"]:
-        kind = earlier.executor["backend"]
+    if (kind := earlier.executor["backend"]) != order.executor["backend"]:
         raise ParibusError(
             f"jobs of backend '{kind}' may be at work on {folder.path}: run with --backend {kind} "
             "to go on with them, or end them first with `paribus cancel`"
@@ -280,47 +266,29 @@ def _join_or_open(queue: Queue, order: Order, study: Study, folder: ResultsFolde
         )
 
 
-def _require_runnable(study: Study, folder: ResultsFolder, backend: Backend) -> None:
-    """Raise ParibusError for what can be told before any worker is started."""
-    if study.trainer == STACKED:
-        resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
-        return
-    options: dict[str, Any] = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
-    trainer = find_trainer(study, folder, **options)
-    declaration = declared_by(study, trainer)
-    TrainerStages(None, trainer, declaration).open(study, folder)
-
-
 def _wait(
-    queue: Queue,
-    workers: Workers,
-    tracker: Tracker,
-    watch: Watch | None = None,
-    trackers: Trackers | None = None,
+    queue: Queue, workers: Workers, watch: Watch | None = None, trackers: Trackers | None = None
 ) -> None:
     """Follow a run to its end. Raises ParibusError if it fails."""
-    order = queue.read_order()
-    has_stages, is_here = order.stages, order.settings["is_here"]
+    order, tracker = queue.read_order(), Tracker(queue)
     try:
-        while not queue.is_over and (has_stages or queue.names()):
+        while not queue.is_over and (order.stages or queue.names()):
             _tell(tracker, watch, trackers)
             workers.check()
             time.sleep(POLL_SECONDS)
         _tell(tracker, watch, trackers)
-        failure = queue.failure()
-        if failure is not None:
+        if failure := queue.failure():
             error = ParibusError(failure["message"])
             if failure["trace"] and os.environ.get("PARIBUS_TRACEBACK"):
                 error.add_note(failure["trace"])
             raise error
-        if not queue.is_finished:
-            queue.note_finished()
+        queue.note_finished()
     except BaseException as error:
         if isinstance(error, ParibusError) and queue.exists:
             queue.fail(str(error))
         else:
             workers.stop()
-        if not isinstance(error, KeyboardInterrupt) or is_here:
+        if not isinstance(error, KeyboardInterrupt) or order.settings["is_here"]:
             workers.leave()
         raise
     workers.leave()
@@ -332,13 +300,14 @@ def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> N
         kind = event["event"]
         if kind == "warning":
             logging.getLogger("paribus").warning("%s", event["words"])
-        elif trackers is not None and kind == "trained":
+            continue
+        if trackers is not None and kind == "trained":
             for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
-                trackers.progress(arm, seed, event["t"], loss)
+                trackers.tell("progress", arm, seed, event["t"], loss)
         elif trackers is not None and kind == "finished" and tracker.home is not None:
             for arm, seed in event["trials"]:
-                trackers.finished(tracker.home.trial(arm, seed))
-        if watch is not None and tracker.progress is not None and kind != "warning":
+                trackers.tell("finished", tracker.home.trial(arm, seed))
+        if watch is not None and tracker.progress is not None:
             watch(tracker.progress)
             tracker.progress.news = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 from collections.abc import Sequence
@@ -37,15 +38,12 @@ from paribus.study.trainer import (
     COMMAND,
     RUNS,
     STACKED,
-    Declaration,
-    Trainer,
     Trial,
 )
 
 if TYPE_CHECKING:
     from paribus.runs.worker import Context, Runner
 
-EXECUTOR = "backend.json"
 MOST_NAMED = 3  # files that an error names
 
 
@@ -66,16 +64,12 @@ def software(study: Study) -> dict[str, Any]:
 class TrainerRunner:
     """Runs studies whose trainer returns records: a program, finished runs, a user's trainer."""
 
-    preload: tuple[str, ...] = ("paribus.trainers.command.trainer",)
     later: tuple[str, ...] = ()
     forks = True
 
     def warm_up(self) -> None:
         """Import what a program's trial needs."""
-        import importlib
-
-        for name in self.preload:
-            importlib.import_module(name)
+        importlib.import_module("paribus.trainers.command.trainer")
 
     def slots(self, context: Context) -> int:
         """Return one, or as many as have GPUs of their own if the study says how many they take."""
@@ -90,8 +84,7 @@ class TrainerRunner:
     def advance(self, context: Context) -> None:
         """Go through the stages of the study."""
         study, folder = study_of(context.order), ResultsFolder(Path(context.order.results))
-        trainer = find_trainer(study, folder, context)
-        stages = TrainerStages(context, trainer, declared_by(study, trainer))
+        stages = TrainerStages(study, find_trainer(study, folder, context), context)
         go_through(stages, study, folder, context.say)
 
     def execute(self, task: Task, context: Context) -> None:
@@ -99,40 +92,17 @@ class TrainerRunner:
         folder = ResultsFolder(Path(task.home))
         study = study_of(context.order, folder.path)
         trainer = find_trainer(study, ResultsFolder(Path(context.order.results)), context)
-        declaration = declared_by(study, trainer)
-        _require_registered(study, folder, trainer, declaration)
-        run_trials(study, folder, trainer, declaration, task.trials, context)
-
-
-def run_trials(
-    study: Study,
-    folder: ResultsFolder,
-    trainer: Trainer,
-    declaration: Declaration,
-    trials: Sequence[Trial],
-    context: Context | None = None,
-) -> None:
-    """Let a trainer run the trials that are not finished, and seal each."""
-    todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
-    if hasattr(trainer, "into"):  # it writes more than its records
-        trainer = trainer.into(folder)  # type: ignore[attr-defined]
-    if not todo:
-        return
-    for trial, record in trainer_records(study, trainer, todo):
-        write_record(study, folder.trial(*trial), declaration, record)
-        if context is not None:
-            context.report("finished", trials=[trial])
-        if hasattr(trainer, "ask_about_seeds"):
-            trainer.ask_about_seeds(study, folder, trial[0])  # type: ignore[attr-defined]
-        if hasattr(trainer, "tidy"):
-            trainer.tidy(trial)  # type: ignore[attr-defined]
+        stages = TrainerStages(study, trainer, context)
+        stages.require_registered(study, folder)
+        stages.run_trials(study, folder, task.trials)
 
 
 class TrainerStages:
     """The stages of a study whose trainer returns records."""
 
-    def __init__(self, context: Context | None, trainer: Any, declaration: Declaration) -> None:
-        self.context, self.trainer, self.declaration = context, trainer, declaration
+    def __init__(self, study: Study, trainer: Any, context: Context | None = None) -> None:
+        self.context, self.trainer = context, trainer
+        self.declaration = declared_by(study, trainer)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
         """Return the study with a second stage that its folder has registered."""
@@ -147,7 +117,7 @@ class TrainerStages:
         """Register what the trainer declares."""
         if not folder.exists:
             require_reachable(study)
-        _require_unchanged(study, _registered_in(folder), self.trainer)
+        self._require_unchanged(study, folder)
         declaration = declared_by(study, self.trainer) if is_tuning else self.declaration
         known = metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
@@ -172,16 +142,12 @@ class TrainerStages:
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return a task for each trial, in the order of seeds."""
         place = {trial: k for k, trial in enumerate(study.trials)}
-        return [
-            task_of(
-                folder,
-                (f"{place[arm, seed]:05d}", arm, f"seed-{seed}"),
-                "train",
-                f"on {arm}/seed-{seed}",
-                {"trials": [[arm, seed]]},
-            )
-            for arm, seed in todo
-        ]
+        tasks = []
+        for arm, seed in todo:
+            names = (f"{place[arm, seed]:05d}", arm, f"seed-{seed}")
+            arguments = {"trials": [[arm, seed]]}
+            tasks.append(task_of(folder, names, "train", f"on {arm}/seed-{seed}", arguments))
+        return tasks
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Nothing follows."""
@@ -189,39 +155,45 @@ class TrainerStages:
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Nothing is left to do."""
 
+    def run_trials(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
+        """Let the trainer run the trials that are not finished, and seal each."""
+        todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
+        trainer = self.trainer
+        if hasattr(trainer, "into"):  # it writes more than its records
+            trainer = trainer.into(folder)
+        for trial, record in trainer_records(study, trainer, todo):
+            write_record(study, folder.trial(*trial), self.declaration, record)
+            if self.context is not None:
+                self.context.report("finished", trials=[trial])
+            if hasattr(trainer, "ask_about_seeds"):
+                trainer.ask_about_seeds(study, folder, trial[0])
+            if hasattr(trainer, "tidy"):
+                trainer.tidy(trial)
 
-def _registered_in(folder: ResultsFolder) -> dict[str, Any]:
-    """Return what the registration of a folder says of the trainer; {} before there is one."""
-    return (read_registration(folder) or {}).get(TRAINER, {})
+    def require_registered(self, study: Study, folder: ResultsFolder) -> None:
+        """Raise ParibusError if the trainer is not the one that was registered."""
+        self._require_unchanged(study, folder)
+        registered = (read_registration(folder) or {}).get(TRAINER, {})
+        here = json.loads(json.dumps(registered_trainer(study, self.declaration)))
+        keys = [name for name in here if here[name] != registered.get(name, here[name])]
+        if keys:
+            raise ParibusError(
+                f"trainer '{study.trainer}' is not the one that was registered: its {keys[0]} "
+                "changed since; restore it, or choose another folder with --results"
+            )
 
-
-def _require_unchanged(study: Study, registered: dict[str, Any], trainer: Trainer) -> None:
-    """Raise ParibusError if a program of the study is not the one that was registered."""
-    if not registered or study.trainer != COMMAND:
-        return
-    changed = trainer.changed_files(study, registered.get("program", {}))  # type: ignore[attr-defined]
-    if changed:
-        raise ParibusError(
-            f"{some(changed, MOST_NAMED)} changed since the study began; restore it, or give "
-            "the arm `ref`"
-        )
-
-
-def _require_registered(
-    study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration
-) -> None:
-    """Raise ParibusError if the trainer is not the one that was registered."""
-    registered = _registered_in(folder)
-    _require_unchanged(study, registered, trainer)
-    here = json.loads(json.dumps(registered_trainer(study, declaration)))
-    keys = [name for name in here if here[name] != registered.get(name, here[name])]
-    if keys:
-        raise ParibusError(
-            f"trainer '{study.trainer}' is not the one that was registered: its {keys[0]} changed "
-            "since; restore it, or choose another folder with --results"
-        )
+    def _require_unchanged(self, study: Study, folder: ResultsFolder) -> None:
+        """Raise ParibusError if a program of the study is not the one that was registered."""
+        registered = (read_registration(folder) or {}).get(TRAINER)
+        if not registered or study.trainer != COMMAND:
+            return
+        if changed := self.trainer.changed_files(study, registered.get("program", {})):
+            raise ParibusError(
+                f"{some(changed, MOST_NAMED)} changed since the study began; restore it, or give "
+                "the arm `ref`"
+            )
 
 
 def note_executor(folder: ResultsFolder, context: Context) -> None:
     """Record what starts the workers that train from here on; it counts in no digest."""
-    write_json(folder.path / EXECUTOR, context.order.executor)
+    write_json(folder.path / "backend.json", context.order.executor)

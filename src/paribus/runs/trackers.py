@@ -1,14 +1,18 @@
-"""Trackers that follow a run: TensorBoard, Weights & Biases, and others by entry points."""
+"""Trackers that follow a run: TensorBoard, Weights & Biases, and others by entry points.
+
+A tracker changes nothing and keeps nothing that counts. Others attach by the entry point group
+`paribus.sinks`: a name for a class, such as an `EachTrial`, that is called with (study, path of the
+results folder) and has `progress`, `finished` and `close`.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.results import TrialFolder
@@ -17,29 +21,8 @@ from paribus.study import Study
 GROUP = "paribus.sinks"
 
 
-class Sink(Protocol):
-    """A tracker that follows a run; it changes nothing and keeps nothing that counts.
-
-    TensorBoard and Weights & Biases ship; others attach by the entry point group `paribus.sinks`: a
-    name for a class or function that is called with (study, results folder's path) and gives a
-    `Sink`, such as an `EachTrial`.
-    """
-
-    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Hear that a trial has done t steps, the last with `loss` nats/token."""
-        ...
-
-    def finished(self, trial: TrialFolder) -> None:
-        """Hear that a trial is finished: its folder holds every step and every score."""
-        ...
-
-    def close(self) -> None:
-        """Hear that the run is over, or was interrupted."""
-        ...
-
-
 class EachTrial(ABC):
-    """A sink that has a run of its own for every trial: live loss, then every step and score."""
+    """A tracker that has a run of its own for every trial: live loss, then every step and score."""
 
     def __init__(self, study: Study, results: Path) -> None:
         self.study, self.results = study, results
@@ -58,11 +41,11 @@ class EachTrial(ABC):
         """End a run."""
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Write the loss of the last step, in nats/token, under `live/`."""
+        """Write the loss of step t, in nats/token, under `live/`."""
         self._write(arm, seed, t, {"live/train_loss": loss})
 
     def finished(self, trial: TrialFolder) -> None:
-        """Write every step, probe and score of a trial, and end its run."""
+        """Write every step, probe and score of a finished trial, and end its run."""
         arm, seed = trial.arm, trial.seed
         steps, probes = (trial.read_columns(f"{name}.parquet") for name in ("steps", "probes"))
         for row in (*steps.to_pylist(), *probes.to_pylist()):
@@ -72,68 +55,54 @@ class EachTrial(ABC):
         self.end(self._open.pop((arm, seed)))
 
     def close(self) -> None:
-        """End what is open."""
+        """End what is open: the run is over, or was interrupted."""
         while self._open:
             self.end(self._open.popitem()[1])
 
     def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
         if (arm, seed) not in self._open:
             self._open[arm, seed] = self.begin(arm, seed)
-        known = {name: value for name, value in values.items() if value is not None}
-        if known:
+        if known := {name: value for name, value in values.items() if value is not None}:
             self.write(self._open[arm, seed], step, known)
 
 
-def known_trackers(names: Sequence[str]) -> list[Callable[[Study, Path], Sink]]:
-    """Return what opens the sinks of these names.
+def known_trackers(names: Sequence[str]) -> list[Callable[[Study, Path], Any]]:
+    """Return what opens the trackers of these names.
 
     Raises ParibusError for an unknown name, and where what it needs is not installed.
     """
     known = {point.name: point for point in entry_points(group=GROUP)}
-    found = []
+    classes = []
     for name in names:
         if name not in known:
             raise ParibusError(f"--log {name}: no such tracker: {nearest(name, known)}")
         try:
-            found.append(known[name].load())
+            classes.append(known[name].load())
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "
                 f"pip install 'paribus[{name}]'"
             ) from None
-    return found
+    return classes
 
 
 class Trackers:
-    """Sinks, opened by name. One that raises is dropped with a warning; the run goes on."""
+    """Trackers, opened by name. One that raises is dropped with a warning; the run goes on."""
 
     def __init__(self, names: Sequence[str], study: Study, results: Path) -> None:
-        self._open: dict[str, Sink] = {}
-        for name, make in zip(names, known_trackers(names), strict=True):
-            with self._dropping(name):
-                self._open[name] = make(study, results)
+        self._open: dict[str, Any] = {}
+        for name, tracker in zip(names, known_trackers(names), strict=True):
+            if (opened := self._call(name, tracker, study, results)) is not None:
+                self._open[name] = opened
 
-    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Tell each; as `Sink.progress`."""
-        self._tell(lambda sink: sink.progress(arm, seed, t, loss))
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of each: `progress`, `finished` or `close`."""
+        for name, tracker in [*self._open.items()]:
+            self._call(name, getattr(tracker, method), *arguments)
 
-    def finished(self, trial: TrialFolder) -> None:
-        """Tell each; as `Sink.finished`."""
-        self._tell(lambda sink: sink.finished(trial))
-
-    def close(self) -> None:
-        """Tell each; as `Sink.close`."""
-        self._tell(lambda sink: sink.close())
-
-    def _tell(self, what: Callable[[Sink], None]) -> None:
-        for name, sink in list(self._open.items()):
-            with self._dropping(name):
-                what(sink)
-
-    @contextlib.contextmanager
-    def _dropping(self, name: str) -> Iterator[None]:
+    def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            yield
+            return function(*arguments)
         except Exception as error:
             self._open.pop(name, None)
             logging.getLogger("paribus").warning(

@@ -22,6 +22,7 @@ leave, claims are given back, and the worker leaves.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import importlib
@@ -34,7 +35,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkProcess, SpawnProcess
@@ -48,11 +49,13 @@ from paribus.runs.processes import (
     adopt_orphans,
     children,
     end_children,
+    ending,
     leave,
     tail,
     tie_to,
 )
-from paribus.runs.queue import STALE_SECONDS, Claim, Order, Queue, Task, host
+from paribus.runs.queue import STALE_SECONDS, Order, Queue, Task
+from paribus.search_path import add_own_folder
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 0.5  # between two looks at other workers' claims
@@ -60,7 +63,7 @@ BEATS = 8  # touches of a claim before it would count as abandoned
 LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
 IDLE_SECONDS = 2.0  # without a change, before something is imported for later children
 DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # exit codes of a child
-ADVANCE = "advance"
+ADVANCE, SLOTS = "advance", "slots"
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
 IGNORED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
@@ -99,8 +102,6 @@ class Context:
 class Runner(Protocol):
     """The work of one kind of trainer in a run. Methods may raise ParibusError."""
 
-    preload: tuple[str, ...]
-    """Modules that every child needs."""
     later: tuple[str, ...]
     """Modules that children need at the end of their first trial."""
     forks: bool
@@ -128,17 +129,9 @@ class Child:
     """A child process on a task."""
 
     task: Task
-    claim: Claim
     slot: int
     process: ForkProcess | SpawnProcess
     log: Path
-
-    @property
-    def end(self) -> str:
-        """The way it ended, such as `signal 9` or `exit code 1`."""
-        code = self.process.exitcode or 0
-        hint = " (out of memory? use fewer --workers)" if code == -9 else ""
-        return (f"signal {-code}" if code < 0 else f"exit code {code}") + hint
 
 
 class Worker:
@@ -162,7 +155,9 @@ class Worker:
         while not self.queue.is_over:
             if self.parent and os.getppid() != self.parent:
                 raise Stop
-            self._start_children()
+            # The first child finds out how many there may be.
+            while len(self.children) < (self._slots or 1) and (task := self._claimed()):
+                self._start(task)
             self._wait()
         if self.queue.failure() is not None:
             self._stop_children()
@@ -176,102 +171,92 @@ class Worker:
         while self.children:
             self._wait()
 
-    def _start_children(self) -> None:
-        slots = self._slots or 1
-        while len(self.children) < slots:
-            claimed = self._claimed()
-            if claimed is None:
-                return
-            self._start(*claimed)
-            if self._slots is None:
-                return  # the first child finds out how many there may be
-
-    def _claimed(self) -> tuple[Task, Claim] | None:
+    def _claimed(self) -> Task | None:
         """Claim the next task, or the decision on what comes next."""
         if self._slots is None:
-            claim = self.queue.claim(f"slots.{self.name}", self.name)
-            return claim and (Task("slots", "slots", "at the start", ""), claim)
+            name = f"{SLOTS}.{self.name}"
+            return Task(name, SLOTS, "at the start", "") if self._claim(name) else None
         names = self.queue.names()
-        for name in names:
-            claim = self.queue.claim(name, self.name)
-            if claim is None:
-                continue
-            task = self.queue.read_task(name)
-            if task is not None:
-                return task, claim
-            claim.release()  # another worker has just finished it
+        for name in filter(self._claim, names):
+            if (task := self.queue.read_task(name)) is not None:
+                return task
+            self._release(name)  # another worker has just finished it
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._take_over(names)
-        if names or self.children or not self.order.stages:
-            return None
-        claim = self.queue.claim(ADVANCE, self.name)
-        if claim is None:
+            self._take_over([*names, ADVANCE])
+        if names or self.children or not self.order.stages or not self._claim(ADVANCE):
             return None
         if self.queue.names() or self.queue.is_over:
-            claim.release()  # another worker has decided meanwhile
+            self._release(ADVANCE)  # another worker has decided meanwhile
             return None
-        return Task(ADVANCE, ADVANCE, "while the next trials were prepared", ""), claim
+        return Task(ADVANCE, ADVANCE, "while the next trials were prepared", "")
 
-    def _take_over(self, names: Sequence[str]) -> None:
+    def _claim(self, name: str) -> bool:
+        return self.queue.claim(name, self.name)
+
+    def _release(self, name: str) -> None:
+        self.queue.release(name, self.name)
+
+    def _take_over(self, names: list[str]) -> None:
         """Release tasks whose worker died or does not respond."""
-        own = {child.claim.path.name for child in self.children}
-        for name in (*names, ADVANCE):
+        own = {child.task.id for child in self.children}
+        for name in names:
             if name in own or not self.queue.abandoned(name, self.name, self.stale):
                 continue
-            record, task = self.queue.claims().get(name, {}), self.queue.read_task(name)
-            how = "a worker died"
-            if record.get("host") != host():
-                how += f" on {record.get('host')}"
+            host, task = self.queue.claims().get(name, {}).get("host"), self.queue.read_task(name)
+            how = "a worker died" + (f" on {host}" if host != platform.node() else "")
             self.queue.release(name, died=how)
             if task is not None:
                 self._count_deaths(task, how)
 
-    def _start(self, task: Task, claim: Claim) -> None:
+    def _start(self, task: Task) -> None:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
         log.parent.mkdir(exist_ok=True)
         place = (str(self.queue.path), task, self.name, slot, str(log), os.getpid())
         process = self._context.Process(target=be_child, args=(*place, type(self.runner)))
         process.start()
-        self.children.append(Child(task, claim, slot, process, log))
+        self.children.append(Child(task, slot, process, log))
         if not self.runner.forks and not self._helpers:  # multiprocessing has started its own
             self._helpers = children() - {process.pid or 0}
         self._changed = time.monotonic()
 
     def _wait(self) -> None:
         """Wait for a child to end, and for at most POLL_SECONDS."""
-        sentinels = [child.process.sentinel for child in self.children]
-        if sentinels:
-            connection.wait(sentinels, POLL_SECONDS)
+        if self.children:
+            connection.wait([child.process.sentinel for child in self.children], POLL_SECONDS)
         else:
             time.sleep(POLL_SECONDS)
         now = time.monotonic()
         if now - self._touched > self.stale / BEATS:
             self._touched = now
             for child in self.children:
-                child.claim.touch()
+                self.queue.touch(child.task.id, self.name)
         for child in [c for c in self.children if c.process.exitcode is not None]:
             self.children.remove(child)
             self._changed = now
             self._settle(child)
         if self.children and self._later and now - self._changed > IDLE_SECONDS:
-            self._import_later()
+            # A module that children import themselves so far.
+            with _no_garbage(), contextlib.suppress(Exception):  # a child says why it fails
+                importlib.import_module(self._later.pop(0))
 
     def _settle(self, child: Child) -> None:
         """Finish or release the task of a child that has ended."""
         child.process.join()
-        code, task = child.process.exitcode, child.task
+        code, task = child.process.exitcode or 0, child.task
         end_children({other.process.pid or 0 for other in self.children} | self._helpers)
-        if task.kind == "slots":
-            self._slots = self.queue.read_answer(f"slots.{self.name}") or 1
+        if task.kind == SLOTS:
+            self._slots = self.queue.read_answer(task.id) or 1
         elif code == DONE and task.kind != ADVANCE:
             self.queue.finish(task)
         if code in (DONE, REFUSED, LEFT) or self._is_stopping:
-            child.claim.release()
+            self._release(task.id)
             return
-        how = f"a worker died with {child.end}"
-        self.queue.release(child.claim.path.name, died=how)
+        how = f"a worker died with {ending(code)}"
+        if code == -signal.SIGKILL:
+            how += " (out of memory? use fewer --workers)"
+        self.queue.release(task.id, died=how)
         self._count_deaths(task, how, *tail(child.log)[:1])
 
     def _count_deaths(self, task: Task, how: str, last: str = "") -> None:
@@ -293,13 +278,17 @@ class Worker:
             if child.process.exitcode is None:
                 child.process.kill()
 
-    def _import_later(self) -> None:
-        """Import a module that children import themselves so far."""
-        gc.disable()
-        with contextlib.suppress(Exception):  # a child that needs it says why it fails
-            importlib.import_module(self._later.pop(0))
-        gc.enable()
-        gc.freeze()
+
+@contextlib.contextmanager
+def _no_garbage() -> Any:
+    """Import in the body without looking for garbage, which would take a tenth of the time.
+
+    Looking for it later, in what was imported, would copy the memory that children share.
+    """
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
 
 
 def be_child(
@@ -334,28 +323,22 @@ def be_child(
     except Left:
         code = LEFT
     except Exception as error:
-        code = REFUSED
-        if leaving.asked:  # a library may have put its own words in the place of Left
-            code = LEFT
-        elif isinstance(error, ParibusError):
+        # A library may have put its own words in the place of Left.
+        code = LEFT if leaving.asked else REFUSED
+        if code == REFUSED and isinstance(error, ParibusError):
             queue.fail(str(error))
-        else:
-            _fail(queue, task, error)
+        elif code == REFUSED:
+            queue.fail(
+                f"a worker failed {task.doing}: {type(error).__name__}: {error}; finished trials "
+                "are kept. This is a defect of paribus or of a custom module; "
+                "PARIBUS_TRACEBACK=1 shows where",
+                trace=traceback.format_exc(),
+            )
     except (SystemExit, KeyboardInterrupt) as error:  # raised by a user's own code
-        code = REFUSED
-        words = f"{type(error).__name__}: {error}".removesuffix(": ")
+        code, words = REFUSED, f"{type(error).__name__}: {error}".removesuffix(": ")
         queue.fail(f"the process of a trial was ended {task.doing}: {words}; run again to continue")
     finally:
         leave(code)
-
-
-def _fail(queue: Queue, task: Task, error: Exception) -> None:
-    """Report an unexpected error."""
-    queue.fail(
-        f"a worker failed {task.doing}: {type(error).__name__}: {error}; finished trials are kept. "
-        "This is a defect of paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where",
-        trace="".join(traceback.format_exception(error)),
-    )
 
 
 def _do(task: Task, context: Context, runner: Runner) -> None:
@@ -363,17 +346,13 @@ def _do(task: Task, context: Context, runner: Runner) -> None:
     from paribus.runs.advance import advance
 
     for folder in context.order.search:
-        from paribus.search_path import add_own_folder
-
         add_own_folder(Path(folder))
-    if task.kind == "slots":
-        context.queue.answer(f"slots.{context.worker}", runner.slots(context))
-    elif task.kind == ADVANCE:
+    if task.kind == ADVANCE:
         advance(context, runner)
-    else:
-        answer = runner.execute(task, context)
-        if answer is not None:
-            context.queue.answer(task.id, answer)
+        return
+    answer = runner.slots(context) if task.kind == SLOTS else runner.execute(task, context)
+    if answer is not None:
+        context.queue.answer(task.id, answer)
 
 
 class _Reporting(logging.Handler):
@@ -389,29 +368,28 @@ class _Reporting(logging.Handler):
 
 def main(arguments: list[str]) -> int:
     """Run a worker; returns its exit code."""
-    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-    parent = int(options.get("--parent", 0))
+    parser = argparse.ArgumentParser(prog="paribus.runs.worker")
+    parser.add_argument("queue")
+    parser.add_argument("--name", default=f"{platform.node()}-{os.getpid()}")
+    parser.add_argument("--token", default="")
+    parser.add_argument("--runner", default="")
+    parser.add_argument("--parent", type=int, default=0)
+    options = parser.parse_args(arguments)
     adopt_orphans()
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    runner = _runner(options.get("--runner", ""))
-    if runner is not None:
-        _warm_up(runner)
-    name = options.get("--name", f"{platform.node()}-{os.getpid()}")
-    token = options.get("--token", "")
-    if arguments[0] != "-":
-        return run_worker(Path(arguments[0]), name, runner, token, parent)
+    runner = _warm_runner(options.runner) if options.runner else None
+    if options.queue != "-":
+        return run_worker(Path(options.queue), options, runner)
     while line := sys.stdin.buffer.readline():
-        run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), name, runner, token, parent)
+        run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), options, runner)
         for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         print("idle", flush=True)
     return 0
 
 
-def run_worker(
-    path: Path, name: str, runner: Runner | None, token: str = "", parent: int = 0
-) -> int:
+def run_worker(path: Path, options: argparse.Namespace, runner: Runner | None) -> int:
     """Work on the queue at `path`; returns the exit code of the worker."""
     queue, asked = Queue(path), []
 
@@ -430,19 +408,16 @@ def run_worker(
     worker = None
     try:
         order = queue.read_order()
-        if token and order.token != token:
+        if options.token and order.token != options.token:
             return 0  # of a run that is over
         for number in STOPPING:
             signal.signal(number, stop)
         os.chdir(order.cwd)
         _require_software(order)
-        if runner is None:
-            from paribus.runs.runners import runner_of
-
-            runner = runner_of(order.trainer)
-            _warm_up(runner)
-        worker = Worker(queue, name, runner, parent=parent)
-        queue.report(name, {"event": "begun", "host": host(), "pid": os.getpid()})
+        runner = runner or _warm_runner(order.trainer)
+        worker = Worker(queue, options.name, runner, parent=options.parent)
+        started = {"event": "begun", "host": platform.node(), "pid": os.getpid()}
+        queue.report(options.name, started)
         worker.work()
     except Stop:
         if worker is not None:
@@ -454,21 +429,14 @@ def run_worker(
     return 0
 
 
-def _runner(trainer: str) -> Runner | None:
-    if not trainer:
-        return None
+def _warm_runner(trainer: str) -> Runner:
+    """Return what runs the studies of a trainer, with what children need imported."""
     from paribus.runs.runners import runner_of
 
-    return runner_of(trainer)
-
-
-def _warm_up(runner: Runner) -> None:
-    """Import what children need. A module that cannot be imported is reported by a child."""
-    gc.disable()  # looking for garbage among what is imported takes a tenth of the time
-    with contextlib.suppress(Exception):
+    runner = runner_of(trainer)
+    with _no_garbage(), contextlib.suppress(Exception):  # a child reports a failing import
         runner.warm_up()
-    gc.enable()
-    gc.freeze()  # looking for garbage in it would copy the memory that children share
+    return runner
 
 
 def _require_software(order: Order) -> None:

@@ -11,10 +11,10 @@ from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.registration import read_registration
 from paribus.runs.advance import go_through
-from paribus.runs.declared import declared_by, find_trainer
+from paribus.runs.declared import find_trainer
 from paribus.runs.queue import Missing
 from paribus.runs.run import results_folder
-from paribus.runs.runners import TrainerStages, run_trials
+from paribus.runs.runners import TrainerStages
 from paribus.study import Study
 from paribus.trainers.runs import require_judged
 
@@ -30,8 +30,7 @@ def judge_runs(
     folder.require_home()
     trainer: Any = find_trainer(study, folder, **options)
     with folder.lock():
-        declaration = declared_by(study, trainer)
-        stages = TrainerStages(None, trainer, declaration)
+        stages = TrainerStages(study, trainer)
         earlier = read_registration(folder)
         while True:
             try:
@@ -40,7 +39,7 @@ def judge_runs(
             except Missing as missing:
                 trials = [trial for task in missing.tasks for trial in task.trials]
                 home = ResultsFolder(Path(missing.tasks[0].home))
-                run_trials(extended(study, folder), home, trainer, declaration, trials)
+                stages.run_trials(extended(study, folder), home, trials)
         _record_files(trainer, folder, earlier)
     return load_results(folder.path)
 

@@ -88,7 +88,6 @@ def require_runnable(study: Study, folder: ResultsFolder) -> None:
 class EngineRunner:
     """Trains, evaluates and times with the built-in engine."""
 
-    preload: tuple[str, ...] = ("paribus.engine.execution.tasks",)
     # The study's analysis tells whether a trial diverged, SciPy finds the best temperature, and the
     # harness asks its tasks.
     later: tuple[str, ...] = (
@@ -110,8 +109,7 @@ class EngineRunner:
         """Import PyTorch and all of the engine that a trial may need."""
         os.environ.update(ENVIRONMENT)
         resolve()  # compiled once, and known to every child that is forked
-        for name in self.preload:
-            importlib.import_module(name)
+        importlib.import_module("paribus.engine.execution.tasks")
         for package in DECLARING:
             folder = importlib.import_module(package)
             for info in pkgutil.iter_modules(folder.__path__):

@@ -9,12 +9,11 @@ import select
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import Backend, Retrying, backend
-from paribus.runs.processes import tail
+from paribus.runs.processes import ending, tail
 from paribus.runs.queue import Queue
 from paribus.search_path import shared_folders
 from paribus.study.trainer import STACKED
@@ -49,16 +48,16 @@ class LocalWorker:
 
     def check(self) -> None:
         """Start again if the worker died or left. Raises ParibusError if that is too often."""
-        end = self._process.end()
-        has_left = end is None and self._process.wait_until_idle(0)  # it was sent SIGTERM
-        if (end is None and not has_left) or self._queue.is_over:
+        code = self._process.process.poll()
+        has_left = code is None and self._process.wait_until_idle(0)  # it was sent SIGTERM
+        if (code is None and not has_left) or self._queue.is_over:
             return
         held = [
             task.doing for name in self._queue.claims() if (task := self._queue.read_task(name))
         ]
         self._deaths += 1
         retries = int(self._queue.read_order().settings.get("retries", 2))
-        how = "left, as it was asked to," if has_left else f"died with {end}"
+        how = "left, as it was asked to," if code is None else f"died with {ending(code)}"
         words = f"the worker {how} {', '.join(held) or 'between two trials'}"
         for name in self._queue.claims():
             self._queue.release(name)
@@ -87,36 +86,27 @@ class WorkerProcess:
     """A worker process that serves one queue after another."""
 
     def __init__(self, trainer: str) -> None:
-        self.key = _key(trainer)
+        self.trainer, self.settings = trainer, _settings()
         self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the process
         self.errors = Path(self._log.name)
         self._is_idle = True
-        command = [*WORKER, "-", "--runner", trainer, "--parent", str(os.getpid())]
         # The worker imports what this process imports, installed or not.
         searched = os.pathsep.join(shared_folders())
-        environment = os.environ | {"PYTHONPATH": searched}
         self.process = subprocess.Popen(
-            command,
+            [*WORKER, "-", "--runner", trainer, "--parent", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": searched},
         )
 
     def begin(self, queue: Queue) -> None:
         """Let it work on a queue."""
         assert self.process.stdin is not None
         self._is_idle = False
-        with contextlib.suppress(BrokenPipeError):  # its end is noticed by `end`
+        with contextlib.suppress(BrokenPipeError):  # its end is noticed by `check`
             self.process.stdin.write(os.fsencode(f"{queue.path}\n"))
             self.process.stdin.flush()
-
-    def end(self) -> str | None:
-        """Return how it ended; None while it runs."""
-        code = self.process.poll()
-        if code is None:
-            return None
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def interrupt(self) -> None:
         """Ask it to leave its queue."""
@@ -135,20 +125,6 @@ class WorkerProcess:
     def kill(self) -> None:
         """End it by force; its children end with it."""
         self.process.kill()
-        self._close()
-
-    def dismiss(self) -> None:
-        """Let an idle process leave."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self._close()
-
-    def _close(self) -> None:
         self.process.wait()
         for file in (self.process.stdin, self.process.stdout, self._log):
             if file is not None:
@@ -156,46 +132,40 @@ class WorkerProcess:
                     file.close()
 
 
-_idle: dict[str, WorkerProcess] = {}
-_lock = threading.Lock()
+_idle: dict[tuple[int, str], WorkerProcess] = {}
+"""Idle workers, keyed by the process that started them, which may have been forked, and trainer."""
 
 
 def take_process(trainer: str) -> WorkerProcess:
     """Return an idle worker process of this trainer, or a new one."""
-    with _lock:
-        process = _idle.pop(trainer, None)
+    process = _idle.pop((os.getpid(), trainer), None)
     if process is not None:
-        if process.key == _key(trainer) and process.end() is None:
+        if process.settings == _settings() and process.process.poll() is None:
             return process
-        process.dismiss()
+        process.kill()
     return WorkerProcess(trainer)
 
 
 def keep_process(process: WorkerProcess) -> None:
     """Keep an idle worker process for the next run of this process."""
-    with _lock:
-        trainer = process.key[0]
-        if trainer not in _idle:
-            _idle[trainer] = process
-            return
-    process.dismiss()
+    if _idle.setdefault((os.getpid(), process.trainer), process) is not process:
+        process.kill()
 
 
 def warm_up(trainer: str = STACKED) -> None:
     """Let a worker import what it needs while this process reads a study and prepares its text."""
-    with contextlib.suppress(ParibusError):
-        keep_process(take_process(trainer))
+    keep_process(take_process(trainer))
 
 
-def _key(trainer: str) -> tuple[str, int, frozenset[tuple[str, str]], tuple[str, ...]]:
-    """Return a key that is equal for interchangeable worker processes."""
-    settings = frozenset(item for item in os.environ.items() if item[0] not in PASSING)
-    return trainer, os.getpid(), settings, tuple(shared_folders())
+def _settings() -> object:
+    """Return what is equal for worker processes that can replace each other."""
+    variables = {name: value for name, value in os.environ.items() if name not in PASSING}
+    return variables, shared_folders()
 
 
 @atexit.register
-def _dismiss_all() -> None:
+def _end_idle() -> None:
     """End the idle workers when this process ends."""
-    for process in _idle.values():
-        if process.key[1] == os.getpid():
+    for (owner, _), process in _idle.items():
+        if owner == os.getpid():
             process.kill()
