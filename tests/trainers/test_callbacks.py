@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.trainers.command.reported import Reported, read_reported, reported_value
+from paribus.trainers.command.scores import Report, find_values, read_report
+from paribus.trainers.command.sections import MetricSource
 
 HUGGING_FACE = """
 import sys
@@ -55,7 +56,7 @@ trainer.fit(Module(), data, data)
 """
 
 
-def told(tmp_path: Path, program: str, seed: int, lr: float) -> Reported:
+def told(tmp_path: Path, program: str, seed: int, lr: float) -> Report:
     """Run a program as a trial, and return what it reported."""
     home = tmp_path / f"{seed}-{lr}"
     (home / "out").mkdir(parents=True)
@@ -64,7 +65,7 @@ def told(tmp_path: Path, program: str, seed: int, lr: float) -> Reported:
     words = [sys.executable, "train.py", str(home / "out"), str(lr)]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return read_reported(home)
+    return read_report(home)
 
 
 @pytest.mark.slow
@@ -80,14 +81,17 @@ def test_data_and_initial_values_of_real_trainers(
 ) -> None:
     pytest.importorskip(library)
     first, hot, other = (told(tmp_path, program, *of) for of in ((1, 0.01), (1, 0.5), (2, 0.01)))
-    assert max(first.prefixes) == n_batches
-    assert first.prefixes == hot.prefixes and first.initial == hot.initial
-    assert first.data != other.data and first.initial != other.initial
+    assert max(first.batches) == n_batches
+    assert first.batches == hot.batches and first.initial == hot.initial
+    assert first.batches != other.batches and first.initial != other.initial
     assert first.seed == 1 and len(first.initial) >= 2
-    found = [reported_value(one, name, "last", "lower") for one in (first, hot, other)]
+    found = [
+        find_values("", name, MetricSource(), "lower", tmp_path, report)
+        for report in (first, hot, other)
+    ]
     assert [step for step, _ in found[0].points] == steps
     assert len({one.value for one in found}) == 3
-    assert len([row for row in first.rows if "loss" in row]) >= 3
+    assert len([row for row in first.logged if "loss" in row]) >= 3
 
 
 def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path: Path) -> None:

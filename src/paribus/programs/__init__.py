@@ -1,4 +1,4 @@
-"""Other people's programs: started, watched, ended, and read line by line.
+"""Programs of other people: run and ended, their output read, their machine described.
 
-Of the standard library alone: a worker that runs them is there in a tenth of a second.
+This needs the standard library alone.
 """

@@ -1,8 +1,8 @@
-"""One program, from its start to the end of its last child: watched, limited, its words kept.
+"""Run a program from its start to the end of its last child.
 
-It leads a session and a process group of its own. When it has ended, was asked to or took too long,
-the group ends with it: SIGTERM, some seconds of grace, SIGKILL. What it prints goes to a log of
-bounded size, line by line past whoever listens, and never into memory.
+It leads a session and a process group of its own. When it has ended or took too long, the group
+ends with it: SIGTERM, some seconds of grace, SIGKILL. Its output goes to a log of bounded size and,
+line by line, to a listener.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.programs.values import LINE_BYTES, text_of
+from paribus.programs.values import LINE_BYTES, clean_line
 
 PIECE_BYTES = 1 << 16
-LAST_LINES = 20
-GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, of a program that is asked to end
-LINGER_SECONDS = 1.0  # the same of what a program has left behind when it has ended itself
+LAST_LINES = 3
+GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, of a program that took too long
+LINGER_SECONDS = 1.0  # the same of children that outlive a program
 POLL_SECONDS = 0.02
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
-Hear = Callable[[str], None]
+Listen = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
         code: its exit code; minus the number of a signal.
         seconds: from its start to its end.
-        why: "timeout" or "stopped" where it was ended by us; empty where it ended itself.
-        n_bytes: how much it printed, and how much of that the log leaves out, `n_left_out`.
+        timed_out: whether it took too long, and was ended.
+        n_bytes, n_left_out: the size of its output, and of the part that the log leaves out.
         last: its last lines.
-        lingered: whether something that it had started was still there, and was ended.
     """
 
     code: int
     seconds: float
-    why: str
+    timed_out: bool
     n_bytes: int
     n_left_out: int
     last: tuple[str, ...]
-    lingered: bool
 
     @property
-    def words(self) -> str:
-        """`exit code 1 after 3.2 s`."""
+    def is_failed(self) -> bool:
+        """Whether it was ended, or ended with an error."""
+        return self.timed_out or self.code != 0
+
+    def __str__(self) -> str:
         after = f"after {self.seconds:.3g} s"
-        if self.why == "timeout":
+        if self.timed_out:
             return f"ended {after}, its timeout"
         if self.code < 0:
-            hint = " (out of memory?)" if self.code == -9 and not self.why else ""
-            return f"signal {-self.code} {after}{hint}"
+            return f"signal {-self.code} {after}{' (out of memory?)' if self.code == -9 else ''}"
         return f"exit code {self.code} {after}"
 
 
@@ -86,7 +86,7 @@ class CappedLog:
             self._replace_rest(self._read_tail())
 
     def close(self) -> None:
-        """Mark what was left out, and close the file."""
+        """Mark the gap, if any, and close the file."""
         if self.n_bytes > self._most:
             tail = self._read_tail()
             tail = tail[tail.find(b"\n") + 1 :]
@@ -114,9 +114,8 @@ def run_program(
     env: Mapping[str, str],
     log: Path,
     log_bytes: int,
-    hear: Hear,
+    listen: Listen,
     timeout: float | None = None,
-    stop: threading.Event | None = None,
     tick: Callable[[], None] = lambda: None,
     end_others: Callable[[], None] = lambda: None,
 ) -> Ending:
@@ -124,20 +123,19 @@ def run_program(
 
     Args:
         argv: the program and its arguments.
-        folder: where it is started.
-        env: all of its environment.
-        log: where its output and its errors go, at most `log_bytes` of them.
-        hear: is given each of its lines.
+        folder: its working directory.
+        env: its whole environment.
+        log: the file for its output and errors, of at most `log_bytes`.
+        listen: is called with each line, in another thread.
         timeout: ends it after so many seconds.
-        stop: ends it when it is set.
         tick: is called now and then.
-        end_others: ends what has left the group of the program.
+        end_others: ends processes that have left its group.
     """
     began = time.monotonic()
     process = subprocess.Popen(
         argv,
         cwd=folder,
-        env=dict(env),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -146,93 +144,67 @@ def run_program(
     )
     kept, lines = CappedLog(log, log_bytes), deque[str](maxlen=LAST_LINES)
     assert process.stdout is not None
-    reader = threading.Thread(
-        target=_read, args=(process.stdout.fileno(), kept, lines, hear), daemon=True
-    )
+    args = (process.stdout.fileno(), kept, lines, listen)
+    reader = threading.Thread(target=_read, args=args, daemon=True)
     reader.start()
-    why = ""
+    timed_out = False
     try:
-        while process.poll() is None:
-            if stop is not None and stop.is_set():
-                why = "stopped"
-            elif timeout is not None and time.monotonic() - began > timeout:
-                why = "timeout"
-            if why:
-                break
+        while process.poll() is None and not timed_out:
             tick()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_SECONDS)
+            timed_out = timeout is not None and time.monotonic() - began > timeout
+        timed_out = timed_out and process.returncode is None
     finally:
         seconds = time.monotonic() - began
-        if process.poll() is None:
-            _end_group(process, GRACE_SECONDS)
-        lingered = _group_exists(process.pid)
-        if lingered:
-            _end_group(process, LINGER_SECONDS)
+        _end_group(process, GRACE_SECONDS if process.poll() is None else LINGER_SECONDS)
         end_others()
-        reader.join(LINGER_SECONDS)  # what has escaped us may hold the pipe
+        reader.join(LINGER_SECONDS)  # a process that has escaped may hold the pipe
         if not reader.is_alive():
             process.stdout.close()
             kept.close()
-    return Ending(
-        process.wait(), seconds, why, kept.n_bytes, kept.n_left_out, tuple(lines), lingered
-    )
+    return Ending(process.wait(), seconds, timed_out, kept.n_bytes, kept.n_left_out, tuple(lines))
 
 
-def _read(pipe: int, kept: CappedLog, lines: deque[str], hear: Hear) -> None:
-    """Take what a program prints until its end; a carriage return ends a line too."""
+def _read(pipe: int, log: CappedLog, lines: deque[str], listen: Listen) -> None:
+    """Log the output of a program, and tell its lines; a carriage return ends a line too."""
+
+    def tell(line: bytes) -> None:
+        if text := clean_line(line):
+            lines.append(text[:1000])
+            listen(text)
+
     rest = b""
     while piece := os.read(pipe, PIECE_BYTES):
         with contextlib.suppress(ValueError, OSError):  # a full disk, or a log that was closed
-            kept.write(piece)
-        *whole, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+            log.write(piece)
+        *complete, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
         if len(rest) > LINE_BYTES:
-            whole, rest = [*whole, rest[:LINE_BYTES]], b""
-        for line in whole:
-            _tell(line, lines, hear)
-    _tell(rest, lines, hear)
-
-
-def _tell(line: bytes, lines: deque[str], hear: Hear) -> None:
-    if text := text_of(line):
-        lines.append(text[:1000])
-        hear(text)
+            complete, rest = [*complete, rest[:LINE_BYTES]], b""
+        for line in complete:
+            tell(line)
+    tell(rest)
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
     """End the group of a process: ask, wait, end by force."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
         deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            is_ended = process.poll() is not None
-            if is_ended:
-                _reap(process.pid)
-            if is_ended and not _group_exists(process.pid):
-                return
-            time.sleep(POLL_SECONDS)
-
-
-def _reap(group: int) -> None:
-    """Wait for what has ended of a group, where orphans become our children: until somebody does,
-    they count as members of it."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-group, os.WNOHANG)[0]:
-            pass
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return sys.platform == "linux"
-    return True
+        try:
+            os.killpg(process.pid, number)
+            while time.monotonic() < deadline:
+                if process.poll() is not None:
+                    # Orphans may become our children: until we wait for them, they are members.
+                    with contextlib.suppress(ChildProcessError):
+                        while os.waitpid(-process.pid, os.WNOHANG)[0]:
+                            pass
+                os.killpg(process.pid, 0)
+                time.sleep(POLL_SECONDS)
+        except (ProcessLookupError, PermissionError):  # on macOS, of a group that has ended
+            return
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return what lets a child be killed when the thread that started it dies (Linux)."""
+    """Return a function that lets a child be killed when the thread that started it dies."""
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

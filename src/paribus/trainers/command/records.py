@@ -1,15 +1,17 @@
-"""How the records of a command's trials are read, and what two of them are compared in."""
+"""The records of a command's trials, and how those of two trials are compared."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paribus.numbers import plural, some
 from paribus.results import TrialFolder
 from paribus.results.controls import (
+    WORST,
     Check,
     Checks,
     Declared,
@@ -24,16 +26,9 @@ from paribus.results.controls import (
 from paribus.results.record_format import TRAINER, RecordFormat
 from paribus.results.records import Record, Table, TrialJson
 from paribus.results.software import differences
-from paribus.study import Study
-from paribus.study.trainer import COMMAND
-from paribus.trainers.command.sections import CommandMetric
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
-DATA, INITIAL, SEED = "data", "initial weights", "seed"
 TRAIN_LOSS = "train_loss"
-SOFTWARE, DEVICE, STEPS = "software", "device", "steps"
-SEEDS_TOLD = 3
-EFFECTS: tuple[State, ...] = ("broken", "not proven", "declared")
 
 
 class ProgramEnvironment(Record):
@@ -59,7 +54,7 @@ class ProgramTrial(TrialJson):
 
 @dataclass(frozen=True)
 class ProgramEvidence(Evidence):
-    """What checks look at of one trial: also its environment, and what decides."""
+    """The evidence of one trial, with its environment and its deciding score."""
 
     environment: Mapping[str, Any]
     score: float | None
@@ -69,35 +64,156 @@ class CommandRecords(RecordFormat):
     """The records of the trainer `command`."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return what two trials are compared in."""
-        stated = registered.get(TRAINER, {}).get("controls", {})
+        """Return the comparisons of two trials."""
         pairs: dict[str, Check] = {"setting": settings}
-        among = {}
-        for name, keys in stated.items():
-            if name == DATA:
-                pairs[name] = _data(tuple(keys))
-            elif name == INITIAL:
-                pairs[name] = _initial(tuple(keys))
-            elif name in (SOFTWARE, DEVICE):
-                pairs[name] = _environment(name, tuple(keys))
-            elif name == SEED:
-                pairs[name], among[name] = _seed, _seeds
-            elif name == STEPS:
-                pairs[name] = _steps(tuple(keys))
-            elif name == COMMAND:
-                pairs[name] = _command(tuple(keys))
-            else:  # a source is its commit, a patch and what is uncommitted, a digest each
-                pairs[name] = evidence(name, tuple(keys), shown=100)
-        return Checks(pairs, among=among)
+        for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
+            # A source is its commit, a patch and uncommitted changes, a digest each.
+            own, other = COMPARISONS.get(name), evidence(name, tuple(keys), shown=100)
+            pairs[name] = partial(_declarable, own, tuple(keys)) if own else other
+        return Checks(pairs, among={"seed": _seeds})
 
     def evidence(
         self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> ProgramEvidence:
-        """Return what checks look at of a trial."""
-        scores, about = folder.read_json("evaluation.json"), folder.read_json(MACHINE)
-        environment = ProgramEnvironment.model_validate(about).model_dump()
-        deciding = trial.get("deciding", "")
-        return ProgramEvidence(folder.arm, folder.seed, trial, environment, scores.get(deciding))
+        """Return the evidence of a trial."""
+        environment = ProgramEnvironment.model_validate(folder.read_json(MACHINE)).model_dump()
+        score = folder.read_json("evaluation.json").get(trial.get("deciding", ""))
+        return ProgramEvidence(folder.arm, folder.seed, trial, environment, score)
+
+
+Comparison = Callable[[ProgramEvidence, ProgramEvidence, State], Finding]
+"""Compares two trials; the state is that of a difference, declared or broken."""
+
+
+def _declarable(
+    compare: Comparison,
+    keys: tuple[str, ...],
+    own: ProgramEvidence,
+    other: ProgramEvidence,
+    declared: Declared,
+) -> Finding:
+    return compare(own, other, declared_by(declared, *keys))
+
+
+def _command(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
+    ours, theirs = (shlex.split(str(e.trial["controls"].get("command", ""))) for e in (own, other))
+    if ours == theirs:
+        return "held", "alike but for the seed"
+    added = " ".join(word for word in ours if word not in theirs)
+    removed = " ".join(word for word in theirs if word not in ours)
+    return difference, f"{added[:60] or 'nothing'} against {removed[:60] or 'nothing'}"
+
+
+def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
+    ours, theirs = (dict(record.trial.get("batches", ())) for record in (own, other))
+    if not ours or not theirs:
+        return "not proven", "the program does not say which batches it saw (paribus.trial)"
+    n, m, both = max(ours), max(theirs), ours.keys() & theirs.keys()
+    alike = max((k for k in both if ours[k] == theirs[k]), default=0)
+    if n == m == alike:
+        return "held", f"{n:,} batches alike"
+    if alike and alike == max(both):
+        return "not proven", f"the first {alike:,} batches alike, of {n:,} and {m:,}"
+    return difference, f"batches differ after {alike:,} of {n:,} and {m:,}"
+
+
+def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
+    ours, theirs = (record.trial.get("initial", {}) for record in (own, other))
+    if not ours or not theirs:
+        return "not proven", "the program does not say where it began (paribus.trial)"
+    n, alike = len(ours.keys() | theirs.keys()), len(ours.items() & theirs.items())
+    text = f"{alike:,} of {n:,} parameters begin alike"
+    return (difference, text) if alike < n else ("held", text)
+
+
+def _environment(
+    own: ProgramEvidence, other: ProgramEvidence, difference: State, *, is_device: bool
+) -> Finding:
+    ours, theirs = own.environment, other.environment
+    if not is_device and not (ours["packages"] and theirs["packages"]):
+        return "not proven", "the interpreter of the program tells no packages"
+    seen = [
+        finding
+        for name, finding in differences(ours, theirs, pair=True).items()
+        if (name in ("device", "processor")) == is_device
+    ]
+    if not seen and is_device:
+        return "held", ours["processor"] if ours["device"] == "cpu" else ours["device"]
+    if not seen:
+        return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
+    texts = [words for _, words in seen]
+    if difference == "declared":
+        return difference, ", ".join(texts)[:200]
+    return min((effect for effect, _ in seen), key=WORST.index), some(texts)
+
+
+def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
+    """Compare the steps that scores are of; without any, those of the last training loss."""
+    if own.score is None or other.score is None:
+        return "not proven", "not recorded of trials without a score"
+    trials, metric = (own.trial, other.trial), own.trial.get("deciding", "")
+    ours, theirs = (trial.get("labels", {}).get(metric, [""]) for trial in trials)
+    if ours[0] and theirs[0] and ours[0] != theirs[0]:
+        return "not proven", f"'{ours[0]}' was read against '{theirs[0]}'"
+    counts, *labels = max(ours, theirs, key=len)
+    if len(labels) > 1:
+        names = " and ".join(f"'{label}'" for label in labels)
+        return "not proven", f"the pattern reads {names}, of which '{counts}' counts"
+    steps = [trial.get("last_steps", {}) for trial in trials]
+    name = metric if any(metric in known for known in steps) else TRAIN_LOSS
+    step, other_step = (known.get(name) for known in steps)
+    n, m = (trial.get("counts", {}).get(metric) for trial in trials)
+    if step is not None and step == other_step:
+        return "held", f"step {step:g} in each"
+    if step is None and other_step is None and n == m:
+        return "not proven", f"not recorded: {metric} is read without steps"
+    state: State = "not proven" if difference == "broken" else difference
+    if step is None or other_step is None:
+        return (
+            state,
+            f"one of {plural(n, 'value')} against one of {m}, whose steps are not recorded",
+        )
+    return state, f"step {step:g} against step {other_step:g}"
+
+
+def _seed(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
+    for record in (own, other):
+        used = record.trial.get("seed_used")
+        if used is not None and used != record.seed:
+            return "broken", f"{record.arm} says that its seed is {used}"
+    return "held", "seeds give other scores"
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "command": _command,
+    "data": _data,
+    "initial weights": _initial,
+    "software": partial(_environment, is_device=False),
+    "device": partial(_environment, is_device=True),
+    "steps": _steps,
+    "seed": _seed,
+}
+
+
+def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[Labelled]:
+    """Report an arm whose seeds all give one score."""
+    scored = {record.seed: record for record in records if record.score is not None}
+    for record in list(scored.values())[:1]:
+        if len(scored) == 1:
+            yield record.label, "not proven", "one seed alone"
+        elif words := seed_question(record.arm, {n: r.score for n, r in scored.items()}):
+            yield record.label, "broken", words
+
+
+def seed_question(arm: str, scores: Mapping[int, float | None]) -> str:
+    """Return the question to an arm whose seeds all give one score; empty for others."""
+    known = [score for score in scores.values() if score is not None]
+    if len(known) < 2 or len(set(known)) > 1:
+        return ""
+    return (
+        f"all {len(known)} seeds of {arm} give {known[0]!r}: does the program read its seed, or "
+        "print too few digits?"
+    )
 
 
 RECORDS = CommandRecords(
@@ -106,136 +222,3 @@ RECORDS = CommandRecords(
     models={MACHINE: ProgramEnvironment},
     trial_form=ProgramTrial,
 )
-
-
-def _command(keys: tuple[str, ...]) -> Check:
-    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-        ours, theirs = (str(one.trial["controls"].get(COMMAND, "")) for one in (own, other))
-        if ours == theirs:
-            return "held", "alike but for the seed"
-        own_words, other_words = (shlex.split(one) for one in (ours, theirs))
-        added = [word for word in own_words if word not in other_words]
-        left_out = [word for word in other_words if word not in own_words]
-        words, others = (" ".join(one)[:60] or "nothing" for one in (added, left_out))
-        return declared_by(declared, *keys), f"{words} against {others}"
-
-    return check
-
-
-def _data(keys: tuple[str, ...]) -> Check:
-    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-        ours, theirs = (dict(one.trial.get("batches", ())) for one in (own, other))
-        if not ours or not theirs:
-            return "not proven", "the program does not say which batches it saw (paribus.trial)"
-        n, m = max(ours), max(theirs)
-        shared = [k for k in sorted(ours.keys() & theirs.keys()) if ours[k] == theirs[k]]
-        if n == m and ours[n] == theirs[n]:
-            return "held", f"{n:,} batches alike"
-        alike = max(shared, default=0)
-        if alike and alike == max(ours.keys() & theirs.keys()):
-            return "not proven", f"the first {alike:,} batches alike, of {n:,} and {m:,}"
-        return declared_by(declared, *keys), f"batches differ after {alike:,} of {n:,} and {m:,}"
-
-    return check
-
-
-def _initial(keys: tuple[str, ...]) -> Check:
-    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-        ours, theirs = (one.trial.get("initial", {}) for one in (own, other))
-        if not ours or not theirs:
-            return "not proven", "the program does not say where it began (paribus.trial)"
-        names = ours.keys() | theirs.keys()
-        alike = [name for name in names if ours.get(name) == theirs.get(name)]
-        text = f"{len(alike):,} of {len(names):,} parameters begin alike"
-        if len(alike) == len(names):
-            return "held", text
-        return declared_by(declared, *keys), text
-
-    return check
-
-
-def _environment(name: str, keys: tuple[str, ...]) -> Check:
-    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-        ours, theirs = (one.environment for one in (own, other))
-        if name == SOFTWARE and not (ours["packages"] and theirs["packages"]):
-            return "not proven", "what the program runs in tells no packages"
-        differing = differences(ours, theirs, pair=True)
-        of_device = {"device", "processor"}
-        relevant = {k: of for k, of in differing.items() if (k in of_device) == (name == DEVICE)}
-        if not relevant:
-            device = ours["device"] if ours["device"] != "cpu" else ours["processor"]
-            if name == DEVICE:
-                return "held", device
-            return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
-        effects = {effect for effect, _ in relevant.values()}
-        worst: State = next(one for one in EFFECTS if one in effects)
-        if any(key.startswith(keys) for key in declared):
-            return "declared", ", ".join(words for _, words in relevant.values())[:200]
-        return worst, some([words for _, words in relevant.values()], SEEDS_TOLD)
-
-    return check
-
-
-def _steps(keys: tuple[str, ...]) -> Check:
-    """Return the check of the step that scores are of: where they have none, that of the last
-    training loss, or how many values there were."""
-
-    def check(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-        if own.score is None or other.score is None:
-            return "not proven", "not recorded of trials without a score"
-        metric = own.trial.get("deciding", "")
-        read = [one.trial.get("labels", {}).get(metric, [""]) for one in (own, other)]
-        if read[0][0] != read[1][0] and all(of[0] for of in read):
-            return "not proven", f"'{read[0][0]}' was read against '{read[1][0]}'"
-        counts, *every = max(read, key=len)
-        if len(every) > 1:
-            names = " and ".join(f"'{name}'" for name in every)
-            return "not proven", f"the pattern reads {names}, of which '{counts}' counts"
-        last = [one.trial.get("last_steps", {}) for one in (own, other)]
-        of = metric if any(metric in steps for steps in last) else TRAIN_LOSS
-        ours, theirs = (steps.get(of) for steps in last)
-        n, m = (one.trial.get("counts", {}).get(metric) for one in (own, other))
-        if ours is not None and ours == theirs:
-            return "held", f"step {ours:,g} in each"
-        if ours is None and theirs is None and n == m:
-            return "not proven", f"not recorded: {metric} is read without steps"
-        state = declared_by(declared, *keys)
-        text = (
-            f"one of {plural(n, 'value')} against one of {m}, whose steps are not recorded"
-            if ours is None or theirs is None
-            else f"step {ours:,g} against step {theirs:,g}"
-        )
-        return ("not proven" if state == "broken" else state), text
-
-    return check
-
-
-def _seed(own: ProgramEvidence, other: ProgramEvidence, declared: Declared) -> Finding:
-    for trial in (own, other):
-        used = trial.trial.get("seed_used")
-        if used is not None and used != trial.seed:
-            return "broken", f"{trial.arm} says that its seed is {used}"
-    return "held", "seeds give other scores"
-
-
-def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[Labelled]:
-    """Ask whether an arm reads its seed: of several, not all give one score."""
-    scored = [one for one in records if one.score is not None]
-    if len(scored) == 1:
-        yield scored[0].label, "not proven", "one seed alone"
-    elif scored and len({one.score for one in scored}) == 1:
-        words = ask_about_seed(scored[0].arm, [one.seed for one in scored], scored[0].score)
-        yield scored[0].label, "broken", words
-
-
-def ask_about_seed(arm: str, seeds: list[int], score: float | None) -> str:
-    """Return the question to an arm whose seeds all give one score."""
-    return (
-        f"all {len(seeds)} seeds of {arm} give {score!r}: does the program read its seed, or print "
-        "too few digits?"
-    )
-
-
-def metrics_of(study: Study) -> dict[str, CommandMetric]:
-    """Return the metrics of a command's study."""
-    return (study.model_extra or {})["metrics"]

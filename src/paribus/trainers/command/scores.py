@@ -1,16 +1,18 @@
-"""Where the numbers of a trial are found: in what it printed, wrote or reported; and found again.
+"""The numbers of a trial: read from its output, a file, a reader or its report, and verified.
 
-Records keep the log and what was reported. A file that the program wrote stays in `runs`, as its
-own, and the record has its digest.
+Records keep the output and the report of `paribus.trial`. A file that the program wrote stays in
+`runs`, and the record has its digest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,185 +20,235 @@ from paribus import readers
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.programs.values import Finder, in_rows, lines_of
+from paribus.programs.values import Finder, clean_line, find_in_rows
 from paribus.results import Results, TrialFolder
 from paribus.results.store import OUTPUTS
 from paribus.study import Study
-from paribus.trainers.command.records import LOG, metrics_of
-from paribus.trainers.command.reported import Reported, read_reported, reported_value
-from paribus.trainers.command.sections import MetricSource
+from paribus.trainers.command.records import LOG, REPORTED, TRAIN_LOSS
+from paribus.trainers.command.sections import CommandMetric, MetricSource
 from paribus.untrusted_io import (
     RECORD_BYTES,
+    MalformedError,
     is_regular,
+    open_regular,
     parse_json,
     read_bytes,
     read_text,
 )
 
 OUT = "out"  # what `{folder}` is, in the folder of a trial
+MOST_PARAMETERS = 100_000
 
 
-def found_of(
-    label: str,
-    name: str,
-    source: MetricSource,
-    better: str,
-    *,
-    out: Path,
-    printed: Mapping[str, Finder],
-    reported: Reported,
+@dataclass
+class Report:
+    """The report of a program by `paribus.trial`.
+
+    Attributes:
+        results, logged: rows of JSON with their `step`, in order.
+        batches: {n: digest of the first n training batches}; of several processes, of all theirs.
+        initial: digests of parameters by name, of all processes.
+        n_lines: the number of lines.
+        seed: the seed that the program says it has.
+    """
+
+    results: list[dict[str, Any]] = field(default_factory=list)
+    logged: list[dict[str, Any]] = field(default_factory=list)
+    batches: dict[int, str] = field(default_factory=dict)
+    initial: dict[str, str] = field(default_factory=dict)
+    n_lines: int = 0
+    seed: int | None = None
+
+
+def read_report(folder: Path) -> Report:
+    """Return the report in the files of a trial's folder, one of each process.
+
+    Lines that are cut, or not ours, are skipped. Raises ParibusError.
+    """
+    first = folder / REPORTED
+    report = _read_report(first) if first.is_file() else Report()
+    for file in sorted(folder.glob("trial-*.jsonl")):
+        other, rank = _read_report(file), file.stem.partition("-")[2]
+        report.initial |= {f"{name}@{rank}": digest for name, digest in other.initial.items()}
+        report.batches = {
+            n: _joined(digest, other.batches[n])
+            for n, digest in report.batches.items()
+            if n in other.batches
+        }
+    return report
+
+
+def _read_report(path: Path) -> Report:
+    report = Report()
+    with open_regular(path, RECORD_BYTES) as file:
+        for row in _parsed(file):
+            if isinstance(row, dict):
+                report.n_lines += 1
+                _add_row(report, row)
+    return report
+
+
+def _add_row(report: Report, row: Mapping[str, Any]) -> None:
+    if "paribus_trial" in row:
+        report.seed = row.get("seed")
+    step = {"step": row["step"]} if "step" in row else {}
+    for name, rows in (("log", report.logged), ("report", report.results)):
+        if isinstance(values := row.get(name), dict):
+            rows.append(step | values)
+    data, initial = row.get("data"), row.get("initial")
+    if isinstance(data, dict) and isinstance(data.get("batches"), int):
+        report.batches[data["batches"]] = str(data.get("digest"))[:64]
+    if isinstance(initial, dict) and not report.logged:  # after a step they are not initial
+        for name, value in list(initial.items())[:MOST_PARAMETERS]:
+            digest = str(value)[:64]
+            # Noted twice, both count: a change in between is a difference.
+            before = report.initial.get(name)
+            report.initial[name] = _joined(before, digest) if before else digest
+
+
+def _joined(*digests: str) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def metrics_of(study: Study) -> dict[str, CommandMetric]:
+    """Return the metrics of a command's study."""
+    return (study.model_extra or {})["metrics"]
+
+
+def sources_of(study: Study) -> dict[str, tuple[MetricSource, str]]:
+    """Return the source of each number of a trial, and which direction of it is better."""
+    loss = study.program.train_loss
+    sources: dict[str, tuple[MetricSource, str]] = {TRAIN_LOSS: (loss, "lower")} if loss else {}
+    return {name: (metric, metric.better) for name, metric in metrics_of(study).items()} | sources
+
+
+def finders_of(study: Study) -> dict[str, Finder]:
+    """Return what looks for numbers in the lines of a trial's output."""
+    return {
+        name: Finder(source.stdout, source.take, better)
+        for name, (source, better) in sources_of(study).items()
+        if source.stdout
+    }
+
+
+def find_values(
+    where: str, name: str, source: MetricSource, better: str, out: Path, report: Report
 ) -> Finder:
-    """Return what was found of a number of the trial `label`. Raises ParibusError.
+    """Return the values of a metric that is not printed. Raises ParibusError.
 
     Args:
+        where: the trial and the metric, for errors.
         out: the folder that the program wrote into.
-        printed: what was found by pattern.
-        reported: what the program said of itself.
     """
-    if source.stdout:
-        return printed[name]
     key = source.key or name
     if source.file:
-        rows = _rows(out / source.file, f"trial {label}: metrics.{name}")
-        return in_rows(rows, key, source.step, source.take, better)
+        rows = _rows(out / source.file, where)
+        return find_in_rows(rows, key, source.step, source.take, better)
     if source.reader:
         finder = Finder("", source.take, better)
-        for value, step in _by_reader(label, name, source, key, out):
-            finder.add(value, step)
+        reading = readers.read([str(out / source.path)], source.reader)
+        for path, problem in reading.refused:
+            raise ParibusError(f"{where}: {path}: {problem}", code="unreadable")
+        for run in reading.runs:
+            scores = [(None, run.scores[key])] if key in run.scores else []
+            for step, value in run.curves.get(key) or scores:
+                finder.add(float(value), step)
         return finder
-    return reported_value(reported, key, source.take, better)
+    results, logged = (
+        find_in_rows(rows, key, "step", source.take, better)
+        for rows in (report.results, report.logged)
+    )
+    return results if results.n else logged
 
 
-def files_read(sources: Iterable[MetricSource], out: Path) -> dict[str, str]:
-    """Return SHA-256 of the files that numbers were read from, by their path in `{folder}`."""
-    found: set[Path] = set()
-    for source in sources:
+def _rows(path: Path, where: str) -> list[Any]:
+    """Return the rows of a file of JSON lines, or of one JSON value. Raises ParibusError."""
+    missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
+    text = read_text(path, RECORD_BYTES, missing=missing)
+    try:
+        rows = [parse_json(text, where, finite=False)]
+    except MalformedError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if lines and lines[-1].lstrip().startswith("{") and not lines[-1].rstrip().endswith("}"):
+            raise ParibusError(
+                f"{where}: the last line of {path.name} is cut: {lines[-1][:80]}", code="unreadable"
+            ) from None
+        rows = list(_parsed(lines))
+    return [row for value in rows for row in (value if isinstance(value, list) else [value])]
+
+
+def _parsed(lines: Iterable[str | bytes]) -> Iterator[Any]:
+    """Yield the values of lines of JSON, and skip other lines."""
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.loads(line)
+
+
+def file_digests(study: Study, out: Path) -> dict[str, str]:
+    """Return SHA-256 of the files that metrics were read from, by their path in `{folder}`."""
+    files: set[Path] = set()
+    for source in metrics_of(study).values():
         if source.file:
-            found.add(out / source.file)
+            files.add(out / source.file)
         elif source.reader:
-            found |= set(map(Path, readers.files_at(str(out / source.path))))
+            files |= set(map(Path, readers.files_at(str(out / source.path))))
     return {
         path.relative_to(out).as_posix(): file_digest(path)
-        for path in sorted(found)
+        for path in sorted(files)
         if path.is_relative_to(out) and is_regular(path)
     }
 
 
-def _rows(path: Path, where: str) -> Iterator[Any]:
-    """Yield the rows of a file of JSON lines, or of one value. Raises ParibusError."""
-    missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
-    text = read_text(path, RECORD_BYTES, missing=missing)
-    lines = [line for line in text.splitlines() if line.strip()]
-    rows = []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
-    if len(rows) == len(lines):
-        for row in rows:
-            yield from row if isinstance(row, list) else [row]
-        return
-    with contextlib.suppress(ParibusError):
-        document = parse_json(text, where)
-        yield from document if isinstance(document, list) else [document]
-        return
-    if rows and lines[-1].lstrip().startswith("{") and not lines[-1].rstrip().endswith("}"):
-        raise ParibusError(f"{where}: the last line of {path.name} is cut: {lines[-1][:80]}")
-    yield from rows  # words among them
-
-
-def _by_reader(
-    label: str, name: str, source: MetricSource, key: str, out: Path
-) -> Iterator[tuple[float, float | None]]:
-    """Yield the values that a reader finds in what a trial wrote. Raises ParibusError."""
-    read = readers.read([str(out / source.path)], source.reader)
-    for path, why in read.refused:
-        raise ParibusError(f"trial {label}: metrics.{name}: {path}: {why}")
-    for run in read.runs:
-        curve = run.curves.get(key)
-        if curve:
-            yield from ((float(value), step) for step, value in curve)
-        elif key in run.scores:
-            yield float(run.scores[key]), None
-
-
 def verified(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
-    """Find the scores of a command's trials once more; returns findings, and what was looked at."""
+    """Read the scores of trials again; returns findings, and descriptions of the checks."""
     findings: list[str] = []
-    seen: Counter[str] = Counter()
+    checks: Counter[str] = Counter()
     for trial in results.finished:
         try:
-            findings += _findings(results.study, trial, seen, trust=trust)
+            findings += _findings(results.study, trial, checks, trust=trust)
         except ParibusError as error:
             findings.append(f"{trial.label}: {error}")
-    n = len(results.finished)
-    texts = [f"{problem} of {seen[problem]} of {plural(n, 'trial')}" for problem in sorted(seen)]
+    n = plural(len(results.finished), "trial")
+    texts = [f"{check} of {checks[check]} of {n}" for check in sorted(checks)]
     return findings, texts or ["no scores: nothing of what they were read from is kept"]
 
 
 def _findings(
-    study: Study, folder: TrialFolder, seen: Counter[str], *, trust: bool
+    study: Study, folder: TrialFolder, checks: Counter[str], *, trust: bool
 ) -> Iterator[str]:
-    trial = folder.read_json("trial.json")
+    trial, label = folder.read_json("trial.json"), f"trial {folder.label}"
     if trial.get("failed"):
         return
     out = folder.path.parents[2] / OUTPUTS / folder.arm / f"seed-{folder.seed}" / OUT
     recorded = trial.get("files", {})
-    existing = {name for name in recorded if is_regular(out / name)}
-    for name in sorted(existing):
+    kept = {name for name in recorded if is_regular(out / name)}
+    for name in sorted(kept):
         if file_digest(out / name) != recorded[name]:
-            yield f"trial {folder.label}: {name} was changed after the trial was recorded"
-    metrics = metrics_of(study)
-    printed = _printed(metrics, folder)
-    reported = read_reported(folder.path)
+            yield f"{label}: {name} was changed after the trial was recorded"
+    printed, report = finders_of(study), read_report(folder.path)
+    output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
+    for line in filter(None, map(clean_line, output.split(b"\n"))):
+        for finder in printed.values():
+            finder.read(line)
     scores = folder.read_json("evaluation.json")
-    looked: set[str] = set()
-    for name, source in metrics.items():
-        if source.stdout and trial["printed"].get("left_out"):
-            continue  # the log has no longer all that was printed
-        if source.reader and ":" in source.reader and not trust:
-            continue  # a stranger's code
-        if (source.file or source.reader) and not _is_there(source, out, recorded.keys(), existing):
-            continue
-        finder = found_of(
-            folder.label,
-            name,
-            source,
-            source.better,
-            out=out,
-            printed=printed,
-            reported=reported,
-        )
+    done: set[str] = set()
+    for name, source in metrics_of(study).items():
+        if source.stdout:
+            if trial["printed"].get("left_out"):
+                continue  # the log lacks some of the output
+            finder, place, check = printed[name], "its log", "scores by pattern from the logs"
+        else:
+            if source.reader and ":" in source.reader and not trust:
+                continue  # a stranger's code
+            if source.file and not is_regular(out / source.file):
+                continue
+            if source.reader and not (kept and kept == recorded.keys()):
+                continue
+            finder = find_values(label, name, source, source.better, out, report)
+            place = source.file or source.path or "what the program said"
+            check = f"scores from files in {OUTPUTS}" if source.has_file else "scores as reported"
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
-        where = (
-            "its log" if source.stdout else source.file or source.path or "what the program said"
-        )
         if value != scores.get(name):
-            yield f"trial {folder.label}: {name} is {scores.get(name)}, and {where} gives {value}"
-        looked.add(
-            "scores by pattern from the logs"
-            if source.stdout
-            else "scores as reported"
-            if source.is_reported
-            else f"scores from files in {OUTPUTS}"
-        )
-    seen.update(looked)
-
-
-def _printed(metrics: Mapping[str, Any], folder: TrialFolder) -> dict[str, Finder]:
-    finders = {
-        name: Finder(metric.stdout, metric.take, metric.better)
-        for name, metric in metrics.items()
-        if metric.stdout
-    }
-    if finders:
-        for line in lines_of(read_bytes(folder.path / LOG, RECORD_BYTES * 8)):
-            for finder in finders.values():
-                finder.hear(line)
-    return finders
-
-
-def _is_there(source: MetricSource, out: Path, recorded: Iterable[str], there: set[str]) -> bool:
-    """Return whether all that a number was read from is there still."""
-    if source.file:
-        return is_regular(out / source.file)
-    return bool(there) and there == set(recorded)
+            yield f"{label}: {name} is {scores.get(name)}, and {place} gives {value}"
+        done.add(check)
+    checks.update(done)
