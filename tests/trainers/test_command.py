@@ -143,7 +143,7 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder: Path) -> None:
         ("lr = 0.02", "lr = 0.02\nseed = 3", "conflict"),
         ('"{python}"', '"pythn"', "not_installed"),
         ('kind = "command"', 'kind = "command"\nfolder = "gone"', "missing"),
-        ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "value"),
+        ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "missing"),
         ("set.lr = 0.03", 'ref = "main"', "unsupported"),
     ],
 )
@@ -396,7 +396,7 @@ def test_a_program_goes_the_whole_way(folder: Path) -> None:
     ]
     for name in ("report.html", "verdict.json"):
         assert (folder / "r" / name).stat().st_size > 0
-    assert "train loss over training" in (folder / "r" / "report.html").read_text()
+    assert "figure-train_loss" in (folder / "r" / "report.html").read_text()
     code, out, err = verb("verify", "r")
     assert code == 0 and "scores by pattern from the logs of 10 of 10 trials" in out, out + err
     # A log that says otherwise than the score is found, whoever sealed it.
@@ -827,9 +827,9 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(
     [
         ('"idea"', '"idaa"', "unknown"),
         ('"idea"', '"--all"', "unknown"),
-        ("change.patch", "gone.patch", "value"),
+        ("change.patch", "gone.patch", "missing"),
         ("change.patch", "bad.patch", "value"),
-        ('"data/*"', '"data/*.gz"', "missing"),
+        ('"data/*"', '"data/*.gz"', "value"),
         ('"data/*"', '"../x"', "value"),
     ],
 )

@@ -122,8 +122,8 @@ def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) ->
     if not ours or not theirs:
         return "not proven", "the program does not say where it began (paribus.trial)"
     n, alike = len(ours.keys() | theirs.keys()), len(ours.items() & theirs.items())
-    text = f"{alike:,} of {n:,} parameters begin alike"
-    return (difference, text) if alike < n else ("held", text)
+    state: State = "held" if alike == n else difference
+    return state, f"{alike:,} of {n:,} parameters begin alike"
 
 
 def _environment(
