@@ -1,8 +1,5 @@
 """What a study is: arms as differences, endpoints, seeds, rule; TOML loading, what ships."""
 
-import importlib
-from typing import Any
-
 from paribus.explain import explain
 from paribus.study.base import Spec
 from paribus.study.custom_code import changed_sources, own_digests
@@ -30,8 +27,6 @@ from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     MEASURING,
     custom_code,
-    measuring_parts,
-    measuring_paths,
     measuring_record,
     require_trust,
     rule_record,
@@ -50,19 +45,6 @@ from paribus.study.tuning_study import (
     tuning_study,
     with_choice,
 )
-
-# What the built-in trainer is told was here before: own parts of that day import it from here.
-_SETTINGS = ("CORPUS", "Data", "Embedding", "Evaluation", "Init", "LossScale", "Model", "Modules")
-_SETTINGS += ("OF_FLOAT16", "Probes", "SMALLEST_SCALE", "Setting", "Tasks", "Training")
-_SETTINGS += ("curve_steps", "is_open", "with_precision")
-
-
-def __getattr__(name: str) -> Any:
-    """Return what `paribus.engine.setting` has now."""
-    if name in _SETTINGS:
-        return getattr(importlib.import_module("paribus.engine.setting"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "LEARNING_RATE",
@@ -89,8 +71,6 @@ __all__ = [
     "in_words",
     "is_untuned",
     "load_study",
-    "measuring_parts",
-    "measuring_paths",
     "measuring_record",
     "null_name",
     "null_study",

@@ -8,7 +8,6 @@ text can be made to read otherwise than it is.
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -16,12 +15,12 @@ from pydantic import AfterValidator, Field
 from paribus.errors import ParibusError
 
 # Unicode's property Bidi_Control (UAX 9).
-DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # What is not a Char of https://www.w3.org/TR/xml/#charsets.
-_FORBIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff]")
+_NO_XML = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+_FORBIDDEN = re.compile(f"[{_NO_XML}{_DIRECTION}\r\x7f-\x9f]")
+_FORBIDDEN_IN_LINES = re.compile(f"[{_NO_XML}{_DIRECTION}\t\n\r\x7f-\x9f\u2028\u2029]")
 _BREAKS = re.compile("[\t\n\r\u2028\u2029]")
-LINES = frozenset("\t\n")  # in running text, not in names and titles
-SEPARATORS = frozenset("\u2028\u2029")
 
 # A folder's name has at most 255 bytes on the usual file systems, and `-null` or the like may be
 # appended to a study's.
@@ -29,24 +28,10 @@ MOST_NAME_BYTES = 240
 MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
 
 
-def flaw(text: str, allowed: frozenset[str] = LINES) -> str:
-    """Return the first character of `text` that nothing may hold, in words; empty where there is
-    none."""
-    for character in text:
-        if character in allowed:
-            continue
-        kind = ""
-        if unicodedata.category(character) == "Cc":
-            kind = "the control character"
-        elif _FORBIDDEN.match(character):
-            kind = "the non-character"
-        elif character in DIRECTION:
-            kind = "the direction control"
-        elif character in SEPARATORS and not allowed:
-            kind = "the line separator"
-        if kind:
-            return f"{kind} U+{ord(character):04X}"
-    return ""
+def _flaw(text: str, forbidden: re.Pattern[str] = _FORBIDDEN) -> str:
+    """Return the first character of `text` that nothing may hold; empty where there is none."""
+    match = forbidden.search(text)
+    return f"the character U+{ord(match[0]):04X}" if match else ""
 
 
 def drawable(value: Any) -> Any:
@@ -61,44 +46,37 @@ def drawable(value: Any) -> Any:
         return [drawable(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    return _BREAKS.sub(" ", _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value))
+    return _BREAKS.sub(" ", re.sub(f"[{_NO_XML}]", "\N{REPLACEMENT CHARACTER}", value))
 
 
-def require_plain(table: Any) -> None:
+def require_plain(table: Any, key: str = "") -> None:
     """Raise ParibusError where a key or value anywhere in a study's tables has a flaw."""
-    waiting: list[tuple[str, Any]] = [("", table)]
-    while waiting:
-        key, value = waiting.pop()
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                if isinstance(name, str) and (found := flaw(name, frozenset())):
-                    raise ParibusError(f"the key {name!r} has {found}; leave it out")
-                waiting.append((f"{key}.{name}" if key else str(name), inner))
-        elif isinstance(value, (list, tuple)):
-            waiting += [(key, inner) for inner in value]
-        elif isinstance(value, str) and (found := flaw(value)):
-            raise ParibusError(f"{key} = {_short(value)} has {found}; leave it out")
-
-
-def _name(value: str) -> str:
-    if found := flaw(value, frozenset()):
-        raise ValueError(f"{_short(value)} has {found}; leave it out")
-    if len(value.encode()) > MOST_NAME_BYTES:
-        raise ValueError(
-            f"{_short(value)} has {len(value.encode())} bytes; it names a folder, and may have at "
-            f"most {MOST_NAME_BYTES}"
-        )
-    return value
+    if isinstance(table, dict):
+        for name, inner in table.items():
+            if flaw := _flaw(str(name), _FORBIDDEN_IN_LINES):
+                raise ParibusError(f"the key {name!r} has {flaw}; leave it out")
+            require_plain(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(table, (list, tuple)):
+        for inner in table:
+            require_plain(inner, key)
+    elif isinstance(table, str) and (flaw := _flaw(table)):
+        raise ParibusError(f"{key} = {table!r:.60} has {flaw}; leave it out")
 
 
 def _title(value: str) -> str:
-    if found := flaw(value, frozenset()):
-        raise ValueError(f"{_short(value)} has {found}; a title is a single line of text")
+    if flaw := _flaw(value, _FORBIDDEN_IN_LINES):
+        raise ValueError(f"{value!r:.60} has {flaw}; it is a single line of text")
     return value
 
 
-def _short(value: str, most: int = 60) -> str:
-    return repr(value if len(value) <= most else f"{value[:most]}...")
+def _name(value: str) -> str:
+    n_bytes = len(_title(value).encode())
+    if n_bytes > MOST_NAME_BYTES:
+        raise ValueError(
+            f"{value!r:.60} has {n_bytes} bytes; it names a folder, and may have at most "
+            f"{MOST_NAME_BYTES}"
+        )
+    return value
 
 
 Name = Annotated[

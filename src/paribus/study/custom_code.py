@@ -20,11 +20,7 @@ from paribus.study.importing import EXAMPLES, no_file, own_file
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 SOURCES = "sources"  # in a results folder: the files that its study names
-# Before the SHA-256 of a file. Digests of earlier folders lack it: they are of those definitions of
-# a file that a part used, and are compared with each other alone, no longer with files. What such a
-# folder keeps in `sources/` has digests of whole files in its registration, which are checked.
-WHOLE = "file:"
-# {file: WHOLE and its SHA-256}; files as they are named below the study's folder.
+# {file: "file:" and its SHA-256}; files as they are named below the study's folder.
 Sources = dict[str, str]
 
 
@@ -47,7 +43,7 @@ def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, S
 
 def _sources(path: str, where: str, folder: Path) -> Sources:
     return {
-        source_name(file, folder): f"{WHOLE}{hashlib.sha256(content).hexdigest()}"
+        source_name(file, folder): f"file:{hashlib.sha256(content).hexdigest()}"
         for file, content in own_files(path, folder, f"{where} = '{path}'").items()
     }
 
@@ -69,17 +65,9 @@ def _is_below(file: Path, folder: Path) -> bool:
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """Return the files that differ between two of what `own_digests` gives (see `WHOLE`)."""
-    changed: set[str] = set()
-    for key in there.keys() | now.keys():
-        ours, theirs = there.get(key, {}), now.get(key, {})
-        if not (ours and theirs and _are_whole(ours) != _are_whole(theirs)):
-            changed |= {f for f in ours.keys() | theirs.keys() if ours.get(f) != theirs.get(f)}
-    return changed
-
-
-def _are_whole(sources: Sources) -> bool:
-    return all(str(digest).startswith(WHOLE) for digest in sources.values())
+    """Return the files that differ between two of what `own_digests` gives."""
+    pairs = [(there.get(key, {}), now.get(key, {})) for key in there.keys() | now.keys()]
+    return {file for a, b in pairs for file in a.keys() | b.keys() if a.get(file) != b.get(file)}
 
 
 def sources_folder(results: Path) -> Path:
@@ -94,19 +82,19 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
     there is no such source, or it is no Python.
     """
     file, root, below = _start(path.partition(":")[0], folder, where)
-    found: dict[Path, bytes] = {}
+    contents: dict[Path, bytes] = {}
     packages = [at / "__init__.py" for at in file.parents if at != root and root in at.parents]
-    waiting = [file.resolve(), *(one.resolve() for one in packages if one.is_file())]
+    waiting = [file.resolve(), *(package.resolve() for package in packages if package.is_file())]
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found[one] = content = read_bytes(one, CODE_BYTES)
+        source = waiting.pop()
+        if source not in contents:
+            contents[source] = content = read_bytes(source, CODE_BYTES)
             try:
-                imported = _imported(one, content, root.resolve())
+                imported = _imported(source, content, root.resolve())
                 waiting += [f for f in imported if f.is_relative_to(below.resolve())]
             except (SyntaxError, ValueError, IndexError) as error:
-                raise ParibusError(f"{where}: {one.name} is no Python file: {error}") from None
-    return dict(sorted(found.items()))
+                raise ParibusError(f"{where}: {source.name} is no Python file: {error}") from None
+    return dict(sorted(contents.items()))
 
 
 def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
@@ -138,16 +126,8 @@ def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
             start = file.parents[node.level - 1] if node.level else root
             names = [".".join(filter(None, [node.module, alias.name])) for alias in node.names]
         for name in names:
-            module = start
-            yield from _existing(module / "__init__.py") if module != root else ()
-            for part in name.split("."):
-                module /= part
-                yield from _existing(module / "__init__.py")
-            while module != start:  # the last part of a `from` may be no module
-                yield from _existing(module.with_suffix(".py"))
-                module = module.parent
-
-
-def _existing(file: Path) -> Iterator[Path]:
-    if file.is_file():
-        yield file.resolve()
+            # The last part of a `from` may be no module.
+            modules = [start.joinpath(*name.split(".")[:n]) for n in range(name.count(".") + 2)]
+            files = [module / "__init__.py" for module in modules if module != root]
+            files += [module.with_suffix(".py") for module in modules[1:]]
+            yield from (file.resolve() for file in files if file.is_file())

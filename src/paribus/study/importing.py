@@ -63,16 +63,17 @@ def load_own(
     if not colon or not name:
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
     module = _load(module_name, folder, where, start)
-    found = getattr(module, name, None)
-    if not is_wanted(found):
-        known = [name for name, value in vars(module).items() if is_wanted(value)]
-        if callable(found):
-            raise ParibusError(
-                f"{where}: '{name}' is there, and is no {kind}: it may lack its decorator or base "
-                f"class; {nearest('', known)}"
-            )
-        raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
-    return found
+    value = getattr(module, name, None)
+    if is_wanted(value):
+        return value
+    known = [name for name, value in vars(module).items() if is_wanted(value)]
+    why = f"no {kind} of that name: {nearest(name, known)}"
+    if callable(value):
+        why = (
+            f"'{name}' is there, and is no {kind}: it may lack its decorator or base class; "
+            f"{nearest('', known)}"
+        )
+    raise ParibusError(f"{where}: {why}", code="unknown")
 
 
 def own_file(name: str, folder: Path) -> Path:
@@ -100,7 +101,7 @@ def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
     """
     known = [one.name for one in file.parent.glob("*.py") if one != file]
     hint = f": {nearest(file.name, known)}" if known else ""
-    return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}")
+    return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}", code="missing")
 
 
 @contextlib.contextmanager
@@ -117,19 +118,20 @@ def same_settings(where: str) -> Iterator[None]:
         if now.get(name) != value:
             raise ParibusError(
                 f"{where} changes {name} from {value} to {now.get(name)}, which all of a trial is "
-                "computed with and the arm does not declare; leave it as it is"
+                "computed with and the arm does not declare; leave it as it is",
+                code="own_code",
             )
 
 
 def _settings() -> dict[str, str]:
-    found = {}
+    values = {}
     for name, paths in SETTINGS.items():
         module = sys.modules.get(name)
         for path in paths if hasattr(module, paths[0]) else ():
             value = attrgetter(path)(module)
             with contextlib.suppress(RuntimeError):  # PyTorch refuses to tell a mixed precision
-                found[f"{name}.{path}"] = str(value() if callable(value) else value)
-    return found
+                values[f"{name}.{path}"] = str(value() if callable(value) else value)
+    return values
 
 
 def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
@@ -146,10 +148,8 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         if alias in sys.modules:
             return sys.modules[alias]
         spec = importlib.util.spec_from_file_location(alias, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[alias] = module
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[alias] = importlib.util.module_from_spec(spec)
         try:
             with same_settings(where):
                 spec.loader.exec_module(module)
@@ -161,9 +161,8 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         raise no_file(where, folder / name, start) from None
     except ParibusError:
         raise
-    except ValidationError as error:  # of what it declares
-        raise ParibusError(f"{where} cannot be imported: {explain(error)}") from error
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence
-        raise ParibusError(
-            f"{where} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, ValidationError):  # of what it declares
+            why = explain(error)
+        raise ParibusError(f"{where} cannot be imported: {why}", code="own_code") from error

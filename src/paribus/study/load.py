@@ -116,11 +116,11 @@ def _require_arms(table: dict[str, Any], label: str) -> None:
     """Raise ParibusError where a hypothesis states a list of arms without any: a record of one that
     is about all arms has that too."""
     hypotheses = table.get("hypotheses")
-    for one in hypotheses if isinstance(hypotheses, list) else ():
-        if isinstance(one, dict) and one.get("arms") == []:
+    for hypothesis in hypotheses if isinstance(hypotheses, list) else ():
+        if isinstance(hypothesis, dict) and hypothesis.get("arms") == []:
             raise ParibusError(
-                f"{label}: hypothesis '{one.get('name')}' has arms = [], which is none; name some, "
-                "or leave arms out for every arm that is compared"
+                f"{label}: hypothesis '{hypothesis.get('name')}' has arms = [], which is none; "
+                "name some, or leave arms out for every arm that is compared"
             )
 
 
@@ -139,15 +139,11 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
-    return key.strip(), _value(value)
-
-
-def _value(text: str) -> Any:
     try:
-        table = parse_toml(f"value = {text}", "--set")
+        table = parse_toml(f"value = {value}", "--set")
     except MalformedError:
-        return text
-    return table["value"] if table.keys() == {"value"} else text
+        table = {}
+    return key.strip(), table["value"] if table.keys() == {"value"} else value
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
@@ -157,10 +153,10 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
         if name in known:
             return known[name].read_text("utf-8"), Path.cwd(), name
-        hint = nearest(name, known)
         raise ParibusError(
-            f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "
-            f"its path, such as ./{name}.toml"
+            f"no study '{name}': {nearest(name, known)}; your own is given by its path, such as "
+            f"./{name}.toml",
+            code="unknown",
         )
     path = Path(source)
     text = read_text(

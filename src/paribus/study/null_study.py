@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
 from paribus.study.study import Study, built, tuning_of
+from paribus.study.trainer import require_stacked
 from paribus.study.tuning import CHOSEN
 
 BASELINE, AGAIN = "baseline", "again"
@@ -34,16 +36,16 @@ def tuned_null_studies(study: Study, replicates: int) -> list[Study]:
     Arms of another replicate have other values, so each is a study by itself. Raises ParibusError
     as `null_study` does, and where nothing is tuned.
     """
-    n_seeds, n_tuning, found = len(study.seeds), len(tuning_of(study).seeds), []
+    n_seeds, n_tuning, studies = len(study.seeds), len(tuning_of(study).seeds), []
     for number in range(1, replicates + 1):
         table = _null_table(study, replicates)
         table["name"] = shortened(study.name, f"{NULL}-{number}")
         first = 1 + (number - 1) * (n_seeds + n_tuning)
-        table["seeds"] = list(range(first, first + n_seeds))
-        tuned_on = list(range(first + n_seeds, first + n_seeds + n_tuning))
-        table["tuning"] |= {"seeds": tuned_on} | {CHOSEN: {}}
-        found.append(built(table, folder=study.folder, foreign=study.is_foreign))
-    return found
+        seeds = list(range(first, first + n_seeds + n_tuning))
+        table["seeds"] = seeds[:n_seeds]
+        table["tuning"] |= {"seeds": seeds[n_seeds:], CHOSEN: {}}
+        studies.append(built(table, folder=study.folder, foreign=study.is_foreign))
+    return studies
 
 
 def null_name(study: Study) -> str:
@@ -56,41 +58,29 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
     require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
+    require_stacked(study, "an A/A study")
+    salt = study.format.salt
+    first = attrgetter(salt)(study.setting(study.baseline))
     table = study.model_dump(exclude={"stages"})
     baseline = table["arms"][study.baseline]
     others = [arm for arm in study.arms if arm != study.baseline]
     called = {study.baseline: BASELINE}
     called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(others)}
-    table["baseline"] = BASELINE
+    table |= {"baseline": BASELINE, "title": f"A/A calibration of {study.name}"}
     table["arms"] = {BASELINE: baseline | {"reference": None}}
     for i, arm in enumerate(others, start=1):
         reference = study.arms[arm].reference
         table["arms"][called[arm]] = {
             "title": f"baseline again, for {arm}",
-            "set": baseline["set"] | _salted(study, i),
+            "set": baseline["set"] | {salt: first + i},  # from other initial values
             "reference": called[reference] if reference else None,
         }
     for hypothesis in table["hypotheses"]:
         hypothesis["arms"] = [called[arm] for arm in hypothesis["arms"]]
-    for one in table["interactions"].values():
-        one |= {side: [called[arm] for arm in one[side]] for side in ("of", "than")}
-    table["title"] = f"A/A calibration of {study.name}"
+    for interaction in table["interactions"].values():
+        for side in ("of", "than"):
+            interaction[side] = [called[arm] for arm in interaction[side]]
     return table
-
-
-def _salted(study: Study, number: int) -> dict[str, Any]:
-    """Return the override that trains the baseline from other initial values."""
-    path = study.format.salt
-    if not path:
-        raise ParibusError(
-            f"null studies need the trainer 'stacked', and '{study.name}' is run by "
-            f"'{study.trainer}'",
-            code="unsupported",
-        )
-    salt: Any = study.setting(study.baseline)
-    for part in path.split("."):
-        salt = getattr(salt, part)
-    return {path: salt + number}
 
 
 def shortened(name: str, suffix: str) -> str:

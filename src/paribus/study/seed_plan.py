@@ -8,7 +8,7 @@ level is spent over the looks (`paribus.statistics.Looks`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -61,30 +61,28 @@ def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
     return table | {"seeds": listed, "plan": stated}
 
 
-def why_no_plan(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) -> str:
-    """Return what is wrong with a plan or stages of these seeds, in a line; empty where nothing
-    is."""
+def plan_problems(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) -> Iterator[str]:
+    """Yield what is wrong with a plan or stages of these seeds, a line each."""
     if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != len(seeds)):
-        return (
+        yield (
             f"stages {list(stages)} are not those of {len(seeds)} seeds; `paribus extend` adds one"
         )
     if plan is None:
-        return ""
-    if stages:
-        return "a study with looks has no second stage; list the seeds, or plan more looks"
+        return
     looks = plan.looks
+    if stages:
+        yield "a study with looks has no second stage; list the seeds, or plan more looks"
     if len(looks) < 2:
-        return f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
+        yield f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
     if any(after <= before for before, after in pairwise(looks)):
-        return f"looks {list(looks)} do not ascend; each has more seeds than the one before"
+        yield f"looks {list(looks)} do not ascend; each has more seeds than the one before"
     if looks[0] < LEAST_PAIRS:
-        return (
+        yield (
             f"the first look is at {looks[0]} seeds; fewer than {LEAST_PAIRS} pairs are described "
             f"and not tested: begin with {LEAST_PAIRS} or more"
         )
     if looks[-1] != len(seeds):
-        return (
+        yield (
             f"the last look is at {looks[-1]} seeds and {len(seeds)} are listed; let the last look "
             "be all of them"
         )
-    return ""

@@ -6,7 +6,7 @@ between two arms is therefore known before anything runs, and can be printed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,7 @@ from paribus.schema import stamped
 from paribus.shown import Shown
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.base import Spec
-from paribus.study.bounds import (
-    MOST_ARMS,
-    MOST_SEEDS,
-    Seed,
-)
+from paribus.study.bounds import MOST_ARMS, MOST_SEEDS, Seed
 from paribus.study.sections import (
     Arm,
     Decision,
@@ -37,7 +33,7 @@ from paribus.study.sections import (
     Resources,
     Stability,
 )
-from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
+from paribus.study.seed_plan import Plan, plan_problems, split_seeds
 from paribus.study.trainer import (
     COMMAND,
     RUNS,
@@ -47,7 +43,7 @@ from paribus.study.trainer import (
     StudyFormat,
     format_of,
 )
-from paribus.study.tuning import CHOSEN, Tuning, why_no_tuning
+from paribus.study.tuning import CHOSEN, Tuning, tuning_problems
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -146,9 +142,8 @@ class Study(Shown, Spec):
         The page and the PDF call arms so; the terminal and all records call them by name
         (`by_name`)."""
         titles = {name: arm.title or name for name, arm in self.arms.items()}
-        return (
-            titles if len(set(titles.values())) == len(titles) else {name: name for name in titles}
-        )
+        is_clear = len(set(titles.values())) == len(titles)
+        return titles if is_clear else {name: name for name in titles}
 
     @property
     def by_name(self) -> Self:
@@ -172,151 +167,30 @@ class Study(Shown, Spec):
         require_plain(table)
         if not isinstance(table, dict):
             return table
-        of = format_of(table.get("trainer", STACKED))
-        table = of.as_study(split_seeds(table))
+        form = format_of(table.get("trainer", STACKED))
+        table = form.as_study(split_seeds(table))
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
-        judged = dict(of.defaults) | judged
-        if not of.asks:
+        judged = dict(form.defaults) | judged
+        if not form.asks:
             judged["inference"] = _without_questions(judged.get("inference", {}))
-        sections = of.sections(own, sorted(known))
-        return _with_selection(judged, of.loss) | sections
+        sections = form.sections(own, sorted(known))
+        return _with_selection(judged, form.loss) | sections
 
     @model_validator(mode="after")
-    def _names_exist(self) -> Self:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ParibusError(f"seeds {list(self.seeds)} name one twice; each seed is one trial")
-        known_arm = f"in arms {sorted(self.arms)}"
-        if self.baseline not in self.arms:
-            raise ParibusError(
-                f"baseline '{self.baseline}' is no arm; add [arms.{self.baseline}], or name the "
-                f'one that the others are compared with: baseline = "{next(iter(self.arms), "")}"'
-            )
-        named = [arm.reference for arm in self.arms.values() if arm.reference]
-        named += [arm for one in self.interactions.values() for arm in (*one.of, *one.than)]
-        for arm in named:
-            if arm not in self.arms:
-                raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
-        return self
-
-    @model_validator(mode="after")
-    def _plan_is_of_these_seeds(self) -> Self:
-        if why := why_no_plan(self.plan, self.stages, self.seeds):
-            raise ParibusError(why)
-        return self
-
-    @model_validator(mode="after")
-    def _test_is_of_these_trials(self) -> Self:
-        if self.is_paired:
-            return self
-        if self.trainer == STACKED:
-            raise ParibusError(
-                'inference.test = "welch_t" is of runs that share nothing; trials of one seed here '
-                'have the same batches and initial values: test = "paired_t" sees more'
-            )
-        if self.plan or self.stages or self.tuning:
-            what = "a second stage needs" if self.stages else "tuning needs"
-            what = "looks need" if self.plan else what
-            raise ParibusError(
-                f'{what} pairs, and inference.test = "welch_t" has none; state seeds as a '
-                'list, or test = "paired_t" where runs of one seed share data and initial values'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _tuning_is_fair(self) -> Self:
-        if self.tuning is not None:
-            set_ = {name: arm.set for name, arm in self.arms.items()}
-            if why := why_no_tuning(self.tuning, self.seeds, set_, self.format.tuning_problem):
-                raise ParibusError(why)
-        return self
-
-    @model_validator(mode="after")
-    def _interactions_are_of_effects(self) -> Self:
-        for name, one in self.interactions.items():
-            idle = [arm for arm in (*one.of, *one.than) if self.reference(arm) is None]
-            if idle:
-                raise ParibusError(
-                    f"interactions.{name} names '{idle[0]}', which is compared with nothing and "
-                    "has no effect; name arms that have a reference"
-                )
-        if self.interactions and not self.is_paired:
-            raise ParibusError(
-                "interactions compare effects seed by seed, and the runs of this study are no "
-                'pairs; leave them out, or state inference.test = "paired_t"'
-            )
-        if self.interactions and self.plan:
-            raise ParibusError(
-                "interactions do not go with looks, which end each arm at another number of "
-                "seeds; state seeds as a list"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _resources_are_ours_to_give(self) -> Self:
-        if self.resources != Resources() and self.trainer != STACKED:
-            raise ParibusError(
-                f"[resources] is of the trainer '{STACKED}', and this study's is '{self.trainer}'; "
-                "what that one takes is in its own section"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _some_endpoint_decides(self) -> Self:
-        metrics = [endpoint.metric for endpoint in self.endpoints]
-        if len(set(metrics)) < len(metrics):
-            raise ParibusError(f"endpoints {metrics} name a metric twice; state each once")
-        primary = self.judged
-        if not primary:
-            raise ParibusError("no endpoint is primary; mark what decides with primary = true")
-        open_ = [endpoint.metric for endpoint in primary if endpoint.margin is None]
-        if open_ and self.trainer != RUNS:  # of runs that are there, nobody may have thought of one
-            raise ParibusError(
-                f"the primary endpoint '{open_[0]}' has no margin; state the smallest "
-                "difference that matters, such as margin = 0.02"
-            )
-        idle = [e for e in self.endpoints if e.smallest_effect is not None and not e.primary]
-        if idle:
-            raise ParibusError(
-                f"'{idle[0].metric}' has smallest_effect = {idle[0].smallest_effect:g} and no "
-                "verdict; mark it primary = true, or leave smallest_effect out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _benefit_is_recorded(self) -> Self:
-        benefit, metrics = self.decision.benefit, [e.metric for e in self.endpoints]
-        if benefit is not None and self.plan:
-            raise ParibusError(
-                f"decision.benefit = '{benefit}' does not go with looks: a look ends a contrast by "
-                "its primary endpoints, before the benefit is shown; state seeds as a list"
-            )
-        if benefit is not None and benefit not in metrics:
-            raise ParibusError(
-                f"decision.benefit = '{benefit}' is no endpoint of the study, and is not recorded: "
-                f"{nearest(benefit, metrics)}; or add it to the endpoints"
-            )
-        if benefit in [endpoint.metric for endpoint in self.judged]:
-            raise ParibusError(
-                f"decision.benefit = '{benefit}' is primary, and its verdict asks that it is no "
-                "worse; a benefit is one of the other endpoints"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _arms_are_comparable(self) -> Self:
+    def _is_sound(self) -> Self:
+        for problem in _problems(self):
+            raise ParibusError(problem)
         self.format.validate(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
-                by = (
-                    ", ref, patch or args: {arm} is its name alone"
-                    if self.trainer == COMMAND
-                    else ""
-                )
+                alone = f", ref, patch or args: {arm} is its name alone"
+                by = alone if self.trainer == COMMAND else ""
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of "
-                    f"overrides{by}"
+                    f"overrides{by}",
+                    code="conflict",
                 )
         return self
 
@@ -335,36 +209,32 @@ class Study(Shown, Spec):
         """What its trainer's sections say of the study."""
         return self.format.facts(self)
 
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """Settings by arm, and facts of arms: computed once for each."""
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, perhaps with other arms: what is known of this one is not of that."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("_known", None)
+        return copy
+
     def arm_facts(self, arm: str) -> ArmFacts:
-        """Return what its trainer's sections say of an arm; computed once for each."""
-        known = self._known
-        if (key := f"facts {arm}") not in known:
-            known[key] = self.format.arm_facts(self, arm)
-        return known[key]
+        """Return what its trainer's sections say of an arm."""
+        if (key := f"facts {arm}") not in self._known:
+            self._known[key] = self.format.arm_facts(self, arm)
+        return self._known[key]
 
     def setting(self, arm: str) -> Any:
-        """Return the shared setting with the overrides of `arm`, and what was chosen for it;
-        computed once for each."""
-        known = self._known
-        if arm not in known:
-            known[arm] = self._setting(arm)
-        return known[arm]
-
-    @property
-    def _known(self) -> dict[str, Any]:
-        """Settings by arm, and facts of arms."""
-        if self._settings[0] != id(self):  # a copy, perhaps with other arms, starts anew
-            object.__setattr__(self, "_settings", (id(self), {}))
-        return self._settings[1]
-
-    @cached_property
-    def _settings(self) -> tuple[int, dict[str, Any]]:
-        """Not a field, and not a private attribute: equal studies are equal whatever was asked."""
-        return id(self), {}
+        """Return the shared setting with the overrides of `arm`, and what was chosen for it."""
+        if arm not in self._known:
+            self._known[arm] = self._setting(arm)
+        return self._known[arm]
 
     def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
-            raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
+            raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}", code="unknown")
         shared = self.format.shared(self)
         chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
         overrides = self.format.expand(self.arms[arm].set | chosen)
@@ -372,10 +242,9 @@ class Study(Shown, Spec):
             override(shared, key, value, self.format, where=f"arm '{arm}': ")
         try:
             return self.format.setting(shared)
-        except ValidationError as error:
-            raise ParibusError(f"arm '{arm}': {explain(error)}") from None
-        except ParibusError as error:
-            raise ParibusError(f"arm '{arm}': {error}") from None
+        except (ParibusError, ValidationError) as error:
+            why = error if isinstance(error, ParibusError) else explain(error)
+            raise ParibusError(f"arm '{arm}': {why}") from None
 
     def reference(self, arm: str) -> str | None:
         """Return the arm that `arm` is compared with; None for one that others are compared
@@ -436,6 +305,112 @@ class Study(Shown, Spec):
         return digest(stamped(substance(self.model_dump(mode="json"))))
 
 
+def _problems(study: Study) -> Iterator[str]:
+    """Yield what parts of a study say against each other, a line each."""
+    yield from _unknown_names(study)
+    yield from plan_problems(study.plan, study.stages, study.seeds)
+    if not study.is_paired:
+        yield from _unpaired_problems(study)
+    if study.tuning is not None:
+        arms = {name: arm.set for name, arm in study.arms.items()}
+        yield from tuning_problems(study.tuning, study.seeds, arms, study.format.tuning_problem)
+    yield from _interaction_problems(study)
+    if study.resources != Resources() and study.trainer != STACKED:
+        yield (
+            f"[resources] is of the trainer '{STACKED}', and this study's is '{study.trainer}'; "
+            "what that one takes is in its own section"
+        )
+    yield from _endpoint_problems(study)
+
+
+def _unknown_names(study: Study) -> Iterator[str]:
+    if len(set(study.seeds)) < len(study.seeds):
+        yield f"seeds {list(study.seeds)} name one twice; each seed is one trial"
+    known_arm = f"in arms {sorted(study.arms)}"
+    if study.baseline not in study.arms:
+        yield (
+            f"baseline '{study.baseline}' is no arm; add [arms.{study.baseline}], or name the "
+            f'one that the others are compared with: baseline = "{next(iter(study.arms))}"'
+        )
+    named = [arm.reference for arm in study.arms.values() if arm.reference]
+    named += [arm for one in study.interactions.values() for arm in (*one.of, *one.than)]
+    for arm in named:
+        if arm not in study.arms:
+            yield f"arm '{arm}' is not {known_arm}: {nearest(arm, study.arms)}"
+
+
+def _unpaired_problems(study: Study) -> Iterator[str]:
+    if study.trainer == STACKED:
+        yield (
+            'inference.test = "welch_t" is of runs that share nothing; trials of one seed here '
+            'have the same batches and initial values: test = "paired_t" sees more'
+        )
+    needs = {
+        "looks need": study.plan,
+        "a second stage needs": study.stages,
+        "tuning needs": study.tuning,
+        "interactions need": study.interactions,
+    }
+    for what, stated in needs.items():
+        if stated:
+            yield (
+                f'{what} pairs, and inference.test = "welch_t" has none; leave that out, or state '
+                'test = "paired_t" where runs of one seed share data and initial values'
+            )
+
+
+def _interaction_problems(study: Study) -> Iterator[str]:
+    for name, one in study.interactions.items():
+        idle = [arm for arm in (*one.of, *one.than) if study.reference(arm) is None]
+        if idle:
+            yield (
+                f"interactions.{name} names '{idle[0]}', which is compared with nothing and "
+                "has no effect; name arms that have a reference"
+            )
+    if study.interactions and study.plan:
+        yield (
+            "interactions do not go with looks, which end each arm at another number of "
+            "seeds; state seeds as a list"
+        )
+
+
+def _endpoint_problems(study: Study) -> Iterator[str]:
+    metrics = [endpoint.metric for endpoint in study.endpoints]
+    primary = [endpoint.metric for endpoint in study.judged]
+    if len(set(metrics)) < len(metrics):
+        yield f"endpoints {metrics} name a metric twice; state each once"
+    if not primary:
+        yield "no endpoint is primary; mark what decides with primary = true"
+    for endpoint in study.endpoints:
+        # Of runs that are there already nobody may have thought of a margin.
+        if endpoint.primary and endpoint.margin is None and study.trainer != RUNS:
+            yield (
+                f"the primary endpoint '{endpoint.metric}' has no margin; state the smallest "
+                "difference that matters, such as margin = 0.02"
+            )
+        if endpoint.smallest_effect is not None and not endpoint.primary:
+            yield (
+                f"'{endpoint.metric}' has smallest_effect = {endpoint.smallest_effect:g} and no "
+                "verdict; mark it primary = true, or leave smallest_effect out"
+            )
+    benefit = study.decision.benefit
+    if benefit is not None and study.plan:
+        yield (
+            f"decision.benefit = '{benefit}' does not go with looks: a look ends a contrast by "
+            "its primary endpoints, before the benefit is shown; state seeds as a list"
+        )
+    if benefit is not None and benefit not in metrics:
+        yield (
+            f"decision.benefit = '{benefit}' is no endpoint of the study, and is not recorded: "
+            f"{nearest(benefit, metrics)}; or add it to the endpoints"
+        )
+    if benefit in primary:
+        yield (
+            f"decision.benefit = '{benefit}' is primary, and its verdict asks that it is no "
+            "worse; a benefit is one of the other endpoints"
+        )
+
+
 def first_stage(study: Study) -> Study:
     """Return the study as it was before a second stage was added."""
     if not study.stages:
@@ -447,66 +422,63 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     """Return a dumped study without the words that only describe it, without what its trials are
     trained on, without what its tuning chose, which follows from the plan and its trials, and
     without what it was registered in spite of."""
-    kept = {key: value for key, value in dump.items() if key not in {*DESCRIPTIVE, RESOURCES}}
-    if isinstance(decision := kept.get("decision"), dict):
-        kept["decision"] = {key: of for key, of in decision.items() if key != "unreachable"}
+
+    def without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+        return {key: value for key, value in table.items() if key not in keys}
+
+    kept = without(dump, {*DESCRIPTIVE, RESOURCES})
+    for key in {"arms", "interactions"} & kept.keys():
+        kept[key] = {name: without(one, DESCRIPTIVE) for name, one in kept[key].items()}
+    if "decision" in kept:
+        kept["decision"] = without(kept["decision"], {"unreachable"})
     if kept.get("tuning"):
         kept["tuning"] = kept["tuning"] | {CHOSEN: {}}
-    arms = {
-        name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
-        for name, arm in dump["arms"].items()
-    }
-    if "interactions" in kept:
-        kept["interactions"] = {
-            name: {k: v for k, v in one.items() if k not in DESCRIPTIVE}
-            for name, one in kept["interactions"].items()
-        }
-    return kept | {"arms": arms}
+    return kept
 
 
 def override(
     tree: dict[str, Any],
     key: str,
     value: Any,
-    of: StudyFormat | None = None,
+    form: StudyFormat | None = None,
     *,
     where: str = "",
 ) -> None:
     """Set the dotted `key` of a dumped study or setting, in place; it must exist already.
 
-    In the tables whose keys the user chooses (`FREE`, and those of the trainer, `of`) any key may
-    be set: what is left of the dotted key there is one name.
+    In the tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) any key
+    may be set: what is left of the dotted key there is one name.
     """
-    of = of or format_of(tree.get("trainer", STACKED))
+    form = form or format_of(tree.get("trainer", STACKED))
     node: Any = tree
     path = key.split(".")
     for depth, part in enumerate(path):
-        if _is_free(path[:depth], (*FREE, *of.free)) and isinstance(node, dict):
-            node[".".join(path[depth:])] = value
-            return
-        if (upto := ".".join(path[: depth + 1])) in of.left_out and isinstance(node, dict):
-            left_out = deepcopy(of.left_out[upto])  # what is set within is this study's
-            there = node.get(part, left_out)
-            node[part] = left_out | there if isinstance(left_out, dict) else there
-        above = ".".join(path[:depth])
+        above, upto = ".".join(path[:depth]), ".".join(path[: depth + 1])
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole"
+                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole",
+                code="unknown",
             )
+        if _is_free(path[:depth], (*FREE, *form.free)):
+            node[".".join(path[depth:])] = value
+            return
+        if upto in form.left_out:
+            default = deepcopy(form.left_out[upto])  # what is set within is this study's
+            stated = node.get(part, default)
+            node[part] = default | stated if isinstance(default, dict) else stated
         if part not in node:
-            places = [one.rpartition(".") for one in of.left_out]
+            places = [one.rpartition(".") for one in form.left_out]
             known = {*node, *(name for table, _, name in places if table == above)}
-            stated = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
-            elsewhere = flatten(stated) if depth == len(path) - 1 else ()
-            meant = likely(upto, known, elsewhere)
-            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}")
+            shared = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
+            meant = likely(upto, known, flatten(shared) if depth == len(path) - 1 else ())
+            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}", code="unknown")
         if depth < len(path) - 1:
             node = node[part]
     node[path[-1]] = value
     if key == "seeds":
         node["plan"], node["stages"] = None, ()  # they are of the seeds that were
-    if key in of.alternatives:
-        node[of.alternatives[key].split(".")[-1]] = None
+    if key in form.alternatives:
+        node[form.alternatives[key].split(".")[-1]] = None
 
 
 def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
@@ -540,9 +512,8 @@ def built(
     except ValidationError as error:
         raise ParibusError(f"{label}: {explain(error, Study)}") from None
     except ParibusError as error:
-        raise ParibusError(f"{label}: {error}") from None
+        raise ParibusError(f"{label}: {error}", code=error.code) from None
     except RecursionError:
         raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
-    study._folder = folder
-    study._is_foreign = foreign
+    study._folder, study._is_foreign = folder, foreign
     return study

@@ -8,14 +8,12 @@ said `--trust`.
 from __future__ import annotations
 
 import hashlib
+from operator import attrgetter
 from pathlib import Path
 
 from paribus.errors import ParibusError
-from paribus.study.custom_code import (
-    SOURCES,
-    Sources,
-    measuring_digests,
-)
+from paribus.numbers import some
+from paribus.study.custom_code import SOURCES, Sources, measuring_digests
 from paribus.study.importing import own_file
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
@@ -34,8 +32,9 @@ SHOWN = 4  # of the files and modules, in an error
 def custom_code(study: Study) -> tuple[str, ...]:
     """Return every import path of the user's own parts that `study` names, the rule included."""
     trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
+    measuring = [path for key in MEASURING.values() for path in _own(study, key)]
     others = [one for one in (study.trainer, study.decision.rule) if ":" in one]
-    return tuple(dict.fromkeys([*trained, *measuring_parts(study), *others]))
+    return tuple(dict.fromkeys([*trained, *measuring, *others]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
@@ -43,28 +42,16 @@ def step_code(study: Study, arm: str) -> tuple[str, ...]:
     return (*study.setting(arm).own_parts, *_own(study, "probes.own"))
 
 
-def measuring_parts(study: Study) -> tuple[str, ...]:
-    """Return those that measure, the same in every arm: probes, measures and tasks."""
-    return tuple(path for paths in measuring_paths(study).values() for path in paths)
-
-
-def measuring_paths(study: Study) -> dict[str, tuple[str, ...]]:
-    """Return the import paths of own code that measures, by what records call it."""
-    return {record: _own(study, key) for record, key in MEASURING.items()}
-
-
 def _own(study: Study, key: str) -> tuple[str, ...]:
-    """Return what a key of a trainer's section names; a trainer that has none names none."""
-    name, _, field = key.partition(".")
-    section = (study.model_extra or {}).get(name)
-    return getattr(section, field, ()) if study.trainer == STACKED else ()
+    """Return what a key of the engine's sections names; another trainer has none."""
+    return attrgetter(key)(study) if study.trainer == STACKED else ()
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
-    """Return what records hold of the source of these, by import path."""
+    """Return what records hold of the source of what measures, by import path."""
     return {
-        record: measuring_digests(paths, MEASURING[record], study.folder)
-        for record, paths in measuring_paths(study).items()
+        record: measuring_digests(_own(study, key), key, study.folder)
+        for record, key in MEASURING.items()
     }
 
 
@@ -80,26 +67,21 @@ def require_trust(study: Study) -> None:
 
     Nothing is imported here, and nothing of the code is looked at but its digest.
     """
+    runs = ""
     if study.is_foreign and study.trainer == COMMAND:
         words = study.program.command
-        line = words if isinstance(words, str) else " ".join(words)
+        runs = f"its command: {words if isinstance(words, str) else ' '.join(words)}"
+    elif study.is_foreign and (named := custom_code(study)):
+        described = [_described(path, study.folder) for path in named]
+        runs = f"the code that it names: {some(described, SHOWN)}"
+    if runs:
+        folder = study.folder.parent if study.folder.name == SOURCES else study.folder
         raise ParibusError(
-            f"{_results_of(study)} is a results folder, and running its study runs its command: "
-            f"{line}. If you trust it, say --trust (trust=True)"
-        )
-    named = custom_code(study) if study.is_foreign else ()
-    if named:
-        shown = "; ".join(_described(path, study.folder) for path in named[:SHOWN])
-        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-        raise ParibusError(
-            f"{_results_of(study)} is a results folder, and running its study runs the code that "
-            f"it names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
+            f"{folder} is a results folder, and running its study runs {runs}. Read that; if you "
+            "trust it, say --trust (trust=True)",
+            code="untrusted",
         )
     require_kept(study.folder)
-
-
-def _results_of(study: Study) -> Path:
-    return study.folder.parent if study.folder.name == SOURCES else study.folder
 
 
 def _described(path: str, folder: Path) -> str:

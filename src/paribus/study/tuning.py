@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
 from paribus.study.allowed_text import Name
@@ -42,11 +43,19 @@ class Tuning(Part):
     @model_validator(mode="before")
     @classmethod
     def _keys_are_quoted(cls, table: Any) -> Any:
-        if isinstance(table, dict):
-            _require_quoted("grid", table.get("grid"))
-            listed = table.get("combinations")
-            for candidate in listed if isinstance(listed, list | tuple) else ():
-                _require_quoted("combinations", candidate)
+        """Refuse what TOML reads of a dotted key without quotes: tables within tables."""
+        stated = table if isinstance(table, dict) else {}
+        listed = stated.get("combinations")
+        tables = [("grid", stated.get("grid"))]
+        tables += [("combinations", one) for one in listed] if isinstance(listed, list) else []
+        for name, values in tables:
+            for first, inner in values.items() if isinstance(values, dict) else ():
+                if isinstance(inner, dict) and inner:
+                    key = next(iter(flatten({str(first): inner})))
+                    raise ParibusError(
+                        f"tuning.{name} has the key {key} without quotes, which TOML reads as "
+                        f'tables; write "{key}" = ...'
+                    )
         return table
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
@@ -103,97 +112,72 @@ class Tuning(Part):
         ]
 
 
-def _require_quoted(name: str, table: Any) -> None:
-    """Raise ParibusError if TOML read a dotted key as tables within tables."""
-    if not isinstance(table, dict):
-        return
-    for first, inner in table.items():
-        path, value = [str(first)], inner
-        while isinstance(value, dict) and value:
-            key, value = next(iter(value.items()))
-            path.append(str(key))
-        if len(path) > 1:
-            key = ".".join(path)
-            raise ParibusError(
-                f"tuning.{name} has the key {key} without quotes, which TOML reads as tables; "
-                f'write "{key}" = ...'
-            )
-
-
-def why_no_tuning(
+def tuning_problems(
     tuning: Tuning,
     seeds: Sequence[int],
     arms: Mapping[str, Iterable[str]],
-    why_not_tuned: Callable[[str], str] = lambda key: "",
-) -> str:
-    """Return what is wrong with a plan of tuning, in a line; empty where nothing is.
+    why_not_tuned: Callable[[str], str],
+) -> Iterator[str]:
+    """Yield what is wrong with a plan of tuning, a line each.
 
     `seeds` are the verdict's; `arms` the keys that each arm sets; `why_not_tuned` says of a key of
     the trainer's why it cannot be.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
-        return f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
+        yield f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
     if shared := sorted(set(tuning.seeds) & set(seeds)):
-        return (
+        yield (
             f"tuning.seeds and seeds share {shared[0]}; what chooses a value cannot judge it: "
             "tune on other seeds, such as 101"
         )
-    if why := _why_no_search(tuning):
-        return why
+    yield from _search_problems(tuning)
     for key in tuning.keys:
         if why := why_not_tuned(key):
-            return why
+            yield why
         for arm, set_ in arms.items():
             for other in set_:
                 if _overlap(key, other):
-                    return (
+                    yield (
                         f"tuning sets {key}, and so does arm '{arm}' ({other}); every arm is "
                         "tuned over the same values: leave it out of one"
                     )
-    for key, other in itertools.combinations(tuning.keys, 2):
-        if _overlap(key, other) or _overlap(other, key):
-            return f"tuning sets {key} and {other}, which overlap; name each key once"
-    return ""
+    for key, other in itertools.permutations(tuning.keys, 2):
+        if _overlap(key, other):
+            yield f"tuning sets {key} and {other}, which overlap; name each key once"
 
 
-def _why_no_search(tuning: Tuning) -> str:
+def _search_problems(tuning: Tuning) -> Iterator[str]:
     if not tuning.keys:
-        return (
+        yield (
             "tuning has nothing to try; state grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
     if tuning.grid and tuning.combinations:
-        return "tuning has a grid and combinations; state one of them"
+        yield "tuning has a grid and combinations; state one of them"
     if any(candidate.keys() != set(tuning.keys) for candidate in tuning.combinations):
-        return f"tuning.combinations have different keys; name {', '.join(tuning.keys)} in each"
+        yield f"tuning.combinations have different keys; name {', '.join(tuning.keys)} in each"
     n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
     if n_candidates > MOST_ARMS:
-        return f"tuning.grid has {n_candidates:,} combinations; {MOST_ARMS} are the most"
+        yield f"tuning.grid has {n_candidates:,} combinations; {MOST_ARMS} are the most"
     candidates = tuning.candidates
-    for key, values in tuning.grid.items():
-        if len(set(map(_distinct, values))) < len(values):
-            return f"tuning.grid has a value of {key} twice in {list(values)}"
-    alike = {tuple(_distinct(candidate[key]) for key in tuning.keys) for candidate in candidates}
-    if len(alike) < n_candidates:
-        return "tuning.combinations has a candidate twice; state each once"
+    # True is not 1
+    written = [
+        [(isinstance(one[key], bool), one[key]) for key in tuning.keys] for one in candidates
+    ]
+    if len(set(map(tuple, written))) < len(candidates):
+        yield "tuning tries a candidate twice; state each value once"
     for key in tuning.keys:
         values = [candidate[key] for candidate in candidates]
         if any(isinstance(value, str) and ":" in value for value in values):
-            return f"tuning has own code at {key}; what an arm runs is stated by the arm"
+            yield f"tuning has own code at {key}; what an arm runs is stated by the arm"
     if n_candidates < 2:
-        return f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
-    return ""
-
-
-def _distinct(value: Value) -> tuple[bool, Value]:
-    """Return a key of a value by which True is not 1."""
-    return isinstance(value, bool), value
+        yield f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
 
 
 def _overlap(key: str, other: str) -> bool:
     if other == "model.preset":
         return key.startswith("model.")
-    return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
@@ -202,27 +186,16 @@ def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int
 
     A key with a single value, or with words among its values, has no edge.
     """
-    found = []
+    edges = []
     for key, value in best.items():
-        numbers = _numbers(tried, key)
-        if len(numbers) < 2 or isinstance(value, (bool, str)):
-            continue
-        if value == numbers[0]:
-            found.append((key, -1))
-        elif value == numbers[-1]:
-            found.append((key, 1))
-    return found
+        values = {one[key] for one in tried}
+        numbers = [one for one in values if not isinstance(one, (bool, str))]
+        if len(values) == len(numbers) > 1:
+            edges += [(key, -1)] * (value == min(numbers)) + [(key, 1)] * (value == max(numbers))
+    return edges
 
 
 def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
     """Return the keys of which a value better than that of `best` may lie beyond what was tried:
     an outermost one, except 0 below all others, because nothing lies below."""
     return [(key, side) for key, side in at_edges(tried, best) if side > 0 or best[key] != 0]
-
-
-def _numbers(tried: Sequence[Candidate], key: str) -> list[int | float]:
-    """Return the values of a key that were tried, ascending; empty where one is no number."""
-    values = {one[key] for one in tried}
-    if any(isinstance(value, (bool, str)) for value in values):
-        return []
-    return sorted(value for value in values if not isinstance(value, str))

@@ -13,7 +13,7 @@ from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.study.null_study import shortened
 from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
-from paribus.study.tuning import NOT_CHOSEN, Candidate, Tuning
+from paribus.study.tuning import NOT_CHOSEN, Candidate
 
 # Where the records of tuning are, in the results folder.
 FOLDER = "tuning"
@@ -121,26 +121,21 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
     """Return `at learning rate 3e-4, which was not tuned`: what a verdict on the two must add."""
     tuning = study.tuning
     if tuning is not None and LEARNING_RATE in tuning.keys:
-        return _tuned(tuning, arm, reference)
-    rates = [study.arm_facts(name).learning_rate for name in (reference, arm)]
+        only = tuning.keys == (LEARNING_RATE,)
+        what = "learning rates" if only else "settings"
+        text = f"with each arm at its best of the {what} tried"
+        if not tuning.chosen:
+            return f"{text} (not chosen yet)"
+        chosen = [tuning.chosen[name] for name in (arm, reference)]
+        words = [_shown(*one.values()) if only else in_words(one) for one in chosen]
+        return f"{text} ({' against '.join(dict.fromkeys(words))})"
+    rates = [study.arm_facts(name).learning_rate for name in (arm, reference)]
     if None in rates:
         return ""
     how = "not tuned"
     if tuning is not None:
         how = f"not tuned, unlike {', '.join(key.rpartition('.')[2] for key in tuning.keys)}"
-    theirs, ours = (numbers.compact(rate) for rate in rates if rate is not None)
-    if theirs == ours:
-        return f"at learning rate {theirs}, which was {how}"
-    return f"at learning rates {ours} against {theirs}, which were {how}"
-
-
-def _tuned(tuning: Tuning, arm: str, reference: str) -> str:
-    """`with each arm at its best of the learning rates tried (3e-3 against 1e-3)`."""
-    only = len(tuning.keys) == 1
-    what = "learning rates" if tuning.keys == (LEARNING_RATE,) else "settings"
-    how = f"with each arm at its best of the {what} tried"
-    if not tuning.chosen:
-        return f"{how} (not chosen yet)"
-    chosen = [tuning.chosen[a] for a in (reference, arm)]
-    theirs, ours = (_shown(*one.values()) if only else in_words(one) for one in chosen)
-    return f"{how} ({ours}{'' if ours == theirs else f' against {theirs}'})"
+    different = list(dict.fromkeys(numbers.compact(rate) for rate in rates if rate is not None))
+    if len(different) == 1:
+        return f"at learning rate {different[0]}, which was {how}"
+    return f"at learning rates {' against '.join(different)}, which were {how}"
