@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -99,41 +98,3 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, w
     assert "\n" not in str(caught.value) and os.strerror(code) in str(caught.value)
     assert (tmp_path / "a").read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_everything_is_written_in_one_place() -> None:
-    source = Path(files.__file__).parent
-    strays = ("write_bytes(", "write_text(", ".mkdir(", "os.replace(", "save_file(", "mkdtemp(")
-    allowed = {
-        "files.py",
-        "engine/machine/memory.py",  # /proc
-    }
-    names = {path.relative_to(source).as_posix(): path for path in source.rglob("*.py")}
-    found = {
-        name
-        for name, path in names.items()
-        if any(f".{stray.lstrip('.')}" in path.read_text() for stray in strays)
-    }
-    # Three make the folder of a lock file, which is held before anything is written; one that of a
-    # file without a name, which is gone with its process; one a folder of this process alone, and
-    # one that of the compiled kernels, for their user alone; and one extracts an archive into a
-    # temporary folder. A run makes the folders of its queue, and a command to a copy of the user's
-    # repository and to the folder of a trial that is not begun.
-    assert found - allowed == {
-        "engine/data/cache.py",
-        "engine/ops/kernels/compiling.py",
-        "json_lines.py",
-        "results/records_archive.py",
-        "results/store.py",
-        "runs/executors/jobs.py",
-        "runs/queue.py",
-        "runs/worker.py",
-        "trainers/command/sources.py",
-        "trainers/command/trainer.py",
-    }
-
-
-def test_sweeping_waits_for_nobody(tmp_path: Path) -> None:
-    began = time.monotonic()
-    sweep(tmp_path / "nowhere")
-    assert time.monotonic() - began < 1

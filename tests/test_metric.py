@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from paribus.metric import Metric
 
 LOSS = Metric("loss", "loss", "nats/token", "lower", "evaluation")
@@ -30,9 +28,3 @@ def test_what_is_no_share_is_shown_as_it_is() -> None:
     assert LOSS.stated_text(0.02) == "0.02"
     assert SPEED.stated_text(0.05) == "5%"
     assert SPEED.change_text(math.log(1.05)) == "+0.0488"
-
-
-@pytest.mark.parametrize("metric", [LOSS, SHARE, SPEED])
-def test_no_number_is_a_dash(metric: Metric) -> None:
-    dash = "\N{EN DASH}"
-    assert metric.value_text(None) == metric.change_text(None) == metric.size_text(None) == dash

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.engine.execution.trial.endpoints import endpoint_metrics
-from paribus.errors import ParibusError
 from paribus.report.figures.training import contrast_along
 from paribus.report.tables import along_table
 
@@ -112,29 +110,6 @@ def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fa
     assert "not finite are excluded (2)" in table.caption
     figure = contrast_along(analysis)
     assert figure is not None and "of some seed is not finite are left out" in figure.caption
-
-
-@pytest.mark.parametrize(
-    ("overrides", "metric", "words"),
-    [
-        ({}, "tokens_speedup", "no held-out curve is measured; set evaluation.every"),
-        ({"evaluation.every": 2}, "flops_to_target", "there is no target; set evaluation.target"),
-        ({"evaluation.every": 2}, "tokens_speed", "tokens_speedup"),
-    ],
-)
-def test_unmeasured_curves(small_study: Maker, overrides: dict, metric: str, words: str) -> None:
-    study = small_study(overrides, endpoints=[SPEEDUP | {"metric": metric}])
-    with pytest.raises(ParibusError, match=words):
-        endpoint_metrics(study)
-
-
-def test_seconds_are_not_primary_with_looks(small_study: Maker) -> None:
-    endpoint = SPEEDUP | {"metric": "seconds_speedup"}
-    looks = {"looks": [5, 8]}
-    with pytest.raises(ParibusError, match="'seconds_speedup' cannot be primary with looks"):
-        endpoint_metrics(small_study(WITH_CURVE, endpoints=[endpoint], arms=ARMS, seeds=looks))
-    found = endpoint_metrics(small_study(WITH_CURVE, endpoints=[SPEEDUP], arms=ARMS, seeds=looks))
-    assert "tokens_speedup" in found
 
 
 @pytest.mark.parametrize("reach", [(), ("baseline",), ("fast",)])

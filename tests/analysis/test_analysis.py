@@ -127,18 +127,6 @@ def test_accuracy_is_paired_by_seed_and_window(small_study: Maker, fabricate: Fa
     assert items.mean == pytest.approx((accuracy("layernorm") - accuracy("baseline")).mean())
 
 
-@pytest.mark.parametrize("seeds", [[1], [1, 2], [1, 2, 3, 4]])
-def test_few_seeds_described(small_study: Maker, fabricate: Fabricate, seeds: list[int]) -> None:
-    contrast = analyse(fabricate(small_study(seeds=seeds), loss)).contrast(
-        "layernorm", "validation_loss"
-    )
-    if len(seeds) == 1:
-        assert contrast.why_not == "1 comparable seed pair; inference needs two"
-    else:
-        assert contrast.paired is not None
-        assert contrast.paired.descriptive_only
-
-
 def test_a_plan_takes_its_spread_from_a_pilot(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study(seeds=SEEDS)
     pilot = analyse(fabricate(study, loss))

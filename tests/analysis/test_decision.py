@@ -115,20 +115,6 @@ def test_an_unshown_cure_says_pairs_needed(small_study: Maker, fabricate: Fabric
     assert verdict.needed.shows_cure
 
 
-def test_higher_is_better_where_declared(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(
-        seeds=SEEDS,
-        endpoints=[{"metric": "validation_perplexity", "primary": True, "margin": 0.01}],
-    )
-
-    def loss(arm: str, seed: int) -> float:
-        return 2.5 + NOISE[seed - 1] - (0.2 if arm == "layernorm" else 0)
-
-    layernorm = decide(analyse(fabricate(study, loss)))[0]
-    assert (layernorm.word, layernorm.outcome) == ("BETTER", "ADOPT")  # lower is better
-    assert layernorm.effect is not None and layernorm.effect < 0
-
-
 def test_broken_controls_have_no_verdict(small_study: Maker, fabricate: Fabricate) -> None:
     results = fabricate(small_study(seeds=SEEDS), lambda arm, seed: 2.5)
     results.trials["layernorm", 3]["tokens"] += 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -78,23 +77,6 @@ def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Ana
     assert "TOST p" not in text
     costs = analysis.costs[0]
     assert costs.calibration.state == costs.throughput.state == "not shown"
-
-
-def test_five_pairs_are_tested(analysed: Callable[..., Analysis]) -> None:
-    five = analysed([0.1, 0.1001, 0.1003, 0.35, 0.2])
-    assert five.contrast("arm", "validation_loss").tested_p is not None
-    assert re.search(r"(?m)^ *Holm p ", printed(five))
-
-
-def adjusted_p(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every p that is adjusted over a family, by its place in analysis.json."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, one in items:
-        place = f"{name}.{key}"
-        if isinstance(one, dict | list):
-            yield from adjusted_p(one, place)
-        elif "holm_p" in str(key):
-            yield place, one
 
 
 def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[..., Analysis]) -> None:

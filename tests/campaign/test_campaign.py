@@ -13,10 +13,7 @@ import pytest
 from paribus.campaign import (
     begin,
     end,
-    ideas_table,
     open_campaign,
-    standing,
-    status,
     try_idea,
 )
 from paribus.errors import ParibusError
@@ -157,12 +154,6 @@ def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
         try_idea(campaign, "late", GOOD)
 
 
-def test_an_end_without_anything_kept(campaign) -> None:
-    try_idea(campaign, "bad", BAD)
-    assert end(campaign)["verdicts"] == {}
-    assert not (campaign.path / "final").exists()
-
-
 def test_what_is_refused_is_not_counted(campaign) -> None:
     try_idea(campaign, "good", GOOD)
     for name, arm in {
@@ -176,15 +167,6 @@ def test_what_is_refused_is_not_counted(campaign) -> None:
         with pytest.raises(ParibusError):
             try_idea(campaign, name, arm)
     assert list(campaign.ideas) == ["good"]
-
-
-def test_the_table_lists_all(campaign) -> None:
-    try_idea(campaign, "bad", BAD)
-    try_idea(campaign, "good", GOOD)
-    rows = [row[:2] for row in ideas_table(list(campaign.ideas.values())).rows]
-    assert rows == [("bad", "dropped"), ("good", "kept")]
-    assert next(standing(campaign)) == "2 ideas: 1 dropped, 1 kept."
-    json.dumps(status(campaign), allow_nan=False)
 
 
 def test_the_verbs(campaign) -> None:

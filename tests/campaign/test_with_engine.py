@@ -30,23 +30,6 @@ HOT = ("--set", "training.optimizer.learning_rate=3e-3")
 RATE = {"training.optimizer.learning_rate": 3e-3}
 
 
-def test_a_typing_error_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("study.toml").write_text(STUDY)
-    Path("slip.py").write_text("def optimizer(\n")
-    assert verb("new", "night", "--baseline", "study.toml")[0] == 0
-    for slip in (
-        "training.optimizer.lr=1",
-        "training.optimizer.learning_rate=fast",
-        "model.n_head=7",
-        "model.embedding.norm=nosuch",
-        "training.optimizer.name=slip.py:optimizer",
-        "training.optimizer.name=none.py:optimizer",
-    ):
-        assert verb("try", "night", "x", "--set", slip)[:2] == (2, ""), slip
-    assert not Path("night/ideas.jsonl").exists() and not Path("night/ideas/x").exists()
-
-
 @pytest.mark.slow
 def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

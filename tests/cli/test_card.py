@@ -103,12 +103,6 @@ def test_json_stands_alone_on_standard_output(results: Path) -> None:
     assert found["a-worse"]["action"] == found["c-same"]["action"] == "keep baseline"
 
 
-def test_what_is_written_besides_goes_to_standard_error(results: Path) -> None:
-    code, out, err = verb("report", results, "--no-pdf", "--json")
-    assert code == 0 and len(json.loads(out)["verdicts"]) == len(EFFECTS)
-    assert "page: " in err
-
-
 @pytest.mark.parametrize(
     ("effects", "seeds", "code"),
     [

@@ -45,16 +45,11 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "words"),
     [
         (["syntax.toml"], "not valid TOML"),
-        (["study.toml", "--set", "training.batch_size=0"], "greater than 0"),
         (["study.toml", "--set", "data.path=nowhere.txt"], "does not exist"),
-        (["study.toml", "--set", "data.path=latin.txt"], "not UTF-8"),
         (["study.toml", "--set", "data.seq_len=5000"], "fewer than one window"),
         (["study.toml", "--set", "decision.rule=luck"], "no rule 'luck'"),
-        (["study.toml", "--set", "training.loss.name=luck"], "no loss 'luck'"),
         (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give [2, 16, 16]"),
-        (["study.toml", "--set", "model.modules.mlp=own.py:Broken"], "ValueError: two lines"),
         (["study.toml", "--results", "other"], "no study"),
-        (["study.toml", "--results", "text.txt"], "is a file"),
         (["study.toml", "--results", "text.txt/deeper"], "cannot write to"),
     ],
 )

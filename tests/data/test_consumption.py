@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import (
     TOKEN_CLASSES,
-    CharacterTokenizer,
     batch,
-    class_counts,
     consumption,
     token_classes,
 )
@@ -66,13 +64,3 @@ def test_budget_sums(seed: int, iterations: int, batch_size: int, seq_len: int, 
     assert used.times_seen.sum() == len(tokens)
     assert (used.times_seen * np.arange(len(used.times_seen))).sum() == budget
     assert used.targets.sum() == budget
-
-
-def test_class_counts_by_hand() -> None:
-    tokenizer = CharacterTokenizer.of(["ab 12!", "c"])
-    end = tokenizer.end_of_document
-    tokens = np.array([*tokenizer.encode("ab 12!"), end, *tokenizer.encode("c"), end])
-    classes = token_classes(tokenizer.vocabulary, tokenizer.end_of_document)
-    counts = class_counts(tokens, classes)
-    assert counts.tolist() == [3, 2, 1, 1, 2]
-    assert counts.dtype == np.int64

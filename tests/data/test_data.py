@@ -37,16 +37,6 @@ def test_decoding_undoes_encoding_in_any_script(text: str) -> None:
     assert tokenizer.vocab_size == len(set(text))
 
 
-@pytest.mark.parametrize("known", ["abc", "ab\u0141", "".join(map(chr, range(255))), "\u0141"])
-@pytest.mark.parametrize("unknown", ["z\u0100", "\xff", "\u0161", "\U0001f600"])
-def test_an_unknown_character_is_named(known: str, unknown: str) -> None:
-    text = known + unknown.replace("z", "" if "z" in known else "z") + "\u0400" + known
-    first = next(character for character in text if character not in known)
-    with pytest.raises(ParibusError) as caught:
-        CharacterTokenizer.of([known]).encode(text)
-    assert str(caught.value).startswith(f"character {first!r} is not in the vocabulary")
-
-
 def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """65 characters and 1,003,854 training tokens: nanoGPT's data/shakespeare_char/prepare.py."""
     if "PARIBUS_DATA" not in os.environ:
@@ -119,19 +109,6 @@ def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
     assert (alone.n_documents, alone.tokenizer.end_of_document) == (1, None)
 
 
-@pytest.mark.parametrize(
-    ("content", "data", "message"),
-    [
-        (b"short", {"path": "t"}, "fewer than one window"),
-        (b"x" * 500, {"corpus": "pydocs"}, "did you mean 'pydoc'"),
-    ],
-)
-def test_bad_texts_are_refused(content: bytes, data: dict, message: str, tmp_path: Path) -> None:
-    (tmp_path / "t").write_bytes(content)
-    with pytest.raises(ParibusError, match=message):
-        load_dataset(Data(**({"corpus": "text"} | data)), tmp_path)
-
-
 def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
     tokens = np.arange(1000, dtype=np.uint16)
     later = batch(tokens, 7, 5, 4, 16)
@@ -164,13 +141,6 @@ def test_batches_reach_every_window_evenly() -> None:
     expected = 3200 / 16
     chi_square = ((counts - expected) ** 2 / expected).sum()
     assert chi_square < 37.7  # the 0.1% point of 15 degrees of freedom
-
-
-def test_the_running_digest_tells_order_and_content() -> None:
-    a, b = np.zeros((2, 3), np.int64), np.ones((2, 3), np.int64)
-    ab = extend_digest(extend_digest(FIRST_DIGEST, a), b)
-    assert ab == extend_digest(extend_digest(FIRST_DIGEST, a), b)
-    assert ab != extend_digest(extend_digest(FIRST_DIGEST, b), a)
 
 
 def test_the_split_is_contiguous(small_study: Maker) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paribus.engine.data import duplicates
-from paribus.engine.data.duplicates import RUN_TOKENS, in_training, run_hashes
+from paribus.engine.data.duplicates import RUN_TOKENS, in_training
 
 
 @pytest.fixture
@@ -59,17 +59,6 @@ def test_a_text_shorter_than_a_run_holds_none(n_train: int, n_validation: int) -
     found = in_training(np.zeros(n_train, np.uint16), [np.zeros(n_validation, np.uint16)])
     assert found.shape == (n_validation,)
     assert not found.any()
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 50, 64])
-def test_hashes_are_the_polynomial(length: int) -> None:
-    ids_ = np.random.default_rng(2).integers(60_000, size=100).astype(np.uint16)
-    base = 0x9E3779B97F4A7C15
-    expected = [
-        sum(int(x) * base ** (length - 1 - i) for i, x in enumerate(ids_[s : s + length])) % 2**64
-        for s in range(100 - length + 1)
-    ]
-    assert run_hashes(ids_, length).tolist() == expected
 
 
 def test_no_run_is_of_two_blocks() -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from paribus.engine.data import consumption, load_dataset, source
 from paribus.engine.data.order import Windows, document_places, permuted
 from paribus.engine.setting import Data
-from paribus.errors import ParibusError
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])
@@ -127,10 +126,3 @@ def test_places_of_a_large_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (small.windows.starts(1, t, 4) == large.windows.starts(1, t, 4)).all()
     again = load_dataset(data, tmp_path).windows.places
     assert again is not None and again[:].tolist() == large.windows.places[:].tolist()
-
-
-def test_one_document_cannot_be_packed_by_documents(tmp_path: Path) -> None:
-    (tmp_path / "t").write_text("abc " * 100)
-    data = Data(corpus="text", path="t", seq_len=16, pack="documents")
-    with pytest.raises(ParibusError, match="needs several documents, and the text is a single"):
-        load_dataset(data, tmp_path)

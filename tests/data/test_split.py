@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from paribus.engine.data import in_training, load_dataset, open_test, source
 from paribus.engine.data.split import deduplicated
@@ -127,36 +126,10 @@ def test_tokenizers_share_their_evaluated_bytes(text: str, test: float, folder: 
     assert bytes(ids[ids < 256].tolist()) == b"".join(map(Path.read_bytes, files))
 
 
-def test_a_study_without_a_test_part_has_none_to_open(folder: Path) -> None:
-    with pytest.raises(ParibusError, match=r"seal one with data.test_fraction or data.test_path"):
-        open_test(load_dataset(data(), folder).test, ResultsFolder(folder / "r"), "a test")
-    assert not (folder / "r").exists()
-
-
 def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder: Path) -> None:
     (folder / "t2").write_text("abc é " * 100)
     with pytest.raises(ParibusError, match="the test text has the character 'é'"):
         load_dataset(data(test_path="t2"), folder)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"test_fraction": 0.2, "test_path": "t2"}, "both seal a test part"),
-        ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave no text to train on"),
-    ],
-)
-def test_parts_that_contradict_are_refused(keys: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        data(**keys)
-
-
-@pytest.mark.parametrize("key", ["validation_path", "test_path"])
-def test_a_corpus_without_files_has_no_other_files(key: str, folder: Path) -> None:
-    with pytest.raises(ParibusError, match=f"data.{key} = 't1' .* 'pydoc' has none"):
-        load_dataset(Data(corpus="pydoc", **{key: "t1"}), folder)
-    with pytest.raises(ParibusError, match="does not exist"):
-        load_dataset(data(**{key: "missing"}), folder)
 
 
 def overlapping(seed: int) -> list[str]:
@@ -183,7 +156,7 @@ def overlapping(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["exact", "near"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_path: Path) -> None:
     documents = overlapping(seed)
     (tmp_path / "all").mkdir()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from paribus.engine.data import TOKEN_CLASSES, CharacterTokenizer, token_classes
+from paribus.engine.data import TOKEN_CLASSES, token_classes
 
 
 @pytest.mark.parametrize(
@@ -32,17 +31,3 @@ from paribus.engine.data import TOKEN_CLASSES, CharacterTokenizer, token_classes
 )
 def test_the_class_of_a_text(text: str, expected: str) -> None:
     assert TOKEN_CLASSES[token_classes([text], None)[0]] == expected
-
-
-def test_the_end_of_document_is_a_class_of_its_own_whatever_its_text() -> None:
-    tokenizer = CharacterTokenizer.of(["a 1!", "b"])
-    classes = token_classes(tokenizer.vocabulary, tokenizer.end_of_document)
-    assert [TOKEN_CLASSES[c] for c in classes] == [
-        "whitespace",
-        "punctuation",
-        "numeric",
-        "alphabetic",
-        "alphabetic",
-        "end-of-document",
-    ]
-    assert classes.dtype == np.int64

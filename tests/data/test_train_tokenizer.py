@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.data.train_tokenizer import train_tokenizer
 from paribus.engine.execution.start import read_data
 from paribus.engine.setting import Data
-from paribus.errors import ParibusError
-from paribus.study import load_study, parse_study
+from paribus.study import parse_study
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
 
@@ -52,11 +48,3 @@ def test_the_study_that_names_it_trains_it(tmp_path: Path) -> None:
     read_data(study)
     assert (tmp_path / "t.json").read_bytes() == before
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".txt"]
-
-
-@pytest.mark.parametrize(
-    "data", [{"vocab_size": 256, "tokenizer": "t.json"}, {"vocab_size": 300}], ids=str
-)
-def test_a_size_without_effect_or_out_of_range_is_refused(data: dict[str, Any]) -> None:
-    with pytest.raises(ParibusError, match="vocab_size"):
-        load_study("quickstart", {f"data.{key}": value for key, value in data.items()})

@@ -85,26 +85,15 @@ def test_verdicts_support_or_contradict_it(
     ("changed", "why"),
     [
         ({"arms": ["lm"]}, "arm 'lm' is compared with nothing: known: ln, rms"),
-        ({"arms": ["baseline"]}, "arm 'baseline' is compared with nothing"),
         ({"endpoint": "brier_score"}, "'brier_score' is no primary endpoint"),
-        ({"supported_by": ["REJECTED"]}, "'REJECTED' is no outcome"),
         ({"contradicted_by": ["row 99"]}, "no row of the rule 'superiority'"),
-        ({"contradicted_by": ["INVALID"]}, "'INVALID' is no outcome"),
         ({"contradicted_by": ["REJECT"]}, "would both support and contradict 'H1'"),
-        ({"supportd_by": []}, "did you mean 'supported_by'?"),
     ],
 )
 def test_unanswerable_hypotheses(small_study: Maker, changed: dict[str, Any], why: str) -> None:
     with pytest.raises(ParibusError) as error:
         find_rule(study_with(small_study, WORSE | changed))
     assert why in str(error.value) and "\n" not in str(error.value)
-
-
-def test_one_that_no_verdict_can_bear_on_is_refused(small_study: Maker) -> None:
-    with pytest.raises(ParibusError, match="compares no arms"):
-        find_rule(study_with(small_study, WORSE, arms={"baseline": {}}))
-    with pytest.raises(ParibusError, match="by nothing"):
-        find_rule(study_with(small_study, WORSE | {"supported_by": []}))
 
 
 GATE = {"decision": {"rule": "stability_gate.py:STABILITY_GATE"}}
@@ -198,11 +187,6 @@ def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged: Any) 
     stated, other = sorted(judgement.endpoints, key=lambda endpoint: not endpoint.stated)
     assert (stated.label, stated.state) == ("Brier score", "undecided")
     assert (other.label, other.state, other.supporting) == ("validation loss", "supported", 1)
-
-
-def test_they_are_part_of_what_is_registered(small_study: Maker) -> None:
-    plain, stated = study_with(small_study), study_with(small_study, WORSE)
-    assert plain.digest != stated.digest and not plain.is_same(stated)
 
 
 def test_one_arm_is_refused_unless_it_is_accepted(small_study: Maker) -> None:

@@ -98,16 +98,6 @@ def test_a_model_that_keeps_something_between_calls_is_refused(bigram: Callable)
         list(predict(model, tokens, 8, **knows))
 
 
-def test_batch_size_changes_nothing(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, tokens = random_case(9, 700)
-    one = predicted(table, tokens, 8)
-    monkeypatch.setattr(predictions, "BATCH_LOGITS", 3 * 8 * 9)
-    monkeypatch.setattr(predictions, "CPU_LOGITS", 50)
-    other = predicted(table, tokens, 8)
-    for column in COLUMNS:
-        assert getattr(one, column).tobytes() == getattr(other, column).tobytes()
-
-
 class Restless(nn.Module):
     """Has a module that stays in evaluation mode, a running mean, and draws random numbers."""
 

@@ -181,11 +181,6 @@ def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
         extract(tmp_path / ARCHIVE, tmp_path / "results")
 
 
-def test_nothing_is_overwritten(finished: Path, archived: Path) -> None:
-    with pytest.raises(ParibusError):
-        archive(finished, archived)
-
-
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 def test_a_trial_is_trained_again_to_the_same_bytes(finished: Path, archived: Path) -> None:
     retrain = script("retrain")

@@ -11,44 +11,13 @@ import paribus
 from paribus.engine.controls import _matched_flops as matched_flops
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.model import training_flops
-from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 
 from ..conftest import Maker
 
-OWN = """
-from torch import nn
-
-class Twice(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.up = nn.Linear(model.d_model, model.d_model)
-
-    def forward(self, x):
-        return self.up(self.up(x))
-
-class Asks(nn.Identity):
-    def __init__(self, model):
-        super().__init__()
-
-    def forward(self, x):
-        return x * float(x.mean() > -9)
-"""
 DEEP = {"baseline": {}, "deep": {"set": {"model.n_layer": 4}}}
 FLOPS = {"iterations": 20, "batch_size": 4, "budget": "flops"}
-
-
-def own(name: str) -> dict[str, Any]:
-    return {"baseline": {}, "own": {"set": {"model.modules.mlp": f"own.py:{name}"}}}
-
-
-@pytest.fixture
-def code(small_study: Maker) -> Path:
-    folder = small_study().folder
-    (folder / "own.py").write_text(OWN)
-    return folder
 
 
 def by_hand(study: Study, layers: int) -> int:
@@ -72,28 +41,6 @@ def test_arms_match_in_flops_and_the_records_prove_it(small_study: Maker, tmp_pa
     assert {c.state for c in results.controls if c.name == "batches"} == {"declared"}
     assert paribus.verify(results.path).findings == ()
     assert settled_budgets(study).digest == settled.digest == settled_budgets(settled).digest
-
-
-def test_products_of_own_modules_are_counted_or_refused(small_study: Maker, code: Path) -> None:
-    study = small_study(training=FLOPS, arms=own("Twice"))
-    vocab_size = load_dataset(study.data, study.folder).vocab_size
-    base, mine = (
-        training_flops(study.setting(arm), vocab_size, code).per_token or 0
-        for arm in ("baseline", "own")
-    )
-    # 8 d^2 weights of an MLP against one matrix of d^2 that is used twice; 2 blocks.
-    assert base - mine == 2 * 6 * (8 - 2) * 16**2
-    assert settled_budgets(study).setting("own").iterations == round(20 * base / mine)
-    with pytest.raises(ParibusError, match=r"arm 'own'.*cannot be counted") as caught:
-        settled_budgets(small_study(training=FLOPS, arms=own("Asks")))
-    assert "\n" not in str(caught.value)
-
-
-def test_an_arm_that_states_other_steps_is_refused(small_study: Maker) -> None:
-    arms = {"baseline": {}, "deep": {"set": {"model.n_layer": 4, "training.iterations": 9}}}
-    study = small_study(training=FLOPS, arms=arms)
-    with pytest.raises(ParibusError, match="9 iterations, and the flops of its reference"):
-        settled_budgets(study)
 
 
 def test_shorter_tuning_trials_match_in_the_same_unit(small_study: Maker) -> None:

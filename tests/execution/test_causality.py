@@ -132,16 +132,6 @@ def test_what_is_not_causal_is_refused(
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_honest_arms_pass(
-    small_study: Maker, small_dataset: Dataset, size: int, precision: str
-) -> None:
-    study = small_study({"training.dropout": 0.1, "training.precision": precision})
-    for one in ("baseline", "layernorm"):
-        check_arm(study, one, small_dataset, CPU, size)
-
-
 HONEST = {
     "a causal convolution": "F.conv1d(F.pad(x.transpose(1, 2), (2, 0)), self.conv.weight)"
     ".transpose(1, 2)",

@@ -12,7 +12,6 @@ import pytest
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.trial import heldout_part
-from paribus.errors import ParibusError
 from paribus.ledger import events_in
 from paribus.results import Results, ResultsFolder, opened_texts
 
@@ -105,15 +104,3 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     assert after == before
     said = json.loads((results.path / "ledger.json").read_text())
     assert said["recorded"] and said["opened_for"] == 1 and said["first"] is None
-
-
-def test_a_split_that_overlaps_is_refused_where_that_is_forbidden(
-    three: tuple[Path, list[Results]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, results = three
-    monkeypatch.setenv("PARIBUS_LEDGER", str(path))
-    make = studies_in(results[0].path.parent)
-    for verb in (paribus.run, paribus.register):
-        with pytest.raises(ParibusError, match=r"'forbid'.*validated on by 'plain'.*and 2 more"):
-            verb(make(**TABLES | split(0.2, test_reuse="forbid")), tmp_path / "r", device="cpu")
-    assert not (tmp_path / "r").exists()

@@ -79,15 +79,6 @@ def test_a_results_folder_that_a_machine_does_not_see(trained: Trained, tmp_path
     assert str(there / "r" / ".run") in said and "every machine sees" in said
 
 
-def test_another_version_on_a_machine(trained: Trained, tmp_path: Path) -> None:
-    about = tmp_path / "packages" / "numpy-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
-    backend = Elsewhere(tmp_path / "home", path=str(about.parent))
-    said = refused(trained, tmp_path / "r", backend)
-    assert said.startswith("numpy is 1.0 on ") and "use one environment" in said
-
-
 def test_a_clock_that_differs(trained: Trained, tmp_path: Path) -> None:
     """By a day: no clock counts in a record."""
     (tmp_path / "shifted").mkdir()

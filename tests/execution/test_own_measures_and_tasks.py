@@ -205,13 +205,9 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
         ("raises", "measure 'raises' failed: KeyError: 'no such thing'"),
         ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
         ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
-        ("words", "measure 'words' failed: .*it gave a str, and not numbers that add up"),
         ("other_items", "measure 'other_items' failed: .*its value is .*, and its items give"),
-        ("undefined", "measure 'undefined' failed: .*it gave NaN"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
-        ("twice", "a measure cannot be named 'brier_score': it is there already"),
         ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is no measure"),
-        ("suprise", "no measure of that name: did you mean 'surprise'"),
     ],
 )
 def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Path) -> None:
@@ -227,8 +223,6 @@ def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Pat
     [
         ("uneven", r"tasks.own = 'ideas.py:uneven' fails: .*\[5, 9\] characters: one length"),
         ("typo", "a task cannot be named 'typo': it is there already"),
-        ("path", "a task cannot be named 'a/b'"),
-        ("last_leter", "no task of that name: did you mean 'last_letter'"),
     ],
 )
 def test_a_bad_task_is_refused(name: str, words: str, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.runs.executors import find_backend
-from paribus.runs.executors.slurm import Slurm
 from paribus.runs.standing import job_rows
 
 from .conftest import Trained
@@ -96,18 +95,6 @@ def test_a_command_runs_as_jobs(tmp_path: Path) -> None:
     study = command_study(tmp_path)
     backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
     assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
-
-
-def test_an_unknown_partition_is_told_in_its_words(
-    trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = trained.study.folder / "partition.toml"
-    file.write_text(toml_of(trained.study))
-    given = ["--backend", "slurm", "--backend-option", "partition=nowhere", "--device", "cpu"]
-    assert main(["run", str(file), "--results", str(tmp_path / "r"), *given]) == 2
-    said = capfd.readouterr().err
-    assert "invalid partition specified: nowhere" in said and said.count("paribus: ") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_status_and_cancel(
@@ -251,16 +238,3 @@ def _said(*command: str) -> str:
 def _restarts(job: str) -> bool:
     said = _said("scontrol", "show", "job", "-o", job)
     return "Restarts=0" not in said and "Restarts=" in said
-
-
-def test_a_log_is_of_its_own_job(tmp_path: Path) -> None:
-    backend = find_backend("slurm")
-    assert isinstance(backend, Slurm)
-    for name in ("7_0_0_log.err", "7_10_0_log.err"):
-        (tmp_path / name).write_text(name)
-    found = [backend.log(tmp_path, number) for number in (0, 10)]
-    assert [path and path.name for path in found] == ["7_0_0_log.err", "7_10_0_log.err"]
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "8_0_log.err").write_text("")
-    assert (backend.log(alone, 0) or Path()).name == "8_0_log.err"

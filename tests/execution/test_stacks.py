@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +26,7 @@ from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.machine import memory as capacity
 from paribus.engine.machine.environment import machine_failure
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.memory import free_memory, largest_stack
+from paribus.engine.machine.memory import largest_stack
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.processes import Leaving
@@ -247,17 +245,6 @@ def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str
     line = machine_failure(error)
     assert line is None if words is None else line is not None and words in line
     assert line is None or ("\n" not in line and "checkpoints are kept" in line)
-
-
-@pytest.mark.slow
-def test_memory_is_not_that_of_who_started_us() -> None:
-    """The portable count goes on from the parent's; a worker must not be charged for it."""
-    if free_memory(CPU) is None:
-        pytest.skip("this system does not tell")
-    ballast = bytearray(1200 * 2**20)
-    code = "from paribus.engine.machine.memory import host_memory; print(host_memory())"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert 50 * 2**20 < int(done.stdout) < len(ballast)
 
 
 def test_arms_that_could_share_a_stack_are_tried_once() -> None:

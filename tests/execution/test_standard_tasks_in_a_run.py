@@ -96,37 +96,6 @@ def _datasets(study: Study) -> dict:
     return {study.data: load_dataset(study.data, study.folder)}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "words"),
-    [
-        ({"standard": ["hellaswg"]}, "task 'hellaswg' is not of the standard suite: did you mean"),
-        (
-            {"standard_data": "nowhere"},
-            "task 'lambada_openai' reads the data set .*, and .* is no folder",
-        ),
-        ({"standard_data": None, "standard": ["piqa"]}, "its data set baber/piqa cannot be loaded"),
-        ({"standard": ["lambada_openai"], "shots": [1]}, "has no data to take .1. solved examples"),
-    ],
-)
-def test_what_cannot_be_had_is_one_line_before_anything_is_registered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tasks: dict, words: str
-) -> None:
-    import datasets
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    write_hub(tmp_path / "hub")
-    study, folder = study_in(tmp_path, **tasks), ResultsFolder(tmp_path / "r")
-    with (
-        pytest.raises(paribus.ParibusError, match=words) as caught,
-        drafted_tasks(study, folder, {study.data: dataset}),
-    ):
-        pass
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "r").exists() or not list((tmp_path / "r").iterdir())
-
-
 def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Path) -> None:
     write_hub(tmp_path / "hub")
     study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])

@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import paribus
-from paribus.engine.data import Dataset
-from paribus.engine.execution.trial.suite import drafted_tasks
-from paribus.results import Results, ResultsFolder
+from paribus.results import Results
 from paribus.study import Study
 
 from ..conftest import Maker, studies_in
@@ -100,24 +98,6 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
         with pytest.raises(paribus.ParibusError, match=words) as caught:
             paribus.evaluate(results.path, workers=1, **wrong)
         assert "\n" not in str(caught.value)
-
-
-def test_no_tasks_no_questions(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study({"data.seq_len": WINDOW, "tasks.names": []}, seeds=[1])
-    results = paribus.run(study, tmp_path / "r", workers=1)
-    assert results.tasks.num_rows == results.items.num_rows == 0
-    assert not (results.path / "tasks").exists()
-    assert paribus.analyse(results).tasks == ()
-
-
-def test_an_unknown_task_leaves_nothing(dataset: Dataset, tmp_path: Path) -> None:
-    study = study_in(tmp_path, names=["wordcut"])
-    with (
-        pytest.raises(paribus.ParibusError, match=r"no task 'wordcut': .*word_cut"),
-        drafted_tasks(study, ResultsFolder(tmp_path / "r"), {study.data: dataset}),
-    ):
-        pass
-    assert not list((tmp_path / "r").rglob("*"))
 
 
 def test_a_task_that_cannot_be_made_stops_the_study(small_study: Maker, tmp_path: Path) -> None:

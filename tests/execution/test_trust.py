@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from contextlib import chdir
 from pathlib import Path
 
@@ -94,16 +93,6 @@ def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
         with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
             read(study)
     assert not (stranger / "it-ran").exists()
-
-
-def test_ones_own_study_file_needs_no_word(tmp_path: Path) -> None:
-    shutil.copy(
-        Path(paribus.study.__file__).parent / "examples" / "first-steps" / "quickstart.toml",
-        tmp_path,
-    )
-    study = load_study(tmp_path / "quickstart.toml", {SITE: "own.py:Nothing"})
-    assert not study.is_foreign
-    require_trust(study)
 
 
 def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:

@@ -118,13 +118,6 @@ def test_a_tuning_without_weights_goes_on_elsewhere(tuned: Results, tmp_path: Pa
     assert ResultsFolder(copy).read_tuning() == chosen and not paribus.verify(again.path).findings
 
 
-def test_a_metric_that_has_no_better_cannot_choose(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study(**TABLES | {"tuning": TABLES["tuning"] | {"select": "grad_norm"}})
-    with pytest.raises(ParibusError, match="cannot choose among values"):
-        paribus.run(study, tmp_path / "r", workers=1)
-    assert not (tmp_path / "r").exists()
-
-
 def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) -> None:
     folder = ResultsFolder(tuned.path)
     opened = folder.read_opened()

@@ -142,14 +142,9 @@ def infinite(path: Path) -> None:
         (lambda path: (path / "manifest.json").unlink(), "throughput.parquet is not sealed"),
         (lambda path: (path / "registration.json").unlink(), "registration.json is missing"),
         (
-            lambda path: (path / "registration.json").write_text("[]"),
-            "registration.json was written by a development version",
-        ),
-        (
             edit("registration.json", lambda r: r.update(seeds=[1])),
             r"seeds is not what the st.*: \[1\]",
         ),
-        (edit("registration.json", lambda r: r.update(study_digest="x")), "the study was changed"),
         (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json is missing"),
         (
             edit("registration.json", lambda r: r["inference"].update(alpha=0.4)),
@@ -159,18 +154,15 @@ def infinite(path: Path) -> None:
             edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
             r"analysis.json is not what the records give: contrasts\.0\.holm_p",
         ),
-        (edit("analysis.json", lambda a: a.update(contrasts=[])), "analysis.json is not what"),
         (
             plain("analysis.json", lambda a: a.pop("schema_version")),
             "analysis.json was written by a development version",
         ),
-        (plain("verdict.json", lambda v: v["verdicts"].clear()), "verdict.json is not what"),
         (infinite, "1e999 is no finite number"),
         (
             edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),
             r"verdict.json is not what the records give: verdicts\.0\.row",
         ),
-        (lambda path: (path / "verdict.json").write_text("x"), "verdict.json is not valid JSON"),
     ],
 )
 def test_each_contradiction_is_a_finding(
@@ -222,12 +214,6 @@ def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:
         _ = paribus.load_results(copy).throughput
     (copy / "manifest.json").unlink()  # as an interruption between the two leaves it
     assert len(paribus.load_results(copy).throughput) == 0
-
-
-def test_what_is_no_results_folder_is_bad_input(tmp_path: Path) -> None:
-    assert main(["verify", str(tmp_path)]) == 2
-    (tmp_path / "study.json").write_text("[]")
-    assert main(["verify", str(tmp_path)]) == 2
 
 
 def test_questions_are_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,16 +64,6 @@ def test_the_card_follows_the_records(trained: Trained, exported: Callable[[str]
     assert "trust_remote_code" not in (exported("baseline") / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("arm", "seed", "said"),
-    [("layernrm", 1, "did you mean 'layernorm'"), ("layernorm", 7, "seed 7 is not in")],
-)
-def test_unknown_trials(arm: str, seed: int, said: str, trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(ParibusError, match=said):
-        trained.export(arm, tmp_path / "out", seed)
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ParibusError, match="not empty"):

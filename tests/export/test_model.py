@@ -14,8 +14,6 @@ import pytest
 import torch
 import transformers
 
-from paribus.engine.model import parts
-
 from .conftest import ARMS, Trained
 
 PLAIN = ("baseline", "no-bias")
@@ -24,17 +22,6 @@ PLAIN = ("baseline", "no-bias")
 def load(folder: Path, arm: str) -> Any:
     remote = {} if arm in PLAIN else {"trust_remote_code": True}
     return transformers.AutoModelForCausalLM.from_pretrained(folder, **remote).eval()
-
-
-def test_every_part_that_ships_can_be_exported() -> None:
-    known = {
-        "norms": ("none", "layernorm", "rmsnorm", "rms_free", "center", "fixed_scale"),
-        "positions": ("learned", "rotary", "none"),
-        "mlps": ("gelu", "gelu_tanh", "relu2", "swiglu"),
-        "attentions": ("causal",),
-    }
-    for kind, names in known.items():
-        assert set(names) == set(parts(kind))
 
 
 @pytest.mark.parametrize("arm", ARMS)

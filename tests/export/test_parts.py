@@ -17,7 +17,6 @@ from paribus.engine.export.hugging_face import (
     hugging_face_model,
     is_gpt2,
     is_llama,
-    packages_of,
     remote_code,
 )
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
@@ -216,19 +215,6 @@ def test_parts_that_share_are_exported(
     theirs = load(folder)
     require_ours(ours, theirs)
     require_generates_ours(ours, theirs, padded=False)
-
-
-def test_what_a_part_imports_is_said(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text(
-        "import json\nimport numpy.linalg\nfrom paribus.extend import loss\n" + OWN
-    )
-    study = small_study(
-        {"model.modules.mlp": "ideas.py:Relu", "model.modules.head": "torch.nn:Identity"},
-        arms={"baseline": {}},
-    )
-    setting = study.setting("baseline")
-    code = {"own_ideas.py": (tmp_path / "ideas.py").read_bytes()}
-    assert packages_of(setting, code) == ["numpy", "paribus"]
 
 
 def test_a_part_that_uses_other_files_is_refused(

@@ -67,10 +67,3 @@ def test_any_text_of_the_vocabulary_comes_back(documents: list[str], data: st.Da
     if END_OF_DOCUMENT not in line:
         assert fast(line)["input_ids"] == ours.encode(line).tolist()
         assert fast.decode(fast(line)["input_ids"]) == line
-
-
-def test_a_vocabulary_without_a_stand_in_leaves_unknown_characters_out() -> None:
-    ours = CharacterTokenizer.of(["ab"])
-    assert stand_in(ours) is None
-    assert fast_tokenizer(ours).encode("a b").ids == [0, 1]
-    assert fast_tokenizer(ours).get_vocab_size() == 2  # one text, no end of document

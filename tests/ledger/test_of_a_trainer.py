@@ -183,22 +183,6 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Maker, ledger: 
     assert "opening" not in {event.kind for event in events_in(ledger)}
 
 
-@pytest.mark.parametrize(
-    ("test", "words"),
-    [
-        ("'abc'", "paribus.extend.TestText"),
-        ("TestText('abc')", "digest"),
-        ("TestText('" + TEXT + "', start=-1)", "start"),
-        ("TestText('" + TEXT + "', reuse='never')", "'declare' or 'forbid'"),
-    ],
-)
-def test_mistakes_of_a_declaration_are_one_line(make: Maker, test: str, words: str) -> None:
-    study = make("a", test)
-    with pytest.raises(ParibusError, match=words):
-        run(study)
-    assert not (study.folder / "r").exists()
-
-
 def test_a_ledger_that_cannot_be_written_is_said_once(
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,22 +199,6 @@ def test_a_ledger_that_cannot_be_written_is_said_once(
         run(make("b", f"TestText('{TEXT}', reuse='forbid')"))
 
 
-def test_turned_off_nothing_is_written_or_warned_of(
-    make: Maker,
-    ledger: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("PARIBUS_LEDGER", "")
-    said = json.loads((run(make("a")) / "ledger.json").read_text())
-    assert said["recorded"] is False and "PARIBUS_LEDGER is empty" in said["why"]
-    assert not [record for record in caplog.records if "ledger" in record.getMessage()]
-    assert not ledger.exists()
-    assert main(["ledger"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_looks_and_stages_are_of_one_study(make: Maker, ledger: Path) -> None:
     looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
     results = run(make("a", text=looks))
@@ -244,14 +212,6 @@ def test_looks_and_stages_are_of_one_study(make: Maker, ledger: Path) -> None:
     assert len(openings) == 1
     assert "3rd" not in str(reused(results)) + str(reused(stages.folder / "r"))
     assert len({event.registration for event in events_in(ledger)}) == 2
-
-
-def test_a_check_leaves_nothing(make: Maker, ledger: Path) -> None:
-    assert main(["check", str(make("a").folder / "study.toml")]) == 0
-    assert not ledger.exists()
-    assert main(["register", str(make("a").folder / "study.toml"), "--results",
-                 str(ledger.with_suffix(""))]) == 0  # fmt: skip
-    assert [event.kind for event in events_in(ledger)] == ["registration"]
 
 
 def test_the_verb(make: Maker, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:

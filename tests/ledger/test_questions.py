@@ -42,17 +42,6 @@ def test_overlap_is_of_bytes(one: tuple[int, int | None], other: tuple[int, int 
     assert not overlap(part(*one), part(*other, corpus=OTHER))
 
 
-@given(total=st.integers(100, 10**7), share=st.integers(1, 98), more=st.integers(1, 50))
-def test_a_larger_share_of_the_same_end_overlaps(total: int, share: int, more: int) -> None:
-    begin, earlier = (
-        total * (100 - share) // 100,
-        total * (100 - min(share + more, 99)) // 100,
-    )
-    test, larger = part(begin, None), part(earlier, total)
-    assert overlap(test, larger)
-    assert earlier == begin or not overlap(test, part(0, earlier))
-
-
 @given(one=places(), other=places(), form=st.sampled_from(["exact", "near"]))
 def test_a_deduplicated_corpus_is_never_missed(
     one: tuple[int, int | None], other: tuple[int, int | None], form: str

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from paribus.cli.options import Planned
 from paribus.engine.cost import (
     ASSUMED_VOCABULARY,
     Rate,
     flops_per_token,
     has_formula,
-    last_end,
     memory,
     model_size,
     parameter_sizes,
@@ -113,11 +111,6 @@ def test_time_follows_from_a_measured_step() -> None:
     assert cost.hours == pytest.approx(50 / 3600, rel=1e-4)
     assert cost.device_hours == pytest.approx(100 / 3600, rel=1e-4)
     assert study_cost(of, vocabularies).hours is None
-
-
-def test_places_are_filled_one_after_the_other() -> None:
-    assert last_end([4.0, 4.0, 4.0], 2) == 8.0
-    assert last_end([4.0, 1.0, 1.0, 1.0], 2) == 4.0
 
 
 def test_tuning_is_of_each_arm() -> None:
@@ -246,62 +239,6 @@ def test_values_out_of_range_are_refused_in_one_line(about: dict[str, Any]) -> N
     with pytest.raises(ParibusError) as caught:
         cost_at(study(), **{"tflops": 989.4, **about})
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("data", "is_read"),
-    [
-        ({"data.path": "x.txt"}, True),
-        ({"data.path": "gone.txt"}, False),
-        ({"data.corpus": "pydoc", "data.path": None}, True),
-        ({"data.corpus": "fineweb-edu", "data.path": None, "data.revision": "0" * 40}, False),
-        ({"data.corpus": "own.py:texts", "data.path": None}, False),
-        ({"data.path": "x.txt", "data.validation_path": "y.txt"}, True),
-        (
-            {"data.path": "x.txt", "data.mixture": {"corpus": 0.5, "other": 0.5}}
-            | {"data.sources": {"other": {"path": "y.txt"}}},
-            True,
-        ),
-    ],
-    ids=str,
-)
-def test_characters_are_those_of_a_text_at_hand(
-    data: dict[str, Any], is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "y.txt").write_text("JACKDAWS love my big sphinx of quartz. " * 2000)
-    (tmp_path / "own.py").write_text("def texts(data, folder):\n    raise AssertionError\n")
-    of = small(tmp_path, {"data.tokenizer": "character", **data})
-    cost = cost_at(of, 989.4)
-    assert cost.vocabulary_is_assumed is not is_read
-    if is_read:
-        built = load_dataset(of.data, of.folder).vocab_size
-        assert cost.vocabulary == built
-        for arm, each in cost.arms.items():
-            assert each.parameters == count_parameters(of.setting(arm), built, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("planned", "about"),
-    [
-        (Planned(tflops=989.4), {"workers": 3}),
-        (Planned(tflops=989.4), {"stack": 5}),
-        (Planned(tflops=989.4, device="cpu"), {}),
-        (Planned(tflops=989.4, backend="slurm"), {}),
-        (Planned(tflops=989.4, backend_option=["foo=1"]), {}),
-        (Planned(count=3), {}),
-        (Planned(utilisation=0.3), {}),
-    ],
-)
-def test_options_without_effect_are_refused(planned: Planned, about: dict[str, int]) -> None:
-    with pytest.raises(ParibusError, match="--tflops"):
-        planned.require_used(**{"workers": None, "stack": None} | about)
-
-
-def test_options_with_an_effect_are_taken() -> None:
-    Planned(tflops=989.4, count=3, price=2.0).require_used(workers=None, stack=None)
-    Planned(price=2.0, device="cpu").require_used(workers=3, stack=2)
 
 
 def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,6 @@ import torch
 
 from paribus.engine.check import check_arm
 from paribus.engine.data import Dataset
-from paribus.engine.model import (
-    build_model,
-    describe_parts,
-    unused_positions,
-)
 from paribus.errors import ParibusError
 from paribus.study import Study
 
@@ -206,23 +200,3 @@ def test_a_part_that_cannot_work_is_named(
     with pytest.raises(ParibusError, match=message) as caught:
         check_arm(study_of(site, name), "a", small_dataset, torch.device("cpu"), 2)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("positions", "words"),
-    [
-        (
-            {"model__positions__kind": "rotary"},
-            r"positions.kind = 'rotary' has no effect: .*:Plain'",
-        ),
-        ({"model__modules__positions": "ideas.py:Turns"}, "'ideas.py:Turns' has no effect"),
-        ({}, ""),
-    ],
-)
-def test_untaken_positions_are_told(study_of: Maker, positions: dict[str, str], words: str) -> None:
-    study = study_of("attention", "Plain", **positions)
-    setting = study.setting("a")
-    told = unused_positions(build_model(setting, 29, study.folder), setting)
-    assert len(told) == bool(words)
-    assert not told or re.search(words, told[0])
-    assert "rotary" not in str(describe_parts(setting.model))

@@ -28,13 +28,6 @@ def test_masks_follow_the_key_alone() -> None:
     assert agreement == pytest.approx(0.5, abs=0.01)
 
 
-def test_neighbours_are_uncorrelated() -> None:
-    kept = (masked(0.5, 99) != 0).double() - 0.5
-    for lag in (1, 2, 16, 128):
-        correlation = (kept[lag:] * kept[:-lag]).mean().item() / 0.25
-        assert abs(correlation) < 0.012  # 5 standard errors
-
-
 def test_nothing_happens_in_evaluation_or_at_zero() -> None:
     x = torch.randn(10, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Dropout(0.5).eval()(x), x)

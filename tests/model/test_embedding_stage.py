@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.engine.model import build_model, initial_parameters, parts
+from paribus.engine.model import build_model, initial_parameters
 from paribus.engine.setting import Data, Embedding, Init, Model, Setting, Training
 
 D, T, V = 128, 16, 40
@@ -60,10 +60,6 @@ FORMULAS = {
 }
 
 
-def test_every_norm_has_a_formula_here() -> None:
-    assert set(FORMULAS) == set(parts("norms"))
-
-
 @pytest.mark.parametrize("norm", FORMULAS)
 def test_the_sum_is_normalised_by_its_formula(norm: str) -> None:
     found, initial = stage(norm)
@@ -102,13 +98,3 @@ def test_unit_variance_embeddings_enter_at_sqrt_d() -> None:
     found, initial = stage("none", token_std=1.0, position_std=0.0)
     assert (initial["embedding.positions.weight"] == 0).all()
     assert np.linalg.norm(found, axis=-1).mean() == pytest.approx(math.sqrt(D), rel=0.03)
-
-
-def test_learned_parts_are_the_expected_ones() -> None:
-    def learned(norm: str) -> set[str]:
-        model = build_model(setting(norm), V)
-        return {n for n, _ in model.named_parameters() if n.startswith("embedding.norm.")}
-
-    assert learned("layernorm") == {"embedding.norm.weight", "embedding.norm.bias"}
-    assert learned("rmsnorm") == {"embedding.norm.weight"}
-    assert all(not learned(norm) for norm in ("none", "rms_free", "center", "fixed_scale"))

@@ -8,7 +8,6 @@ from paribus.engine.model import (
     counted_flops_per_token,
     training_flops,
     training_flops_per_token,
-    weight_shapes,
 )
 
 from ..conftest import Maker
@@ -62,10 +61,3 @@ def test_products_of_own_modules_are_counted(small_study: Maker) -> None:
     asks = small_study({"model.modules.mlp": "own.py:Asks"}).setting("baseline")
     assert training_flops(asks, V, folder) == (None, "counter")
     assert training_flops(asks, V, folder).record == {}
-
-
-def test_every_matrix_but_the_positions_is_multiplied(small_study: Maker) -> None:
-    d, shapes = 16, weight_shapes(small_study().setting("layernorm"), V)
-    assert sorted(shapes.values()) == sorted(
-        [(V, d)] + 2 * [(3 * d, d), (d, d), (4 * d, d), (d, 4 * d)]
-    )

@@ -95,35 +95,6 @@ def test_an_own_module_initialises_what_it_names(small_study: Maker, tmp_path: P
     assert digests.keys() == {"block_norm"}
 
 
-READS = """
-import numpy as np
-import torch
-from pathlib import Path
-from torch import nn
-
-class Reads(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.weight, self.gain = (nn.Parameter(torch.empty(model.d_model)) for _ in range(2))
-        self.ramp = nn.Parameter(torch.linspace(0, 1, model.d_model))
-    def init_parameter(self, name, shape, rng):
-        read = np.load(Path(__file__).with_name("values.npy"))
-        return {"weight": read, "gain": np.full(shape, 0.1)}.get(name)
-"""
-
-
-def test_distinct_values_are_recorded_of_what_was_drawn(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "reads.py").write_text(READS)
-    np.save(tmp_path / "values.npy", np.random.default_rng(1).normal(size=16))
-    study = own(small_study, tmp_path, block_norm="reads.py:Reads")
-    first, second = (drawn(study, "own", seed) for seed in (1, 2))
-    records = {n: p.record for n, p in first.items() if n.startswith("blocks.0.mlp_norm.")}
-    assert [one.get("distinct") for one in records.values()] == [16, 1, None]
-    assert all(second[name].record == one for name, one in records.items())
-    others = [name for name, one in first.items() if "distinct" in one.record]
-    assert all("_norm." in name for name in others)
-
-
 def test_random_parameters_need_an_initializer(small_study: Maker, tmp_path: Path) -> None:
     code = OWN.replace("torch.full((), 0.5)", "torch.randn(())")
     (tmp_path / "random.py").write_text(code)

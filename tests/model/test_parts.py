@@ -16,18 +16,15 @@ from paribus.engine.model import (
     Attention,
     KeyValueCache,
     ModelConfig,
-    Part,
     build_model,
     initial_parameters,
     load_parameters,
     parts,
 )
-from paribus.engine.model.parts import KINDS
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Data, Model, Setting, Training
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study
 
 from ..conftest import Maker
 from .variants import VARIANTS
@@ -67,11 +64,6 @@ def test_cached_pieces_give_all_logits(setting_of: Callable[[str], Setting], nam
         torch.testing.assert_close(torch.cat(read, dim=1), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_an_own_attention_cannot_cache(without_attention: Study) -> None:
-    setting = without_attention.setting("baseline")
-    assert not build_model(setting, V, without_attention.folder).can_cache
-
-
 @each
 def test_a_stack_agrees_with_its_replicas_alone(
     setting_of: Callable[[str], Setting], small_dataset: Dataset, name: str
@@ -100,15 +92,6 @@ def test_bfloat16_is_close(
         stack.step()
         losses.append(stack.state(0).measured[0, 0])
     assert 0 < abs(losses[0] - losses[1]) < 0.02
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_declared_can_be_told(kind: str) -> None:
-    for name, part in parts(kind).items():
-        assert isinstance(part, Part)
-        assert part.name == name
-        assert part.title and part.describe
-        assert part.module.__doc__ or kind == "positions"
 
 
 def config(seq_len: int = T, **model: Any) -> ModelConfig:

@@ -15,7 +15,7 @@ from paribus.engine.model import build_model, initial_parameters, initial_rules,
 from paribus.engine.training import is_decayed
 from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
-from paribus.study import Study, parse_study
+from paribus.study import Study
 
 from ..conftest import Maker
 
@@ -83,14 +83,6 @@ def test_stream_writes_declared(study_of: Callable[[str], Study], name: str, std
     assert initial_rules(model, setting)[LAST].std == std
 
 
-def test_rules_and_values_say_the_same(study_of: Callable[[str], Study]) -> None:
-    setting = (study := study_of("Declared")).setting("own")
-    model = build_model(setting, 50, study.folder)
-    rules = initial_rules(build_model(setting, 50, study.folder, device="meta"), setting)
-    for name, parameter in initial_parameters(model, setting, seed=1).items():
-        assert (rules[name].text, rules[name].std) == (parameter.rule, parameter.std)
-
-
 def test_silent_parts_are_told(study_of: Callable[[str], Study], small_dataset: Dataset) -> None:
     cpu = torch.device("cpu")
     (line,) = check_arm(study_of("Silent"), "own", small_dataset, cpu, 1)
@@ -132,17 +124,3 @@ def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Stu
     assert last.rule == "normal(std=0.01)" and last.std == pytest.approx(RESIDUAL_STD)
     bias = rows["blocks.*.mlp.w2.bias"]
     assert (bias.rule, bias.std, bias.weight_decay, bias.optimizer) == ("zeros", 0, 0, "adamw")
-
-
-def test_the_table_says_which_optimizer_updates_what(study_of: Maker) -> None:
-    muon = {"name": "muon", "groups": [{"match": "*.up.weight", "learning_rate_factor": 0.5}]}
-    study = study_of("Declared", "final_norm")
-    table = study.model_dump() | {"arms": {"baseline": {}}}
-    table["training"]["optimizer"] |= muon
-    table["model"]["modules"] = {}
-    rows = parameter_rows(parse_study(table, folder=study.folder), "baseline")
-    by = {row.name: (row.optimizer, row.weight_decay) for row in rows}
-    assert by["blocks.*.attention.qkv.weight"] == ("muon", 0.1)
-    assert by["blocks.*.attention.qkv.bias"] == ("adamw", 0.0)
-    assert by["embedding.tokens.weight"] == ("adamw", 0.1)
-    assert by["blocks.*.mlp.up.weight"] == ("muon, 0.5 x rate", 0.1)

@@ -16,7 +16,6 @@ from paribus.engine.ops.kernels import compiling
 from paribus.engine.ops.kernels.causal_attention import (
     _CausalAttention,
     _SelfAttention,
-    supports,
     supports_projection,
 )
 from paribus.errors import ParibusError
@@ -141,21 +140,6 @@ def test_attention_of_one_projection_gives_the_same_bits(dtype: torch.dtype) -> 
     dy = torch.randn(B, T, H * K).to(dtype)
     found, known = (torch.autograd.grad(y, qkv, dy)[0] for y in (whole, parts))
     assert torch.equal(found, known)
-
-
-@compiled
-def test_unsupported_inputs_are_declined() -> None:
-    q = torch.zeros(1, 1, 4, 8)
-    assert supports(q, q, q)
-    late = torch.zeros(1, 1, 9, 8)
-    assert not supports(q, late, late)  # keys of earlier text
-    assert not supports(*[q.double()] * 3)
-    wide = torch.zeros(1, 1, 4, 129)
-    assert not supports(wide, wide, wide)
-    # Read as what they are not, these would be other numbers, and memory beyond them.
-    assert not supports(q, q, q.bfloat16())
-    assert not supports(q.bfloat16(), q, q)
-    assert not supports(q, q, q[..., :3])
 
 
 @compiled

@@ -10,12 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.engine.model.norms.layernorm import LayerNorm
-from paribus.engine.model.norms.rmsnorm import ParameterFreeRMSNorm, RMSNorm
 from paribus.engine.ops import functional, library
 from paribus.engine.ops.functional import linear, residual
 from paribus.engine.ops.kernels import linear_maps, rowwise
-from paribus.engine.setting import Model
 from paribus.errors import ParibusError
 
 pytestmark = pytest.mark.skipif(
@@ -144,15 +141,6 @@ def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
     assert not spoiled[~apart].isfinite().any()
 
 
-def test_odd_widths_of_bfloat16_are_pytorch_s() -> None:
-    assert not linear_maps.multiplies(torch.bfloat16, 128, 65)
-    x, weight = drawn((4, 128), (65, 128))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, wanted = answers(linear, [x, weight]), answers(F.linear, [x, weight])
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, atol=2e-2, rtol=2**-7)
-
-
 def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
     x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
     whole = linear(x, weight, bias)
@@ -184,29 +172,6 @@ def test_autocast_rounds_where_pytorch_s_does() -> None:
         assert one.dtype == other.dtype == torch.float32
         error = (one - other).norm() / other.norm()
         assert error < 5e-3  # a last bit of bfloat16 here and there
-
-
-def test_what_no_kernel_can_read_goes_pytorch_s_way() -> None:
-    x, gain, weight = drawn((3, 4, 8), (8,), (5, 8))
-    assert not rowwise.supports_norm(x.double(), gain, None)
-    assert not rowwise.supports_norm(x[:0], gain, None)
-    assert not rowwise.supports_activation(x.to("meta"))
-    assert linear(x.double(), weight.double()).dtype == torch.float64
-    mapped = torch.func.vmap(lambda x: linear(x, weight))(x)  # no address of one of them
-    torch.testing.assert_close(mapped, F.linear(x, weight))
-
-
-def test_a_norm_reads_no_gain_of_another_width_or_distance() -> None:
-    x, gain, far = drawn((3, 40), (8,), (80,))
-    assert rowwise.supports_norm(x, far[:40], far[40:])
-    assert not rowwise.supports_norm(x, gain, None)
-    assert not rowwise.supports_norm(x, None, far[::2])
-    assert not rowwise.supports_norm(x, gain[:1].expand(40), None)
-    assert not rowwise.supports_norm(x[0, 0], None, None)
-    setting = Model(n_head=2, d_model=8)
-    for norm in (LayerNorm, RMSNorm, ParameterFreeRMSNorm):
-        with pytest.raises(RuntimeError, match="normalized_shape"):
-            norm(setting, 8, None, False)(x)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])

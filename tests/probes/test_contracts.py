@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from paribus.engine.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
-from paribus.engine.data.dataset import windows_of
+from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
 from paribus.engine.probes import shipped_probes
-from paribus.engine.probes.reduce import GROUPS
-from paribus.engine.setting import Data
 from paribus.engine.training import COLUMNS, MEASURED, Trainer
 from paribus.study import Study
 
@@ -46,19 +42,6 @@ def measured(stack: Trainer, steps: int) -> np.ndarray:
         stack.step()
     states = [stack.state(r) for r in range(len(stack.seeds))]
     return np.stack([state.measured[:, N_ENGINE:] for state in states])
-
-
-@each_probe
-def test_every_probe_declares_its_unit_and_source(probe: Probe, small_study: Maker) -> None:
-    setting = small_study().setting("layernorm")
-    assert probe.name
-    assert probe.unit
-    assert probe.source
-    assert probe.every >= 1
-    names = [column.name for column in probe.columns(setting, ("exp_avg",))]
-    assert names
-    assert len(set(names)) == len(names)
-    assert probe.measure.__doc__
 
 
 @each_probe
@@ -94,38 +77,6 @@ def test_stacked_replicas_measure_as_alone(probe: Probe, stack_of: Callable[...,
         alone = measured(stack_of([seed], [probe]), 2)[0]
         np.testing.assert_allclose(together[r], alone, rtol=2e-3, atol=1e-5)
     assert not np.array_equal(together[0], together[1], equal_nan=True)
-
-
-@each_probe
-@pytest.mark.parametrize("arm", ["baseline", "layernorm", "rmsnorm"])
-def test_a_text_of_one_class_gives_numbers(
-    probe: Probe, arm: str, stack_of: Callable[..., Trainer], small_dataset: Dataset
-) -> None:
-    tokenizer = CharacterTokenizer.of(["abcdefgh"])
-    letters = np.random.default_rng(0).integers(0, 8, 2000)
-    windows = windows_of(letters, None, Data(seq_len=16), "letters")
-    dataset = replace(
-        small_dataset, train=letters, validation=letters, tokenizer=tokenizer, windows=windows
-    )
-    stack = stack_of([1], [probe], arm, dataset)
-    values = measured(stack, 2)[0]
-    assert not np.isinf(values).any()
-    for column, there in zip(stack.probe_columns, ~np.isnan(values).any(axis=0), strict=True):
-        part = column.part
-        for slot in stack.replicas.slots:
-            part = part.removeprefix(f"{slot} ")
-        if part in TOKEN_CLASSES:
-            assert there == (part == "alphabetic")
-        elif part == "embedding norm" or column.probe == "embedding_gain":
-            learned = {"baseline": (), "layernorm": ("gain", "bias"), "rmsnorm": ("gain",)}[arm]
-            if part in GROUPS:
-                assert there == bool(learned)
-            else:
-                assert there == (part in learned)
-        elif part == "other":
-            assert not there
-        else:
-            assert there, column
 
 
 def test_the_cadence_has_the_ends_measured(small_study: Maker, small_dataset: Dataset) -> None:

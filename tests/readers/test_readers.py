@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paribus.readers import Columns, Reading, Run, read, shipped_readers
+from paribus.readers import Columns, Reading, Run, read
 
 from .excerpts import (
     EXCERPTS,
@@ -21,7 +21,6 @@ from .excerpts import (
     MODDED_EMA,
     NANOGPT,
     SAMPLES,
-    WANDB_CHART,
 )
 
 COLUMNS = Columns(scores=("loss",), arm="variant", seed="seed")
@@ -38,10 +37,6 @@ def runs(folder: Path, name: str, content: bytes) -> list[Run]:
     reading = read(written(folder, name, content), columns=COLUMNS)
     assert not reading.refused, reading.refused
     return reading.runs
-
-
-def test_every_reader_has_an_excerpt() -> None:
-    assert EXCERPTS.keys() | {"tensorboard"} == shipped_readers().keys()
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
@@ -124,13 +119,6 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path: Path) -> None:
     assert base.facts == {"run": "base-s1", "arm": "base", "seed": 1}
     assert new.facts == {"run": "new seed 2", "arm": "new", "seed": 2}
     assert new.curves["val/loss"] == [(100, 3.581), (200, 3.3643)]
-
-
-def test_a_chart_of_groups_has_no_runs(tmp_path: Path) -> None:
-    content = WANDB_CHART.replace(b'"3.2961","3.2961","3.2961"', b'"3.2961","3.1","3.5"')
-    assert "mean over runs" in read(written(tmp_path, "chart.csv", content)).refused[0][1]
-    content = WANDB_CHART.replace(b"new seed 2", b"base-s1").replace(b'"', b"")
-    assert "two runs have one name" in read(written(tmp_path, "two.csv", content)).refused[0][1]
 
 
 def test_hugging_face(tmp_path: Path) -> None:

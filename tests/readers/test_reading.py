@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from paribus.errors import ParibusError
 from paribus.readers import Columns, read
 
 from .excerpts import MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE
@@ -67,15 +66,6 @@ def test_compressed_logs_of_a_folder_are_refused(name: str, refused: int, logs: 
     (logs / name).write_bytes(gzip.compress(b"x,y\n1,2\n"))
     found = read(logs).refused
     assert len(found) == refused and all("unpack it first" in why for _, why in found)
-
-
-def test_patterns_and_paths_given_twice(logs: Path) -> None:
-    reading = read([f"{logs}/*/*.txt", logs / "a" / "log.txt"])
-    assert reading.files == 1
-    with pytest.raises(ParibusError, match="nothing matches"):
-        read(f"{logs}/*.nothing")
-    with pytest.raises(ParibusError, match="does not exist"):
-        read(logs / "nothing")
 
 
 def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,12 +148,3 @@ def test_seeds_in_paths(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(TRAINER_STATE)
         found = read(tmp_path / name, "hugging-face").runs[0].facts
         assert found["seed"] == (seed or 3)
-
-
-def test_a_line_without_an_end_of_gigabytes(tmp_path: Path) -> None:
-    from paribus.readers.port import LINE_BYTES
-
-    with (tmp_path / "log.txt").open("wb") as file:
-        file.write(MODDED_EMA)
-        file.truncate(LINE_BYTES + 3 * 2**20)
-    assert "a line of more than" in read(tmp_path, "modded-nanogpt").refused[0][1]

@@ -9,13 +9,11 @@ import pytest
 import torch
 
 import paribus
-import paribus.results
 from paribus.engine.check import check_arm
 from paribus.engine.data import CharacterTokenizer, load_dataset
 from paribus.engine.model import count_parameters
 from paribus.engine.probes import study_probes
 from paribus.engine.training import Trainer
-from paribus.study import shipped_studies
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -86,11 +84,6 @@ def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path: Path) -> None:
         assert ("train_objective" in trainer.columns) == (arm == "confident")
 
 
-def test_every_study_is_named() -> None:
-    for name in shipped_studies():
-        assert f"`{name}`" in README
-
-
 @pytest.mark.skipif(not (ROOT / "src").exists(), reason="needs a checkout")
 def test_the_tree_is_the_tree() -> None:
     tree = block("", "study/        what a study is")
@@ -115,12 +108,3 @@ def test_links_and_pictures_lead_somewhere() -> None:
     assert [
         f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()
     ] == []
-
-
-def test_the_python_of_the_readme_runs_on_public_names() -> None:
-    code = block("python", "paribus.load_study")
-    names = re.findall(r"paribus\.(\w+)\(", code)
-    assert names
-    assert all(callable(getattr(paribus, name)) for name in names)
-    assert hasattr(paribus.results.Results, "scores")
-    compile(code, "README.md", "exec")

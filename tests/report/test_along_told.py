@@ -56,18 +56,6 @@ def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
     assert 'id="along"' in page and "Along training" in page
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        *((0.0, "0"), (0.8841, "0.884"), (31.06, "31.1"), (999.4, "999"), (999.6, "1k")),
-        *((7099.0, "7.1k"), (-2500.0, "-2.5k"), (999_900.0, "1M"), (7.88e10, "78.8G")),
-        *((1.5e12, "1.5T"), (3e16, "3e+16"), (2.5e-5, "2.5e-05")),
-    ],
-)
-def test_a_place_along_training_is_written_short(value: float, written: str) -> None:
-    assert numbers.short(value) == written
-
-
 def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     analysis = paribus.analyse(results)
     table = along_table(analysis)

@@ -9,7 +9,7 @@ import pytest
 import vl_convert
 
 from paribus.analysis import analyse
-from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
+from paribus.report.figures import Figure, draw
 from paribus.report.figures.models import tasks
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.tables import task_table
@@ -106,12 +106,3 @@ def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricat
     assert "typo" in vl_convert.vegalite_to_svg(figure.printed(700))
     object.__setattr__(results, "tasks", table.slice(0, 0))
     assert tasks(results) is None
-
-
-def test_forty_arms_have_colours(small_study: Maker) -> None:
-    arms = {"baseline": {}} | {
-        f"arm-{i}": {"set": {"training.optimizer.learning_rate": 0.001 + i / 1000}}
-        for i in range(2 * len(ARM_COLOURS))
-    }
-    found = colours(small_study(arms=arms))
-    assert len(set(found.values())) == len(arms)

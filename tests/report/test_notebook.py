@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from html.parser import HTMLParser
 from typing import Any
 
@@ -58,13 +56,6 @@ def test_every_object_shows_itself(results: Results) -> None:
             assert "data:image/svg+xml" in shown._repr_html_()
 
 
-def test_nothing_finished_shows_the_study(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(seeds=[1, 2])
-    skip = [(arm, seed) for arm in study.arms for seed in study.seeds]
-    empty = fabricate(study, lambda arm, seed: 2.0, skip=skip)
-    assert empty._repr_html_() == study._repr_html_()
-
-
 def test_figures_go_by_name(results: Results) -> None:
     names = paribus.figures.names(results)
     assert "forest" in names
@@ -75,11 +66,3 @@ def test_figures_go_by_name(results: Results) -> None:
     for wrong in ("forrest", ""):
         with pytest.raises(paribus.ParibusError, match="no figure"):
             results.plot(wrong)
-
-
-def test_a_notebook_needs_no_torch(results: Results) -> None:
-    code = (
-        "import sys, paribus; r = paribus.load_results(sys.argv[1]); r._repr_html_(); r.plot();"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, str(results.path)], check=True)

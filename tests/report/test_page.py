@@ -77,11 +77,6 @@ def test_text_of_a_study_stays_text(small_study: Maker, fabricate: Fabricate) ->
     assert "</script><b>" not in page
 
 
-def test_one_arm_one_seed_and_divergence(small_study: Maker, fabricate: Fabricate) -> None:
-    alone = fabricate(small_study(arms={"baseline": {}}, seeds=[1]), loss)
-    assert "mean 2.5100, n = 1" in page_of(alone)
-
-
 def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
     study = small_study()
     results = fabricate(
@@ -124,19 +119,6 @@ def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> N
         kept.write_text(damaged)
         assert scripts.javascript() == first
     assert len(bundled) == 4 and kept.read_text() == first
-
-
-def test_endpoints_have_forests_beside_words(small_study: Maker, fabricate: Fabricate) -> None:
-    judged = [
-        {"metric": "validation_loss", "primary": True, "margin": 0.02},
-        {"metric": "validation_accuracy", "primary": True, "margin": 0.01},
-    ]
-    page = page_of(fabricate(small_study(endpoints=judged, seeds=[1, 2, 3, 4, 5]), loss))
-    opening, rest = page.split('<div class="card">', 1)
-    for name in ("figure-forest", "figure-forest-validation_accuracy"):
-        assert f'id="{name}"' in opening and f'id="{name}"' not in rest
-    assert opening.count("compared with") == len(judged)
-    assert "within \N{PLUS-MINUS SIGN}1 percentage points" in page  # a share is shown as per cent
 
 
 def test_chips_are_of_what_was_looked_at(small_study: Maker, fabricate: Fabricate) -> None:

@@ -83,14 +83,3 @@ def test_numbers_never_fold_and_words_do() -> None:
     assert not any("not resolved, as many pairs are missing" in line for line in lines)
     names = [line.strip() for line in lines if line.strip() in ("loss", "accuracy")]
     assert names == ["loss", "accuracy"]  # of groups, above their rows
-
-
-def test_blank_columns_are_left_out_and_no_rows_are_nothing() -> None:
-    blank = replace(TABLE, rows=[("loss", "norm", INTERVAL, "", "")])
-    assert "finding" not in " ".join(printed(blank, 80))
-    assert printed(replace(TABLE, rows=[]), 80) == []
-
-
-def test_columns_are_chosen_by_their_label() -> None:
-    chosen = TABLE.only("p", "arm", "not there", title="")
-    assert (chosen.head, chosen.rows[0]) == (("p", "arm"), ("0.123", "[red]norm[/red]"))

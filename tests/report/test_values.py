@@ -89,8 +89,6 @@ def test_numbers_without_a_value_and_changed_values_are_listed(
             "[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'nrm', figure = 'forest' }",
             "unknown",
         ),
-        ("[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'norm', figure = 'tree' }", "unknown"),
-        ("[studies]\nnorm = 'KEPT'\n[tables]\nt = { study = 'norm', table = 'x' }", "unknown"),
         ("[studies]\nnorm = 'KEPT'\n[pictures]", "value"),
     ],
 )

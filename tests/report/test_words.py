@@ -51,12 +51,6 @@ def test_same_interval(small_study: Maker, fabricate: Fabricate, spread: float, 
     assert "±0.02" in row.notes[0] and ("90%" in row.notes[0]) == bool(level)
 
 
-def test_one_arm_has_its_scores(small_study: Maker, fabricate: Fabricate) -> None:
-    alone = small_study(arms={"baseline": {}}, seeds=[1, 2, 3])
-    (line,) = build_report(decide(analyse(fabricate(alone, worse)))).bar
-    assert "mean 2.5200" in line and "SD 0.0100" in line and "n = 3" in line
-
-
 def test_several_endpoints_have_a_block_each(small_study: Maker, fabricate: Fabricate) -> None:
     endpoints = [
         {"metric": "validation_loss", "primary": True, "margin": 0.02},

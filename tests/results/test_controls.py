@@ -196,12 +196,6 @@ def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> 
     assert {c.state for c in found.values()} == {"held"}
 
 
-def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:
-    study = small_study()
-    assert check_controls(study, [record(study, "layernorm", 1)], CHECKS) == []
-    assert check_controls(study, [record(study, "baseline", 1)], CHECKS) == []
-
-
 def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
     study = small_study()
     records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]

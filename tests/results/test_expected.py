@@ -161,14 +161,7 @@ def test_read_only(damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list
         ("tested.json", {"trial": "x", "scores": [], "blocks": {"kind": "d", "items": -1}}),
         ("environment.json", {"packages": {"torch": 2}, "device": "cpu"}),
         ("data.json", {"token_classes": {"train": 3}}),
-        ("data.json", {"token_classes": {"train": {"numeric": "3"}}}),
-        ("data.json", {"duplicates": {"passage": []}}),
-        ("data.json", {"duplicates": {"passage": {"units": 1.5}}}),
-        ("data.json", {"leakage": {"in_training": 1}}),
         ("data.json", {"leakage": {"in_training": -1, "validation_tokens": 1}}),
-        ("data.json", {"looked_at": {"tokens": 1}}),
-        ("data.json", {"looked_at": []}),
-        ("data.json", {"rules": {"run_tokens": 50}}),
     ],
 )
 def test_what_is_inside_is_looked_at_too(name: str, value: dict[str, object]) -> None:

@@ -33,12 +33,6 @@ def test_failed_writes_leave_no_litter(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "a.json", {"b": float("nan")})
-    assert not list(tmp_path.iterdir())
-
-
 def sealed(folder: TrialFolder) -> TrialFolder:
     for name in ("trial.json", "initial.json", "evaluation.json", "environment.json"):
         folder.write_json(name, {"name": name})
@@ -133,13 +127,6 @@ def test_other_folders_are_not_taken(tmp_path: Path, small_study: Maker) -> None
         ResultsFolder(tmp_path / "home").require_same(small_study())
     with pytest.raises(ParibusError, match="no results folder"):
         load_results(tmp_path / "home")
-
-
-def test_an_interrupted_first_write_is_no_obstacle(tmp_path: Path, small_study: Maker) -> None:
-    (tmp_path / "r").mkdir()
-    for name in (".lock", ".study.json.abc123.part"):
-        (tmp_path / "r" / name).write_text("")
-    ResultsFolder(tmp_path / "r").create(small_study())
 
 
 def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:

@@ -208,13 +208,6 @@ def test_a_dead_job_s_trial_is_begun_again_by_another(
     assert len(results.finished) == 6 and (tmp_path / "killed").exists()
 
 
-@pytest.mark.parametrize(
-    ("time_", "minutes"), [(30, 30), ("30", 30), ("12:00:00", 720), ("2-00:00:00", 2880)]
-)
-def test_times_are_written_as_slurm_writes_them(time_: int | str, minutes: int) -> None:
-    assert SlurmOptions.model_validate({"time": time_}).time == minutes
-
-
 def test_devices_that_a_job_has_not_are_refused_before_it_is_queued() -> None:
     assert Slurm(SlurmOptions(gpus=8)).workers(2) == 4
     with pytest.raises(ParibusError, match="devices_per_trial = 4"):

@@ -81,10 +81,6 @@ def test_the_paired_t_with_a_choice_is_students_t_of_both_errors() -> None:
     assert power == pytest.approx(0.8, abs=1e-6)
 
 
-def test_no_choice_changes_nothing() -> None:
-    assert paired_contrast(A, B, seed=0, choice=0.0) == paired_contrast(A, B, seed=0)
-
-
 @pytest.mark.parametrize("design", [OneLook(Looks((4, 6), "obrien_fleming"), 1), None])
 def test_an_interval_excludes_zero_where_p_is_small(design: OneLook | None) -> None:
     for choice in (0.0, 0.005, 0.01, 0.014, 0.02, 0.05):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
-from paribus.statistics import Lord, StatisticsError
+from paribus.statistics import Lord
 from paribus.statistics.online import gamma
 
 # The example of `?LORD` in onlineFDR (dsrobertson/onlineFDR), with its printed levels.
@@ -83,15 +83,3 @@ def test_false_discovery_rate_of_independent_p_values():
     share = (found & ~real).sum(1) / np.maximum(found.sum(1), 1)
     assert share.mean() + 3 * share.std() / len(p) ** 0.5 < 0.05
     assert share.mean() > 0.002  # it does find falsely: the bound is used
-
-
-@pytest.mark.parametrize(("alpha", "wealth"), [(0.05, 0.06), (0.05, 0.0), (1.5, 0.01)])
-def test_what_is_no_rule(alpha, wealth):
-    with pytest.raises(StatisticsError):
-        Lord(alpha, wealth)
-
-
-@pytest.mark.parametrize("p", [[0.5, 1.2], [float("nan")], []])
-def test_what_is_no_p_value(p):
-    with pytest.raises(StatisticsError):
-        Lord().run(p)

@@ -65,11 +65,6 @@ def test_new_items_are_never_easier_than_this_item_set() -> None:
         assert (0 in result.interval()) == (result.p_value() > 0.05)
 
 
-def test_macro_is_the_unweighted_mean_over_tasks() -> None:
-    tasks = [np.full((3, 2), 1.0), np.full((3, 50), 4.0)]
-    np.testing.assert_array_equal(seed_means(tasks), [2.5, 2.5, 2.5])
-
-
 def test_components_are_those_of_an_analysis_of_variance() -> None:
     """Of one task: (MS seeds + MS items - MS rest) / (S I), as the two-way layout has them."""
     task = simulated(np.random.default_rng(8), (6, 30), 0.3, 0.5)
@@ -127,18 +122,6 @@ def test_identical_arms(n: int) -> None:
     shifted = crossed_bootstrap([np.full((n, 30), 0.5)], seed=0)
     assert shifted.constant and 0 < shifted.p_value() < 1e-6
     assert (shifted.interval().low, shifted.interval().high) == pytest.approx((0.5, 0.5))
-
-
-def test_more_seeds_reduce_the_part_of_seeds_alone() -> None:
-    """Item effects alone: their error stays however many seeds there are."""
-    rng = np.random.default_rng(6)
-    result = crossed_bootstrap([simulated(rng, (5, 400), 0.4, 2.0)], seed=0)
-    assert result.item_error == pytest.approx(2.0 / 20, rel=0.15)
-    assert result.pairs_needed(0.2, power=0.8, alpha=0.05) is None  # below 2.8 x 0.1
-    needed = result.pairs_needed(1.0, power=0.8, alpha=0.05)
-    assert needed is not None
-    assert needed > 2
-    assert result.detectable(power=0.8, alpha=0.05) > 2.8 * result.standard_error
 
 
 def false_positives(trials: int, seed_sd: float, item_sd: float, crossed: bool) -> float:

@@ -172,16 +172,6 @@ def test_two_thousand_null_studies_at_nominal_error_paired_and_not() -> None:
         assert 0.02 < family <= 0.05 + error
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [([1.0], [1.0, 2.0]), ([1.0, math.nan], [1.0, 2.0]), ([1.0, math.inf], [1, 2]), ([], [1, 2])],
-)
-def test_what_is_no_sample_is_refused_in_one_line(first: list, second: list) -> None:
-    with pytest.raises(StatisticsError) as told:
-        unpaired_contrast(first, second, seed=0)
-    assert "\n" not in str(told.value)
-
-
 def test_equal_runs_are_an_effect_at_the_resolution() -> None:
     same = unpaired_contrast([2.0] * 5, [2.0] * 5, seed=0, margin=0.1)
     assert same.constant and same.decided.p_value == 1 and same.decided.equivalent

@@ -25,21 +25,12 @@ STUDIES = all_studies()
     ("key", "value", "rule"),
     [
         ("model.n_layer", 10**6, "must be less than or equal to 1000"),
-        ("model.d_model", 10**9, "must be less than or equal to 65536"),
-        ("model.mlp.ratio", 10**9, "must be less than or equal to 64"),
-        ("training.batch_size", 10**12, "must be less than or equal to 1048576"),
         ("data.seq_len", 10**12, "must be less than or equal to 1048576"),
         ("training.iterations", 10**12, "must be less than or equal to 10000000"),
         ("training.tokens", 2048 * 10**8, "are 200,000,000 steps; 10,000,000 are the most"),
-        ("training.schedule.warmup", 10**12, "must be less than or equal to 10000000"),
-        ("inference.resamples", 10**12, "must be less than or equal to 1000000"),
-        ("stability.median_steps", 10**12, "must be less than or equal to 10000000"),
-        ("tasks.shots", [10**9], "must be less than or equal to 1000"),
         ("probes.every", {str(i): 1 for i in range(1001)}, "has 1,001 entries and may have 1,000"),
         ("seeds", list(range(100_001)), "has 100,001 entries and may have 100,000"),
         ("model.init.salt", int("9" * 4000), "must be less than or equal to 9223372036854775807"),
-        ("tasks.seed", 2**63, "must be less than or equal to 9223372036854775807"),
-        ("model.n_layer", int("9" * 4000), "must be less than or equal to 1000"),
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
         ("name", "x" * 300, "300 characters and may have 80"),
         ("a." * 50_000, 1, "unknown key 'a.a."),
@@ -51,15 +42,6 @@ def test_a_digit_too_many_is_refused_at_once(key: str, value: Any, rule: str) ->
         load_study("quickstart", {key: value})
     assert time.monotonic() - began < 1
     assert rule in str(caught.value)
-    assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize("digits", [4000, 5000])
-def test_a_number_of_thousands_of_digits_is_one_line(digits: int, tmp_path: Path) -> None:
-    """Python itself converts no more than 4,300."""
-    (tmp_path / "s.toml").write_text(f"[model]\nn_layer = {'9' * digits}")
-    with pytest.raises(ParibusError) as caught:
-        load_study(tmp_path / "s.toml")
     assert len(str(caught.value)) < 1000
 
 

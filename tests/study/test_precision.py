@@ -24,11 +24,6 @@ def test_auto_settled_is_the_study_that_states_it(small_study: Maker, precision:
     assert {settled.setting(arm).training.precision for arm in settled.arms} == {precision}
 
 
-def test_a_precision_that_is_stated_stays(small_study: Maker) -> None:
-    stated = small_study({"training.precision": "bfloat16"})
-    assert with_precision(stated, "float32") is stated
-
-
 def test_an_arm_may_state_another_precision(small_study: Maker) -> None:
     arms = {"baseline": {}, "exact": {"set": {"training.precision": "float32"}}}
     training = {"iterations": 8, "batch_size": 4, "precision": "auto"}
@@ -65,18 +60,3 @@ def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study: Maker) 
     assert study.setting("low").training.loss_scale.initial == 256
     assert study.differences("low") == {"training.loss_scale.initial": (None, 256.0)}
     assert study.differences("exact").keys() == {"training.precision"}
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"training.loss_scale.initial": 2.0}, "no effect on precision 'float32'"),
-        (FLOAT16 | {"training.loss_scale.initial": 0.5}, "must be greater than or equal to 1"),
-        (FLOAT16 | {"training.loss_scale.inital": 4}, "did you mean 'initial'"),
-        (FLOAT16 | {"training.loss_scale.growth_interval": 0}, "must be greater than 0"),
-    ],
-)
-def test_odd_loss_scales(small_study: Maker, overrides: dict[str, object], message: str) -> None:
-    with pytest.raises(ParibusError) as caught:
-        small_study(overrides)
-    assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -77,37 +77,21 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
     ("text", "message"),
     [
         ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
-        ("[model]\nseq_len = 3", "unknown key 'model.seq_len': did you mean 'data.seq_len'?"),
-        ("[model]\npath = 3", "unknown key 'model.path': did you mean 'data.path'?"),
         (
             "[training.schedule]\ndecay = 0.2",
             "did you mean 'training.schedule.options.decay' or 'training.optimizer.decay'?",
         ),
         ("[training.optimizer]\nns_steps = 2", "own go into 'training.optimizer.options'"),
-        ("[training.schedules.lr]", "'training.schedules.lr': it must be 'weight_decay' or 'mom"),
-        ("[arms.b]\nset.'training.schedules.lr.kind' = 'x'", "'lr': known: momentum, weight_decay"),
         (
             "[arms.b]\nset.'training.batch_size.to' = 8",
             "'training.batch_size' = 16 is set as a who",
         ),
         ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
         ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
-        ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),
-        ("[model]\nn_layer = 'eight'", "model.n_layer = 'eight' must be a whole number"),
-        (
-            "[training.optimizer]\noptions.x = {a = 1}",
-            "s.x = {'a': 1} must be true or false, a whole number, a number, a text or a list",
-        ),
         ("[model]\nn_head = 7", "d_model = 128 is not divisible by n_head = 7"),
-        ("[model]\nd_model = 0", "model.d_model = 0 must be greater than 0"),
-        ("[model.embedding]\nnrm = 'x'", "unknown key 'model.embedding.nrm': did you mean 'norm'?"),
-        ("[data]\nvalidation_fraction = 1.0", "must be less than 1"),
-        ("[[endpoints]]\nmetrc = 'x'", "unknown key 'endpoints.0.metrc': did you mean 'metric'?"),
         ("[[endpoints]]\nmetric = 'validation_loss'", "no endpoint is primary; mark what decides"),
         ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "has no margin"),
         ("[arms.b]", "arm 'b' does not differ from 'baseline'"),
-        ("[arms.b]\ntitel = 'x'", "unknown key 'arms.b.titel': did you mean 'title'?"),
-        ("[arms.b]\nset.'model.embeding.norm' = 'x'", "at 'embeding': did you mean 'embedding'?"),
         (
             "[arms.b]\nset.'training.learning_rate' = 1.0",
             "at 'learning_rate': did you mean 'training.optimizer.learning_rate'?",
@@ -117,20 +101,9 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
         ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
         ("[inference]\nalpha = 0.5", "inference.alpha = 0.5 must be less than 0.5"),
-        ("[inference]\npower = 0.05", "inference.power = 0.05 must be"),
-        (
-            "[[endpoints]]\nmetric='validation_loss'\nprimary=true\nmargin=0.1\n"
-            "[[endpoints]]\nmetric='validation_loss'",
-            "name a metric twice",
-        ),
-        ("[arms.b]\nset.'data.validation_fraction' = 0.3", "hold out other text: data.valid"),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
             "sets both training.tokens and training.iterations",
-        ),
-        (
-            "[arms.b]\nset.'training.precision' = 'auto'",
-            "set float32, bfloat16 or float16",
         ),
     ],
 )
@@ -151,12 +124,8 @@ def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
         ("nme = 'x'", "unknown key 'nme': did you mean 'name'?"),
         (f"decision = 'superiority'\n{MINIMAL}", "did you mean decision.rule?"),
         (MINIMAL.replace("[1]", "[1, 1]"), "name one twice"),
-        (MINIMAL.replace("[1]", "[]"), "not empty"),
-        (MINIMAL.replace("[1]", "[-1]"), "seeds.0 = -1"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
         (MINIMAL.replace("iterations = 30", ""), "either iterations or tokens"),
-        (MINIMAL.replace("iterations = 30", "iterations = 3\ntokens = 3"), "not both"),
-        (MINIMAL.replace("[arms.baseline]", "[arms.other]"), "add [arms.baseline]"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(text: str, message: str) -> None:
@@ -231,21 +200,6 @@ def test_a_key_may_be_new_where_the_user_chooses_the_keys() -> None:
         load_study("quickstart", {"arms.layrnorm.set.model.bias": False})
 
 
-def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ParibusError, match="did you mean 'quickstart'"):
-        load_study("quickstrt")
-    with pytest.raises(ParibusError, match="your own is given by its path"):
-        load_study("zzz")
-    with pytest.raises(ParibusError, match="no study file"):
-        load_study(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("name = ")
-    with pytest.raises(ParibusError, match="not valid TOML"):
-        load_study(tmp_path / "bad.toml")
-    (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"')
-    with pytest.raises(ParibusError, match="not UTF-8"):
-        load_study(tmp_path / "latin.toml")
-
-
 def test_a_token_budget_is_exact() -> None:
     study = load_study("quickstart", {"training.tokens": 40 * 1024})
     assert study.setting(study.baseline).iterations == 40
@@ -298,12 +252,6 @@ def test_an_override_can_mend_what_a_file_says(tmp_path: Path) -> None:
         load_study(tmp_path / "s.toml", {"training.iteratons": 50})
 
 
-@pytest.mark.parametrize("text", ["training.iterations", "=3", ""])
-def test_an_override_needs_a_key_and_a_value(text: str) -> None:
-    with pytest.raises(ParibusError, match="must be key=value"):
-        parse_override(text)
-
-
 json_trees = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4),
@@ -318,11 +266,3 @@ def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree: dict) ->
     assert canonical_json(tree) == canonical_json(shuffled)
     assert changes(tree, shuffled) == {}
     assert all("." in key or key in tree for key in flatten(tree))
-
-
-def test_a_hypothesis_about_no_arms_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "study.toml"
-    hypothesis = '{name = "H", statement = "s", arms = [], supported_by = ["ADOPT"]}'
-    file.write_text(f'name = "a"\nhypotheses = [{hypothesis}]\n')
-    with pytest.raises(ParibusError, match="leave arms out"):
-        load_study(file)

@@ -41,12 +41,6 @@ def test_what_is_written_is_what_was_drawn(suite: Suite, tmp_path: Path) -> None
     assert written.origin["data"] == suite.origin["data"]
 
 
-def test_a_moved_folder_is_the_same_suite(suite: Suite, tmp_path: Path) -> None:
-    digest = write_suite(tmp_path / "here", suite).digest
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert read_suite(tmp_path / "there").digest == digest
-
-
 def reseal(folder: Path, file: str, content: bytes) -> None:
     """Another content whose digest suite.json states, as somebody with intent would leave it."""
     (folder / file).write_bytes(content)
@@ -100,9 +94,3 @@ def test_a_named_task_that_the_text_does_not_allow_is_refused(dataset: Dataset) 
         build_suite(dataset, 0, 128, names=["typo"], n_items=100_000)
     with pytest.raises(ParibusError, match="'typo' cannot be made: the window of 16 tokens"):
         build_suite(dataset, 0, 16, names=["typo"], n_items=20)
-
-
-def test_a_task_that_was_not_asked_for_is_left_out_with_its_reason(dataset: Dataset) -> None:
-    suite = build_suite(dataset, 0, 16, n_items=20)
-    assert suite.tasks == {}
-    assert "window of 16 tokens" in suite.left_out["typo"]

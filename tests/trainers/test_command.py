@@ -215,12 +215,6 @@ def test_what_is_no_number_is_told_and_nan_is_one() -> None:
     assert best.value == 1
 
 
-def test_values_of_rows() -> None:
-    rows = [{"step": 1, "val": {"bpb": 2}}, "words", {"val.bpb": 3.5, "step": "2"}, {"val": None}]
-    found = find_in_rows(rows, "val.bpb", "step", "last", "lower")
-    assert found.points == [(1, 2.0), (2, 3.5)] and found.value == 3.5
-
-
 # The program as a process
 
 
@@ -845,43 +839,6 @@ def test_mistakes_about_commits_are_refused(
 
 
 # Workers
-
-
-def test_a_command_loads_no_torch(folder: Path) -> None:
-    changed(folder, ("[1, 2, 3]", "[1]"))
-    code = (
-        "import sys, paribus; s = paribus.load_study('study.toml'); r = paribus.run(s, 'r');"
-        "paribus.decide(paribus.analyse(r)); assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_killed_command_takes_its_program_with_it(folder: Path) -> None:
-    changed(folder, ('"well"', '"sleep"'))
-    words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results", "r"]
-    run = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    mine = wait_for(lambda: programs_in(folder))
-    run.kill()
-    run.wait()
-    assert mine
-    wait_for(lambda: not programs_in(folder))
-    assert not programs_in(folder)
-
-
-def programs_in(folder: Path) -> list[int]:
-    """Return the processes that run train.py in a folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.readlink(path / "cwd") == str(folder) and b"train.py" in (
-                path / "cmdline"
-            ).read_bytes().split(b"\0"):
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
 
 
 def wait_for(found: Callable[[], object], seconds: float = 30) -> object:

@@ -21,7 +21,7 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.cli import main
-from paribus.decision import Verdict, Verdicts
+from paribus.decision import Verdicts
 from paribus.errors import ParibusError
 from paribus.report.figures import draw
 from paribus.report.model import build_report, verdict_record
@@ -240,22 +240,6 @@ def test_the_first_words_and_no_tick(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["judge", str(file), *worse, "--exit-verdict"]) == 11
     # Nothing is left behind, here or where folders are thrown away.
     assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "runs.csv"]
-
-
-def test_names_of_arms_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = drawn(5, {"base": 0.0, "<img src=x>|[a](b)`": -0.03})
-    file = write(tmp_path / "runs.csv", data)
-    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
-    assert main(["judge", str(file), *options, "--markdown"]) == 0
-    out = capsys.readouterr().out
-    assert "\\<img src=x\\>\\|\\[a\\](b)\\`" in out
-    page = tmp_path / "page.html"
-    assert main(["judge", str(file), *options, "--page", str(page)]) == 0
-    assert "<img src=x>" not in page.read_text()
-    file = write(tmp_path / "bold.csv", drawn(5, {"base": 0.0, "**b**": -0.03}))
-    assert main(["judge", str(file), *options, "--markdown"]) == 0
-    out = capsys.readouterr().out
-    assert "**BETTER**" in out and "\\*\\*b\\*\\*" in out and "**b**" not in out
 
 
 STUDY = """
@@ -567,14 +551,10 @@ def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
 STATES: dict[str, tuple[tuple[str, float, str], tuple[str, ...]]] = {
     # state, last step, score of one run; words of the refusal, if it is one
     "running": (("running", 200, "3.27"), ("is running at step 200", "--crashed exclude")),
-    "running from the first": (("running", 200, ""), ("has no loss",)),
-    "failed before a score": (("FAILED", 0, ""), ("has no loss",)),
     "crashed at the end": (("crashed", 1000, "3.27"), ()),
     "diverged": (("failed", 300, "NaN"), ()),
     "pruned": (("PRUNED", 300, "3.27"), ("is pruned at step 300",)),
     "ended by a scheduler": (("CANCELLED by 1000", 300, "3.27"), ("cancelled by 1000",)),
-    "stopped as was meant": (("stopped", 1000, "3.27"), ()),
-    "a state of the union": (("NY", 1000, "3.27"), ()),
     "finished": (("finished", 200, "3.27"), ()),
 }
 
@@ -686,17 +666,6 @@ def test_a_word_that_turns_another_is_asked_about(name: str) -> None:
         direction(name, None)
 
 
-def test_directions_of_several_scores_may_be_said() -> None:
-    data = drawn(6, {"base": 0.0, "new": -0.03})
-    data["aux"] = data["loss"][::-1]
-    with pytest.raises(ParibusError, match="once for each"):
-        judge(data, score=["loss", "aux"], better="lower")
-    said = judge(data, score=["loss", "aux"], better=["lower", "higher"])
-    assert said.analysis.metrics["aux"].better == "higher"
-    with pytest.raises(ParibusError, match="3 directions"):
-        judge(data, score=["loss", "aux"], better=["lower"] * 3)
-
-
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
 def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
     rng = np.random.default_rng(4)
@@ -774,14 +743,6 @@ def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
     assert at[0].effect == pytest.approx(-0.5, abs=0.02)
 
 
-def test_time_stands_beside_the_effect() -> None:
-    data = drawn(6, {"base": 0.0, "new": -0.03})
-    data["train_seconds"] = [100.0] * 6 + [110.0] * 6
-    (costs,) = judge(data).analysis.costs
-    assert costs.throughput is not None
-    assert costs.throughput.mean == pytest.approx(1 - 100 / 110, abs=1e-3)
-
-
 def test_pairs_take_out_what_a_seed_has_in_common() -> None:
     rng = np.random.default_rng(2)
     common = rng.normal(0, 0.2, 8)
@@ -799,8 +760,6 @@ def test_pairs_take_out_what_a_seed_has_in_common() -> None:
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
     "no such column": ({"arm": "variants"}, {}, "did you mean 'variant'"),
-    "no such score": ({"score": "losss"}, {}, "did you mean 'loss'"),
-    "unknown baseline": ({"baseline": "bas"}, {}, "did you mean 'base'"),
     "no baseline": ({"baseline": None}, {}, "no baseline is named"),
     "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
     "two names": (
@@ -809,19 +768,12 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
         "differ in case or space",
     ),
     "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs of seed 4"),
-    "one arm": ({}, {"variant": ["base"] * 10}, "all 10 runs are of one arm"),
-    "no arm": ({}, {"variant": ["base"] * 9 + [""]}, "names the arm"),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is no number"),
     "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "no whole number"),
     "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
-    "two units": ({}, {"unit": ["bits"] * 5 + ["nats"] * 5}, "not evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
-    "test": ({"test": "z"}, {}, "inference.test"),
-    "test of pairs": ({"test": "paired_t"}, {}, "is of pairs"),
     "crashed": ({"crashed": "x"}, {}, "crashed = 'x'"),
-    "margin of words": ({"margin": "x"}, {}, "margin"),
     "step without a column": ({"at_step": 5}, {}, "name the column of steps"),
-    "no score at all": ({"score": []}, {}, "name the column of the score"),
     "too large to be squared": (
         {},
         {"loss": [1e300, 2e300, 4e300, 3e300, 5e300, *[2e300] * 4, 1e300]},
@@ -870,38 +822,6 @@ def test_bad_commands_are_one_line_and_leave_nothing(
     assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
 
 
-def false_claims(studies: int, *, pair: bool) -> tuple[int, int]:
-    """How many studies of nothing claim an effect of any of three arms, and of the first."""
-    rng = np.random.default_rng(20_261_125)
-    of_any = of_first = 0
-    for _ in range(studies):
-        shared = rng.normal(0, 0.01, 5)
-        arms = {
-            arm: 3 + (shared if pair else 0) + rng.normal(0, 0.01, 5) for arm in ("base", *"abc")
-        }
-        data = table(**{arm: values.tolist() for arm, values in arms.items()})
-        verdicts = judge(data, pair=pair, margin=1e-9)
-        words = {one.arm: one.word for one in verdicts}
-        of_any += any(word in ("BETTER", "WORSE") for word in words.values())
-        of_first += _p(verdicts[0]) <= 0.05
-    return of_any, of_first
-
-
-def _p(verdict: Verdict) -> float:
-    assert verdict.p is not None
-    return verdict.p
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", [False, True])
-def test_two_thousand_studies_of_nothing_err_at_the_nominal_rate(pair: bool) -> None:
-    studies = 2_000
-    of_any, of_first = false_claims(studies, pair=pair)
-    error = 4 * math.sqrt(0.05 * 0.95 / studies)
-    assert of_first / studies == pytest.approx(0.05, abs=error)
-    assert 0.02 < of_any / studies <= 0.05 + error
-
-
 def test_claims_about_new_questions_have_the_error_of_both() -> None:
     rng = np.random.default_rng(11)
     hard = rng.normal(0, 1, 60)
@@ -926,12 +846,6 @@ def test_claims_about_new_questions_have_the_error_of_both() -> None:
     lost = {name: values[1:] for name, values in rows.items()}
     with pytest.raises(ParibusError, match="same items"):
         judge(lost, item="doc", seed="seed", new_items=True)
-
-
-def test_above_a_thousand_runs_no_number_is_given() -> None:
-    spread = judge(table(base=BASE, new=[2.8, 2.81, 2.79, 2.805, 11.5]))[0]
-    assert spread.word == "UNRESOLVED" and spread.pairs_needed is None and not spread.needed.instead
-    assert spread.needed.why_not == "not_with_runs"
 
 
 def test_an_adoption_names_a_significant_loss_elsewhere() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import paribus
 from paribus.analysis import analyse
-from paribus.cli import main
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, load_results
@@ -85,17 +84,6 @@ def test_each_arm_is_trained_at_its_best(made: Results) -> None:
     assert held["setting", "near"] == held["setting", "far"] == "held"
     json.dumps(analysis.to_dict(), allow_nan=False)
     assert verify(made.path).findings == ()
-
-
-@pytest.mark.slow
-def test_it_is_reported_and_kept(copy: Path) -> None:
-    for words in (
-        ["report", "copy", "--no-pdf"],
-        ["status", "copy"],
-        ["archive", "copy", "kept"],
-    ):
-        assert main(words) == 0, words
-    assert verify("kept").findings == ()
 
 
 def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made: Results, here: Path) -> None:

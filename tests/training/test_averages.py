@@ -15,7 +15,6 @@ from paribus.declared import declared
 from paribus.engine.data import Dataset
 from paribus.engine.training import Trainer
 from paribus.engine.training.averages import Average
-from paribus.errors import ParibusError
 
 from ..conftest import Maker
 from .measured import require_resumes
@@ -106,19 +105,3 @@ def test_schedule_free_is_averaged_as_evaluated(trainer_of: Callable[..., Traine
     trained(averaged), trained(plain)
     np.testing.assert_array_equal(evaluated(averaged), evaluated(plain))
     assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({KIND: "emma"}, "no average 'emma'"),
-        ({KIND: "ema", f"{OPTIONS}.decai": 0.5}, "decai"),
-        ({f"{OPTIONS}.decay": 0.5}, "'none'"),
-    ],
-)
-def test_a_bad_average_is_one_line(
-    overrides: dict[str, object], words: str, small_study: Maker, small_dataset: Dataset
-) -> None:
-    study = small_study(overrides)
-    with pytest.raises(ParibusError, match=words):
-        Trainer(study.setting("baseline"), [1], small_dataset)

@@ -156,11 +156,7 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker)
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({BATCH: {"from": 8, "to": 8, "until": 0.5}}, "does not grow"),
         ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "number of doublings"),
-        ({BATCH: {**RAMP, "shape": [[0.1, 6], [0.2, 4]]}}, "rising order"),
-        ({BATCH: {**RAMP, "shape": [[0.1, 3]]}, "training.micro_batch": 2}, "does not divide"),
-        ({BATCH: RAMP, "training.micro_batch": 4}, "batch_size.from = 2"),
         ({BATCH: RAMP, "training.budget": "flops"}, "a budget in tokens"),
         ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
     ],

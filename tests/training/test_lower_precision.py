@@ -85,13 +85,6 @@ def test_one_replica_is_autocast(setting_of: Make, small_dataset: Dataset, initi
         assert distance.mean() < 1e-4 or name.endswith("qkv.bias"), name
 
 
-def test_the_defaults_are_those_of_grad_scaler(small_study: Maker) -> None:
-    scaler = torch.amp.GradScaler("cpu")  # type: ignore[attr-defined]
-    loss_scale = small_study({"training.precision": "float16"}).training.loss_scale
-    assert loss_scale.initial == scaler.get_scale()
-    assert loss_scale.growth_interval == scaler.get_growth_interval()
-
-
 @pytest.mark.parametrize(
     "more",
     [

@@ -213,15 +213,3 @@ def test_a_batch_that_devices_cannot_share_is_refused(changes: dict[str, Any], k
     with pytest.raises(ParibusError) as error:
         rows_of(study(changes).setting("baseline"), 2)
     assert key in str(error.value) and "\n" not in str(error.value)
-
-
-def test_losses_that_see_all_rows_are_refused(dataset: Dataset, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from paribus.extend import loss\n"
-        "@loss('seeing')\n"
-        "def seeing(logits, targets, shared):\n"
-        "    return logits.sum(-1)\n"
-    )
-    setting = study({"training.loss.name": f"{tmp_path}/mine.py:seeing"}).setting("baseline")
-    with pytest.raises(ParibusError, match="devices_per_trial"):
-        Trainer(setting, [1], dataset, device=CPU, devices=2)

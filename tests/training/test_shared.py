@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from paribus.engine.data import Dataset
 from paribus.engine.model import KeyValueCache, Shared
 from paribus.engine.training import Trainer
-from paribus.errors import ParibusError
 
 from ..conftest import Maker
 from .measured import require_resumes, train
@@ -162,19 +161,3 @@ def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of: Callable[...,
         )
         found[weight] = trainer.parameters(0)["blocks.0.mlp.router.weight"]
     assert not np.array_equal(found[0.0], found[0.5])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({"model.modules.mlp": "own.py:Undeclared"}, "no part declares it"),
-        ({"model.modules.mlp": "own.py:TooMuch"}, "scalar"),
-        ({"model.modules.mlp": "own.py:Missing"}, "shared.'values'"),
-        ({"training.loss.auxiliary.balance": 0.1}, "no part of the model adds it"),
-    ],
-)
-def test_invalid_sharing_is_refused(
-    overrides: dict[str, object], words: str, trainer_of: Callable[..., Trainer]
-) -> None:
-    with pytest.raises(ParibusError, match=words):
-        train(trainer_of(overrides, [1]), 1)

@@ -140,20 +140,6 @@ def assert_equal_bytes(found: Mapping[str, np.ndarray], expected: Mapping[str, n
         assert found[name].tobytes() == values.tobytes(), name
 
 
-def test_a_state_is_named_arrays(stack_of: Callable[..., Trainer]) -> None:
-    stack = stack_of([1, 2])
-    stack.step()
-    state, weights = stack.state(1), stack.parameters(1)
-    kinds = ("weights", "exp_avg", "exp_avg_sq")
-    assert state.arrays.keys() == {f"{kind}/{name}" for kind in kinds for name in weights} | {
-        "measured"
-    }
-    for name, value in weights.items():
-        assert state.arrays[f"weights/{name}"].tobytes() == value.tobytes()
-        assert state.arrays[f"exp_avg/{name}"].shape == value.shape
-    assert state.measured.shape == (1, len(COLUMNS) + len(stack.probe_columns))
-
-
 QKV = "exp_avg/blocks.0.attention.qkv.weight"
 
 

@@ -144,22 +144,6 @@ def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: Writte
         run(tasks=["continuation"], shots=(3,))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"tasks": ["typos"]}, "did you mean 'typo'"),
-        ({"n_items": 25}, "25 items of task 'case' cannot be run; it has 24"),
-        ({"n_items": 0}, "0 items of task"),
-    ],
-)
-def test_bad_input_is_one_line(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, options: dict, words: str
-) -> None:
-    with pytest.raises(ParibusError, match=words) as error:
-        evaluate_tasks(uniform, dataset.tokenizer, SEQ_LEN, suite.folder, **options)
-    assert "\n" not in str(error.value)
-
-
 def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     class Without:
         """The tokenizer of a text that had no letter v."""
@@ -195,20 +179,6 @@ def test_nan_answers(make_model: Callable[..., GPT], dataset: Dataset, suite: Wr
     )
     assert results.cells[0]["accuracy"] == 0
     assert results.cells[0]["brier_score"] is None
-
-
-def test_pins_name_every_file(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
-    pins = evaluate_tasks(
-        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], n_items=1
-    ).pins
-    assert pins["version"] == "0.4.13"
-    assert len(pins["installed_sha256"]) == len(pins["suite_sha256"]) == 64
-    assert pins["tasks"]["typo"]["version"] == 1
-    assert set(pins["tasks"]["typo"]["sha256"]) == {
-        "typo.jsonl",
-        "typo.examples.jsonl",
-        "typo.yaml",
-    }
 
 
 def rows(*items: tuple[str, int, int, list[float]]) -> TaskResults:

@@ -15,7 +15,7 @@ from torch import nn
 
 from paribus.engine.data import CharacterTokenizer
 from paribus.engine.data.tokenizer import BpeTokenizer
-from paribus.engine.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
+from paribus.engine.evaluation.harness import TaskResults, evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD
 from paribus.engine.model import GPT
 from paribus.errors import ParibusError
@@ -222,29 +222,3 @@ def test_pins_name_data_and_words(shortest: nn.Module, bpe: BpeTokenizer, hub: P
     assert (one["tasks"]["boolq"]["documents"], two["tasks"]["boolq"]["documents"]) == (1, 2)
     changed = {k for k, v in one["tasks"]["boolq"].items() if two["tasks"]["boolq"][k] != v}
     assert changed == {"documents", "data_sha256"}
-
-
-def test_names_stand_for_tasks() -> None:
-    assert standard_tasks() == standard_tasks(["standard"]) == tuple(STANDARD)
-    assert standard_tasks(["piqa", "standard"])[0] == "piqa"
-    assert len(standard_tasks(["standard", "piqa"])) == 7
-    assert len(standard_tasks(["boolq:t0"])) == 10
-    assert len(standard_tasks(["t0"])) == 38
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"tasks": ["hellaswags"]}, "did you mean 'hellaswag'"),
-        ({"tasks": ["boolq:exams"]}, "did you mean 'boolq:exam'"),
-        ({"tasks": []}, "no task is named"),
-        ({"n_items": 0}, "n_items = 0 leave nothing to run"),
-        ({"shots": (-1,)}, r"shots = \[-1\]"),
-        ({"shots": ()}, r"shots = \[\]"),
-        ({"data_folder": Path("nowhere")}, "is no folder; put a copy of the hub's repository"),
-    ],
-)
-def test_bad_input(options: dict, words: str, shortest: nn.Module, bpe: BpeTokenizer) -> None:
-    with pytest.raises(ParibusError, match=words) as error:
-        evaluate_standard(shortest, bpe, SEQ_LEN, **options)
-    assert "\n" not in str(error.value)
