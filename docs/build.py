@@ -362,10 +362,10 @@ def words() -> str:
 
 def rules() -> str:
     """Return every rule that ships, row by row."""
-    from paribus.decision import shipped_rules
+    from paribus.decision import RULES
 
     found = []
-    for rule in shipped_rules().values():
+    for rule in RULES.values():
         rows = [
             (row.id, row.when, row.outcome, row.reason or row.when)
             for row in rule.all_rows.values()

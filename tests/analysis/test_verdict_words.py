@@ -10,13 +10,15 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
-from paribus.decision import Verdicts, decide, find_rule, out_of_reach
+from paribus.decision import Verdicts, decide, find_rule
+from paribus.decision.reach import dead_rows, why_no_events
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.results import load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
 from paribus.statistics import Interval
+from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
 from ..reported import codes, rows, texts
@@ -153,30 +155,27 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Maker) -> None:
     assert cost.state == "not shown"
 
 
-def test_rows_out_of_reach_are_told_before_a_run(small_study: Maker) -> None:
+def test_rows_out_of_reach_are_known_before_a_run(small_study: Maker) -> None:
+    def dead(study: Study) -> set[str]:
+        return {row for row, why in dead_rows(study, find_rule(study)).items() if "seed" in why}
+
     gate = {"decision.rule": GATE}
-    (by_default,) = out_of_reach(small_study(seeds=SEEDS))
-    assert by_default.rows == ("2", "2a", "4b", "4c", "4d")  # superiority judges harm and cure
-    (both,) = out_of_reach(small_study(gate, seeds=SEEDS))
-    assert by_default.why == both.why
-    assert both.rows == ("2", "9", "9b", "10", "11", "11b", "11c", "12")
-    assert "at least 0.0625, 0.125 over 2 contrasts; 7 seeds can" in both.why
-    (one,) = out_of_reach(small_study(seeds=SEEDS, arms=TWO_ARMS))
-    assert "6 seeds can" in one.why
-    assert out_of_reach(small_study(seeds=list(range(1, 8)))) == []
-    # Over looks the last boundary is below the level: .0156 x 2 contrasts becomes .0344 x 2.
+    five = small_study(seeds=SEEDS)
+    assert dead(five) == {"2", "2a", "4b", "4c", "4d"}  # superiority judges harm and cure
+    assert dead(small_study(gate, seeds=SEEDS)) == {"2", "9", "9b", "10", "11", "11b", "11c", "12"}
+    assert "at least 0.0625, 0.125 over 2 contrasts; 7 seeds can" in why_no_events(five)
+    assert "6 seeds can" in why_no_events(small_study(seeds=SEEDS, arms=TWO_ARMS))
+    assert not why_no_events(small_study(seeds=list(range(1, 8))))
     # Two stages, whose p are combined: five seeds could not show a cure, and ten of them can.
     staged = small_study(seeds=[*SEEDS, *range(6, 11)], arms=TWO_ARMS, stages=[5, 5])
-    assert out_of_reach(staged) == []
-    (still,) = out_of_reach(small_study(seeds=[1, 2, 3, 4, 5, 6], arms=TWO_ARMS, stages=[4, 2]))
-    assert still.why.endswith("exact p of both stages is at least 0.118")
-    (looked,) = out_of_reach(small_study(seeds={"looks": [6, 7], "spending": "pocock"}))
-    assert "over all looks" in looked.why and "8 seeds can" in looked.why
-    (alone,) = out_of_reach(small_study(seeds=[1]))
-    assert alone.why.startswith("1 seed: fewer than 5")
+    assert not why_no_events(staged)
+    still = small_study(seeds=[1, 2, 3, 4, 5, 6], arms=TWO_ARMS, stages=[4, 2])
+    assert why_no_events(still).endswith("exact p of both stages is at least 0.118")
+    # Over looks the last boundary is below the level: .0156 x 2 contrasts becomes .0344 x 2.
+    looked = why_no_events(small_study(seeds={"looks": [6, 7], "spending": "pocock"}))
+    assert "over all looks" in looked and "8 seeds can" in looked
     three = small_study(gate, seeds=[1, 2, 3])
-    (few,) = out_of_reach(three)
-    assert set(few.rows) == set(find_rule(three).all_rows) - {"0", "1"}
+    assert dead(three) == set(find_rule(three).all_rows) - {"0", "1"}
 
 
 def answer(trial: TrialFolder, effect: float) -> None:

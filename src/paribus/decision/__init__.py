@@ -5,18 +5,18 @@ from paribus.decision.hypotheses import Judgement, judge
 from paribus.decision.interactions import Depends, DependsWord, depends
 from paribus.decision.null import Calibration, calibrate, calibrate_tuned
 from paribus.decision.reach import (
-    out_of_reach,
     require_comparison,
     require_reachable,
     unreachable,
 )
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
-from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
+from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
 from paribus.decision.verdict import Verdict, Verdicts, decide
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
 
 __all__ = [
     "OUTCOMES",
+    "RULES",
     "STYLE_OF",
     "TRUTH",
     "UNJUDGED",
@@ -40,12 +40,10 @@ __all__ = [
     "exit_code",
     "find_rule",
     "judge",
-    "out_of_reach",
     "own_rule",
     "require_comparison",
     "require_reachable",
     "rule_of",
-    "shipped_rules",
     "unreachable",
     "word_of",
     "worse_elsewhere",

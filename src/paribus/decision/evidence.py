@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from paribus.analysis import Analysis, Contrast, Costs
 from paribus.statistics import Decided, holm
@@ -50,20 +48,12 @@ class State(NamedTuple):
     divergence: Divergence
     elsewhere: Elsewhere
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} = {value}" for name, value in self._asdict().items())
 
-
-def states() -> Iterator[State]:
-    """Yield every state there is, in one order: registered tables name their rows in it."""
-    truth = (True, False)
-    return itertools.starmap(
-        State,
-        itertools.product(
-            get_args(Quality), truth, truth, get_args(Fix), truth, get_args(Budget),
-            get_args(Benefit), get_args(Divergence), get_args(Elsewhere),
-        ),
-    )  # fmt: skip
+Value = str | bool
+# The values of each part of a state, in the order in which registered tables of all states are.
+PARTS: dict[str, tuple[Value, ...]] = {
+    name: get_args(values) or (True, False) for name, values in get_type_hints(State).items()
+}
 
 
 @dataclass(frozen=True)
@@ -75,14 +65,11 @@ class Evidence:
         n: seed pairs that both arms have finished, diverged ones included; where runs are no pairs,
             those of the arm that has fewer.
         state: what alone rules may read.
-        total_cure: the reference diverges in every run, and the arm in none: the mirror image of
-            `State.collapse`. Neither is a result by itself, but only if `State.fix` shows it.
     """
 
     invalid: str
     n: int
     state: State
-    total_cure: bool = False
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
@@ -98,14 +85,13 @@ def stated(says: Decided | None) -> dict[str, Any]:
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     """Gather the evidence on one contrast of an endpoint that is judged."""
-    alpha = analysis.study.inference.alpha
     stability = analysis.stability(contrast.arm)
     diverged = stability.diverged if stability else None
     excess = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
+    quality, not_worse = _shown(analysis, contrast)
     state = State(
-        quality=_quality(analysis, contrast),
-        not_worse=contrast.not_worse(alpha)
-        and (not _counts_twice(analysis, contrast) or _not_worse_counting(contrast, alpha)),
+        quality=quality,
+        not_worse=not_worse,
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=events_shown(analysis, contrast),
@@ -116,7 +102,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         elsewhere=_elsewhere(analysis, contrast),
     )
     n = stability.any_event.n if stability else 0
-    return Evidence(_why_invalid(analysis, contrast), n, state, total_cure=excess == -1)
+    return Evidence(_why_invalid(analysis, contrast), n, state)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
@@ -131,28 +117,20 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
     return f"{broken[0].name}: {broken[0].detail}" if broken else ""
 
 
-def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
-    """Return the quality that holds among the runs that survived and, if runs diverged at rates
-    that do not differ significantly, also with these runs counted at the worst finite score."""
-    alpha = analysis.study.inference.alpha
-    quality = quality_shown(contrast, alpha)
-    if not _counts_twice(analysis, contrast):
-        return quality
-    counted = contrast.counting_diverged
-    return quality if counted and quality_shown(counted, alpha) == quality else "Q?"
-
-
-def _counts_twice(analysis: Analysis, contrast: Contrast) -> bool:
-    """Return whether runs diverged, and the rates of events do not differ significantly."""
-    stability = analysis.stability(contrast.arm)
-    if stability is None or events_shown(analysis, contrast) != "unshown":
-        return False
-    return bool(stability.diverged.baseline_events + stability.diverged.treatment_events)
-
-
-def _not_worse_counting(contrast: Contrast, alpha: float) -> bool:
-    counted = contrast.counting_diverged
-    return counted is not None and counted.not_worse(alpha)
+def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
+    """Return the quality, and whether the arm is not worse, that hold among the runs that survived
+    and, if runs diverged at rates that do not differ significantly, also with these runs counted at
+    the worst finite score."""
+    alpha, stability = analysis.study.inference.alpha, analysis.stability(contrast.arm)
+    versions: list[Contrast | None] = [contrast]
+    diverged = stability and (
+        stability.diverged.baseline_events + stability.diverged.treatment_events
+    )
+    if diverged and events_shown(analysis, contrast) == "unshown":
+        versions.append(contrast.counting_diverged)
+    qualities = {quality_shown(version, alpha) if version else "Q?" for version in versions}
+    not_worse = all(version is not None and version.not_worse(alpha) for version in versions)
+    return qualities.pop() if len(qualities) == 1 else "Q?", not_worse
 
 
 def quality_shown(contrast: Contrast, alpha: float) -> Quality:
@@ -206,16 +184,12 @@ def cost_of(analysis: Analysis, arm: str) -> Costs:
 
 def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     """Return the other primary endpoints of this contrast on which the arm is shown to be worse."""
-    contrasts = [
+    others = [
         analysis.contrast(contrast.arm, endpoint.metric)
         for endpoint in analysis.study.judged
         if endpoint.metric != contrast.metric
     ]
-    return [
-        contrast_elsewhere
-        for contrast_elsewhere in contrasts
-        if _quality(analysis, contrast_elsewhere) == "Q-"
-    ]
+    return [other for other in others if _shown(analysis, other)[0] == "Q-"]
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
@@ -279,23 +253,21 @@ def benefit_of(analysis: Analysis, arm: str) -> Contrast | None:
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
     """Test the benefit against what is registered: one-sided, Holm over contrasts."""
     alpha, arms = analysis.study.inference.alpha, [arm for arm, _ in analysis.study.contrasts]
-    contrasts = [benefit_of(analysis, pair) for pair in arms]
+    contrasts = [benefit_of(analysis, other) for other in arms]
     place = arms.index(arm)
     own = contrasts[place]
     if own is None or own.decided is None or own.decided.descriptive_only:
         return "not shown"
     least = analysis.study.decision.least_benefit
-    gaining, losing = (
-        holm([_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts])
-        for greater in (True, False)
-    )
-    return (
-        "shown" if gaining[place] <= alpha else "absent" if losing[place] <= alpha else "not shown"
-    )
+    for shown, greater in (("shown", True), ("absent", False)):
+        p_values = [_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts]
+        if holm(p_values)[place] <= alpha:
+            return shown
+    return "not shown"
 
 
 def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
-    """Return p against "the gain is at most `least`" (greater), or "at least `least`"."""
+    """Return p against "the gain is at most `least_benefit`" (greater), or "at least" that."""
     if contrast.test is None or (any(contrast.censored) and not greater):
         return 1.0
     gains = contrast.declared.better == "higher"

@@ -59,19 +59,23 @@ class Judgement:
     endpoints: tuple[EndpointJudgement, ...]
 
 
+def _supports(hypothesis: Hypothesis, row: str, outcome: str) -> bool | None:
+    """Return whether a row of the rule supports a hypothesis; None where it says nothing of it."""
+    named = {outcome, f"row {row}"}
+    if named & set(hypothesis.supported_by):
+        return True
+    return False if named & set(hypothesis.contradicted_by) else None
+
+
 def row_verdicts(study: Study, row: Row, arm: str, metric: str) -> dict[str, bool]:
     """Return, by name, whether `row` for `arm` on `metric` supports or contradicts a hypothesis."""
-    named, bearing = {row.outcome, f"row {row.id}"}, dict[str, bool]()
-    for hypothesis in study.hypotheses:
-        if hypothesis.endpoint not in (None, metric):
-            continue
-        if hypothesis.arms and arm not in hypothesis.arms:
-            continue
-        if named & set(hypothesis.supported_by):
-            bearing[hypothesis.name] = True
-        elif named & set(hypothesis.contradicted_by):
-            bearing[hypothesis.name] = False
-    return bearing
+    return {
+        hypothesis.name: supports
+        for hypothesis in study.hypotheses
+        if hypothesis.endpoint in (None, metric)
+        and (not hypothesis.arms or arm in hypothesis.arms)
+        and (supports := _supports(hypothesis, row.id, row.outcome)) is not None
+    }
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
@@ -82,47 +86,35 @@ def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
 def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) -> Judgement:
     endpoints = []
     for endpoint in study.judged:
-        stated = hypothesis.endpoint in (None, endpoint.metric)
         matching = [
             verdict
             for verdict in verdicts
             if verdict.metric == endpoint.metric
             and (not hypothesis.arms or verdict.arm in hypothesis.arms)
         ]
-        judgement = _judge_endpoint(hypothesis, matching, stated=stated)
-        if stated or judgement.state != "undecided":
+        bearing = [_supports(hypothesis, verdict.row, verdict.outcome) for verdict in matching]
+        judgement = EndpointJudgement(
+            label=matching[0].label,
+            stated=hypothesis.endpoint in (None, endpoint.metric),
+            state=_state(bearing.count(True), bearing.count(False)),
+            supporting=bearing.count(True),
+            contradicting=bearing.count(False),
+            verdicts=len(matching),
+            reasons=tuple(dict.fromkeys(verdict.reason for verdict in matching)),
+        )
+        if judgement.stated or judgement.state != "undecided":
             endpoints.append(judgement)
-    named_endpoints = [endpoint for endpoint in endpoints if endpoint.stated]
-    supporting = sum(endpoint.supporting for endpoint in named_endpoints)
-    contradicting = sum(endpoint.contradicting for endpoint in named_endpoints)
+    named = [endpoint for endpoint in endpoints if endpoint.stated]
+    supporting = sum(endpoint.supporting for endpoint in named)
+    contradicting = sum(endpoint.contradicting for endpoint in named)
     return Judgement(
         hypothesis.name,
         hypothesis.statement,
         _state(supporting, contradicting),
         supporting,
         contradicting,
-        sum(endpoint.verdicts for endpoint in named_endpoints),
+        sum(endpoint.verdicts for endpoint in named),
         tuple(endpoints),
-    )
-
-
-def _judge_endpoint(
-    hypothesis: Hypothesis, verdicts: Sequence[Verdict], *, stated: bool
-) -> EndpointJudgement:
-    """Judge the hypothesis by the verdicts on one endpoint."""
-    supporting = contradicting = 0
-    for verdict in verdicts:
-        named = {verdict.outcome, f"row {verdict.row}"}
-        supporting += bool(named & set(hypothesis.supported_by))
-        contradicting += bool(named & set(hypothesis.contradicted_by))
-    return EndpointJudgement(
-        label=verdicts[0].label,
-        stated=stated,
-        state=_state(supporting, contradicting),
-        supporting=supporting,
-        contradicting=contradicting,
-        verdicts=len(verdicts),
-        reasons=tuple(dict.fromkeys(verdict.reason for verdict in verdicts)),
     )
 
 
@@ -138,32 +130,26 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ParibusError(f"hypothesis '{twice}' is stated twice; give each its own name")
+    outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
-    outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     known = [*outcomes, *(f"row {row.id}" for row in rule.rows)]
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
+        named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
         if not compared:
             raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")
-        if not (hypothesis.supported_by or hypothesis.contradicted_by):
+        if not named:
             raise ParibusError(
                 f"{where} is supported and contradicted by nothing; state an outcome, such as "
                 'supported_by = ["ADOPT"]'
             )
-        for arm in hypothesis.arms:
-            if arm not in compared:
-                raise ParibusError(
-                    f"{where}: arm '{arm}' is compared with nothing: {nearest(arm, compared)}"
-                )
-        if hypothesis.endpoint is not None and hypothesis.endpoint not in judged:
-            raise ParibusError(
-                f"{where}: '{hypothesis.endpoint}' is no primary endpoint, and has no verdict: "
-                f"{nearest(hypothesis.endpoint, judged)}"
-            )
-        for outcome in (*hypothesis.supported_by, *hypothesis.contradicted_by):
-            if outcome not in known:
-                raise ParibusError(
-                    f"{where}: '{outcome}' is no outcome, and no row of the rule "
-                    f"'{rule.name}': {nearest(outcome, known)}"
-                )
+        endpoints = [] if hypothesis.endpoint is None else [hypothesis.endpoint]
+        for names, possible, problem in (
+            (hypothesis.arms, compared, "arm '{}' is compared with nothing"),
+            (endpoints, judged, "'{}' is no primary endpoint, and has no verdict"),
+            (named, known, f"'{{}}' is no outcome, and no row of the rule '{rule.name}'"),
+        ):
+            if unknown := next((name for name in names if name not in possible), None):
+                hint = nearest(unknown, possible)
+                raise ParibusError(f"{where}: {problem.format(unknown)}: {hint}")

@@ -12,15 +12,15 @@ Its arms are alike at every value: what tells them apart is chance, that of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 
 from paribus.analysis import Analysis, Table, analyse, analyse_table, sampling_of, with_all_looks
 from paribus.decision.rules import rule_of
-from paribus.decision.verdict import Verdict, decide
+from paribus.decision.verdict import decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
 from paribus.rng import stream
@@ -99,24 +99,14 @@ def calibrate(
         raise ParibusError(
             f"no replicate of {results.path} is complete; run `paribus run --null` again"
         )
-    rule = registered_rule(ResultsFolder(results.path))
-    table, happened, p_values, seeds = Table.of(results), [], [], []
-    for number, group in enumerate(_groupings(groups, pairs, analyses)):
-        part = replace(table, results=results.of_seeds(sorted(group), plan))
-        analysis = analyse_table(with_all_looks(part) if plan else part, own_rule=rule)
-        seeds.append(_seeds_taken(analysis))
-        happened.append(_happened(analysis, decide(analysis)))
-        if number < len(groups):
-            primary = [c.decided for c in analysis.contrasts if c.primary]
-            p_values += [says.p_value for says in primary if says]
-    return Calibration(
-        **_about(results, pairs, happened, len(groups)),
-        analyses=len(happened),
-        skipped=len(as_run) - len(groups),
-        looks=plan.looks if plan else (),
-        mean_seeds=float(np.mean(seeds)),
-        p_values=tuple(p_values),
-    )
+    rule, table = registered_rule(ResultsFolder(results.path)), Table.of(results)
+
+    def analysed() -> Iterator[Analysis]:
+        for group in _groupings(groups, pairs, analyses):
+            part = replace(table, results=results.of_seeds(sorted(group), plan))
+            yield analyse_table(with_all_looks(part) if plan else part, own_rule=rule)
+
+    return _counted(results, analysed(), len(groups), len(as_run) - len(groups), pairs, plan)
 
 
 def calibrate_tuned(replicates: Sequence[Results]) -> Calibration:
@@ -127,23 +117,14 @@ def calibrate_tuned(replicates: Sequence[Results]) -> Calibration:
     complete = [results for results in replicates if not results.unfinished]
     if not complete:
         raise ParibusError("no replicate is complete; run `paribus run --null` again")
-    happened, p_values, seeds = [], [], []
     for results in complete:
         _require_sound(results)
-        analysis = analyse(results)
-        seeds.append(_seeds_taken(analysis))
-        happened.append(_happened(analysis, decide(analysis)))
-        p_values += [c.decided.p_value for c in analysis.contrasts if c.primary and c.decided]
-    plan = complete[0].study.plan
-    return Calibration(
-        **_about(complete[0], len(complete[0].study.seeds), happened, len(complete)),
-        analyses=len(complete),
-        skipped=len(replicates) - len(complete),
-        looks=plan.looks if plan else (),
-        mean_seeds=float(np.mean(seeds)),
-        p_values=tuple(p_values),
-        tuned=True,
-    )
+    first, n = complete[0], len(complete)
+    counted = _counted(
+        first, map(analyse, complete), n, len(replicates) - n, len(first.study.seeds),
+        first.study.plan,
+    )  # fmt: skip
+    return replace(counted, tuned=True)
 
 
 def _require_sound(results: Results) -> None:
@@ -155,31 +136,45 @@ def _require_sound(results: Results) -> None:
         raise ParibusError(f"{results.path}: {why}")
 
 
-def _about(
-    results: Results, pairs: int, happened: list[dict[str, float]], n: int
-) -> dict[str, Any]:
-    """Return what was measured, and the rates of `n` replicates that share no trial."""
+def _counted(
+    results: Results,
+    analyses: Iterable[Analysis],
+    n: int,
+    skipped: int,
+    pairs: int,
+    plan: Plan | None,
+) -> Calibration:
+    """Count what is claimed in each analysis; the first `n` share no trial."""
     study = results.study
+    happened: list[dict[str, float]] = []
+    p_values: list[float] = []
+    seeds: list[float] = []
+    for analysis in analyses:
+        happened.append(_happened(analysis))
+        taken = [sampling_of(analysis.study, analysis.looks, arm) for arm, _ in study.contrasts]
+        seeds.append(fmean(len(sampling.seeds) for sampling in taken))
+        if len(happened) <= n:
+            says = [c.decided for c in analysis.contrasts if c.primary]
+            p_values += [one.p_value for one in says if one]
     alpha = study.inference.alpha
-    nominal = {
-        "any primary contrast significant (Holm)": alpha,
-        "any secondary contrast significant (Holm)": alpha,
-        "any verdict of an effect (quality or events)": 2 * alpha,
-        "one primary contrast significant, unadjusted": alpha,
-        "coverage of one primary interval": 1 - alpha,
-    }
-    return {
-        "rule": study.decision.rule,
-        "metrics": [endpoint.metric for endpoint in study.judged],
-        "label": " and ".join(results.metrics[endpoint.metric].label for endpoint in study.judged),
-        "test": study.inference.test,
-        "pairs": pairs,
-        "contrasts": len(study.contrasts),
-        "replicates": n,
-        "rates": tuple(
-            _rate(name, values, [h[name] for h in happened], n) for name, values in nominal.items()
+    nominal = dict(zip(happened[0], (alpha, alpha, 2 * alpha, alpha, 1 - alpha), strict=True))
+    return Calibration(
+        rule=study.decision.rule,
+        metrics=[endpoint.metric for endpoint in study.judged],
+        label=" and ".join(results.metrics[endpoint.metric].label for endpoint in study.judged),
+        test=study.inference.test,
+        pairs=pairs,
+        contrasts=len(study.contrasts),
+        replicates=n,
+        analyses=len(happened),
+        rates=tuple(
+            _rate(name, level, [h[name] for h in happened], n) for name, level in nominal.items()
         ),
-    }
+        skipped=skipped,
+        p_values=tuple(p_values),
+        looks=plan.looks if plan else (),
+        mean_seeds=fmean(seeds),
+    )
 
 
 def _groupings(
@@ -196,38 +191,28 @@ def _groupings(
             yield tuple(drawn[start : start + pairs].tolist())
 
 
-def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
+def _happened(analysis: Analysis) -> dict[str, float]:
     """Count what one replicate claims: 1 or 0, or a share of its contrasts."""
     alpha = analysis.study.inference.alpha
-    primary = [c for c in analysis.contrasts if c.primary]
-    says = [c.decided for c in primary if c.decided is not None]
     # Of fewer than 5 pairs nothing is claimed; what the test would have said is counted here.
-    rates = {}
-    for kind in ("primary", "secondary"):
-        family = [c for c in analysis.contrasts if c.counted and c.primary == (kind == "primary")]
+    rejects = []
+    for primary in (True, False):
+        family = [c for c in analysis.contrasts if c.counted and c.primary == primary]
         p_values = [c.decided.p_value if c.decided else 1.0 for c in family]
-        rates[kind] = bool(family) and holm(p_values).min() <= alpha
+        rejects.append(float(bool(family) and holm(p_values).min() <= alpha))
+    says = [c.decided for c in analysis.contrasts if c.primary and c.decided is not None]
     rows = rule_of(analysis).all_rows
-    claims = [verdict for verdict in verdicts if rows[verdict.row].claims]
     return {
-        "any primary contrast significant (Holm)": float(rates["primary"]),
-        "any secondary contrast significant (Holm)": float(rates["secondary"]),
-        "any verdict of an effect (quality or events)": float(bool(claims)),
-        "one primary contrast significant, unadjusted": _share(
-            [s.p_value <= alpha for s in says], 0.0
+        "any primary contrast significant (Holm)": rejects[0],
+        "any secondary contrast significant (Holm)": rejects[1],
+        "any verdict of an effect (quality or events)": float(
+            any(rows[verdict.row].claims for verdict in decide(analysis))
         ),
-        "coverage of one primary interval": _share([0.0 in s.interval for s in says], 1.0),
+        "one primary contrast significant, unadjusted": (
+            fmean(s.p_value <= alpha for s in says) if says else 0.0
+        ),
+        "coverage of one primary interval": fmean(0.0 in s.interval for s in says) if says else 1.0,
     }
-
-
-def _seeds_taken(analysis: Analysis) -> float:
-    """Return the seeds that a contrast took, on average."""
-    study, looks = analysis.study, analysis.looks
-    return float(np.mean([len(sampling_of(study, looks, arm).seeds) for arm, _ in study.contrasts]))
-
-
-def _share(hits: list[bool], otherwise: float) -> float:
-    return float(np.mean(hits)) if hits else otherwise
 
 
 def _rate(name: str, nominal: float, happened: list[float], n: int) -> Rate:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
 from paribus.analysis.choice import FINER_GRID, MORE_TUNING_SEEDS
-from paribus.decision.evidence import State, events_shown, quality_shown
+from paribus.decision.evidence import Value, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
 from paribus.decision.word import Word
@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     OneLook,
+    PairedRates,
     UnpairedRates,
     combined_mcnemar,
     mcnemar,
@@ -27,49 +28,7 @@ from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
 MORE_RUNS = "more seeds"
-
-
-@dataclass(frozen=True)
-class OutOfReach:
-    """Rows that cannot fire whatever the records say, and one reason for all of them."""
-
-    rows: tuple[str, ...]
-    why: str
-
-
-def out_of_reach(study: Study) -> list[OutOfReach]:
-    """Return the rows that `study` cannot reach with its number of seeds and of contrasts."""
-    n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
-    if not contrasts:
-        return []
-    rule = find_rule(study)
-    if n < DESCRIPTIVE_BELOW:
-        rows = tuple(row.id for row in rule.rows)
-        why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
-        return [OutOfReach(rows, f"{numbers.plural(n, 'seed')}: {why}")]
-    plan, least_p = plan_of(study), _least_p(study, n)
-    if study.stages:  # which no further seeds follow
-        least_p = combined_mcnemar(
-            [(0, stage) for stage in study.stages],
-            stage_weights(study.inference.first_stage_weight),
-        )
-    if plan is not None:
-        least_p = OneLook(plan, len(plan.pairs) - 1).of_other(least_p)
-    if least_p * contrasts <= alpha:
-        return []
-    needed = next(k for k in range(n, MOST_PAIRS) if _least_p(study, k) * contrasts <= alpha)
-    way_out = "" if study.stages else f"; {max(needed, n + 1)} seeds can"
-    combined = " of both stages" if study.stages else ""
-    family = "" if contrasts == 1 else f", {least_p * contrasts:.3g} over {contrasts} contrasts"
-    looked = " over all looks" if plan else ""
-    exact = "McNemar's" if study.is_paired else "Fisher's"
-    why = (
-        f"{n} seeds cannot show that an arm cures or causes instability: {exact} exact p"
-        f"{combined} is at least {least_p:.3g}{looked}{family}{way_out}"
-    )
-    without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
-    rows = tuple(row.id for row in rule.rows if row.id not in without)
-    return [OutOfReach(rows, why)] if rows else []
+UNHELPFUL = ("not_with_runs", "other_error")  # why more seeds would not resolve quality
 
 
 def _least_p(study: Study, n: int) -> float:
@@ -77,13 +36,61 @@ def _least_p(study: Study, n: int) -> float:
     return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
 
 
+def why_no_events(study: Study) -> str:
+    """Return why a study cannot show that an arm cures or causes instability; empty if it can."""
+    n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
+    plan, least_p = plan_of(study), _least_p(study, n)
+    if study.stages:  # which no further seeds follow
+        weights = stage_weights(study.inference.first_stage_weight)
+        least_p = combined_mcnemar([(0, stage) for stage in study.stages], weights)
+    if plan is not None:
+        least_p = OneLook(plan, len(plan.pairs) - 1).of_other(least_p)
+    if least_p * contrasts <= alpha:
+        return ""
+    enough = next(k for k in range(n, MOST_PAIRS) if _least_p(study, k) * contrasts <= alpha)
+    way_out = "" if study.stages else f"; {max(enough, n + 1)} seeds can"
+    family = "" if contrasts == 1 else f", {least_p * contrasts:.3g} over {contrasts} contrasts"
+    exact = "McNemar's" if study.is_paired else "Fisher's"
+    return (
+        f"{n} seeds cannot show that an arm cures or causes instability: {exact} exact p"
+        f"{' of both stages' if study.stages else ''} is at least {least_p:.3g}"
+        f"{' over all looks' if plan else ''}{family}{way_out}"
+    )
+
+
+def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
+    """Return the rows that cannot decide, by their ids, each with the first reason that leaves it
+    no state: the number of seeds, or what the study does not register."""
+    ids, n, decision = [row.id for row in rule.rows], len(study.seeds), study.decision
+    if not study.contrasts:
+        return {}
+    if n < DESCRIPTIVE_BELOW:
+        why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
+        return dict.fromkeys(ids, f"{numbers.plural(n, 'seed')}: {why}")
+    is_limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
+    reasons = (
+        ("fix", "unshown", why_no_events(study)),
+        ("budget", "within", "" if is_limited else "no cost is limited"),
+        ("benefit", "not shown", "" if decision.benefit else "no benefit is named"),
+        ("elsewhere", "not worse", "" if study.judged[1:] else "no other endpoint is primary"),
+    )
+    dead: dict[str, str] = {}
+    given: dict[str, Value] = {}
+    for part, value, why in reasons:
+        if why:
+            given[part] = value
+            alive = rule.reachable(given)
+            dead |= {row: why for row in ids if row not in alive | dead.keys()}
+    return dead
+
+
 def unreachable(study: Study) -> list[str]:
     """Return what a study names that cannot occur, a line for each reason: hypotheses that no
     verdict can support, or that name what would contradict them and cannot, and a rule that can
     adopt nothing."""
     rule = find_rule(study)
-    dead = _dead_rows(study, rule)
-    subjects: dict[str, dict[str, list[str]]] = {}  # who, by why and by what cannot be
+    dead = dead_rows(study, rule)
+    subjects: dict[str, dict[str, list[str]]] = {}  # by reason and by what cannot be
 
     def why(outcomes: Collection[str]) -> str:
         rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
@@ -92,26 +99,23 @@ def unreachable(study: Study) -> list[str]:
         reasons = dict.fromkeys(dead[row.id] for row in rows)
         return "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
 
-    def say(reason: str, claim: str, subject: str) -> None:
-        subjects.setdefault(reason, {}).setdefault(claim, []).append(subject)
+    def add(reason: str, claim: str, subject: str) -> None:
+        if reason:
+            subjects.setdefault(reason, {}).setdefault(claim, []).append(subject)
 
     for hypothesis in study.hypotheses:
         yes, no = why(hypothesis.supported_by), why(hypothesis.contradicted_by)
-        if yes and yes == no:
-            say(yes, "can be neither supported nor contradicted", hypothesis.name)
-            continue
-        if yes:
-            say(yes, "cannot be supported", hypothesis.name)
-        if no:
-            say(no, "cannot be contradicted", hypothesis.name)
-    adopts = any(row.outcome == "ADOPT" for row in rule.rows)
-    if adopts and (reason := why(["ADOPT"])):
-        say(reason, "can adopt nothing", f"the rule {rule.name}")
-    lines = {
-        reason: "; ".join(f"{', '.join(subject)} {claim}" for claim, subject in claims.items())
+        if yes == no:
+            add(yes, "can be neither supported nor contradicted", hypothesis.name)
+        else:
+            add(yes, "cannot be supported", hypothesis.name)
+            add(no, "cannot be contradicted", hypothesis.name)
+    if any(row.outcome == "ADOPT" for row in rule.rows):
+        add(why(["ADOPT"]), "can adopt nothing", f"the rule {rule.name}")
+    return [
+        "; ".join(f"{', '.join(names)} {claim}" for claim, names in claims.items()) + f": {reason}"
         for reason, claims in subjects.items()
-    }
-    return [f"{claim}: {reason}" for reason, claim in lines.items()]
+    ]
 
 
 def require_comparison(study: Study) -> None:
@@ -125,8 +129,8 @@ def require_comparison(study: Study) -> None:
 
 def require_reachable(study: Study) -> None:
     """Raise ParibusError where a study that is about to be registered names what cannot occur, and
-    does not say that it accepts that. One of fewer than five seeds describes, whatever its rule: it
-    is asked of its hypotheses alone."""
+    does not say that it accepts that. A study of fewer than five seeds describes, whatever its
+    rule: only its hypotheses are checked."""
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
         return
@@ -135,32 +139,6 @@ def require_reachable(study: Study) -> None:
             f"{'; '.join(lines)}; change the design, or register it all the same with "
             'decision.unreachable = "accept"'
         )
-
-
-def _dead_rows(study: Study, rule: Rule) -> dict[str, str]:
-    """Return the rows that cannot fire, by their ids, each with the first reason that leaves it no
-    state: the number of seeds, or what the study does not register."""
-    by_seeds = out_of_reach(study)
-    dead = {row: unreached.why for unreached in by_seeds for row in unreached.rows}
-    decision = study.decision
-    limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
-    reasons: list[tuple[bool, str, Callable[[State], bool]]] = [
-        (bool(by_seeds), "", lambda s: s.fix == "unshown"),
-        (not limited, "no cost is limited", lambda s: s.budget == "within"),
-        (decision.benefit is None, "no benefit is named", lambda s: s.benefit == "not shown"),
-        (
-            len(study.judged) == 1,
-            "no other endpoint is primary",
-            lambda s: s.elsewhere == "not worse",
-        ),
-    ]
-    left = rule.table
-    for applies, why, keeps in reasons:
-        if applies:
-            left = {state: row for state, row in left.items() if keeps(state)}
-            alive = {row.id for row in left.values()}
-            dead |= {row.id: why for row in rule.rows if row.id not in alive | dead.keys()}
-    return dead
 
 
 @dataclass(frozen=True)
@@ -194,62 +172,76 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     effect worth detecting. Where trials diverged, so many more are counted in as were lost of the
     pairs here.
     """
-    if row.outcome != "INCONCLUSIVE" and word != "UNRESOLVED":
+    is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
+    if row.outcome != "INCONCLUSIVE" and not is_unresolved:
         return Needed()
-    lost = next(
-        (arm for arm in (contrast.reference, contrast.arm) if analysis.all_diverged(arm)), ""
-    )
+    stability = analysis.stability(contrast.arm)
+    rates = stability.any_event if stability else None
+    causes_events = rates is not None and rates.treatment_rate > rates.baseline_rate
+    harm = Needed(None, "more_harm")
+
+    def by_events(most: int = MOST_PAIRS) -> Needed | None:
+        """Return how many pairs would show a cure, or that more would show harm; None of more than
+        `most`."""
+        pairs = rates and _pairs_to_show(rates, alpha / len(analysis.study.contrasts))
+        if not pairs or pairs > most:
+            return None
+        return harm if causes_events else Needed(pairs, shows_cure=True)
+
     events = events_shown(analysis, contrast)
-    if row.open == "cure" and not lost:
-        return _cure_needed(analysis, contrast.arm)
-    if lost and events == "unshown" and (to_show := _events_needed(analysis, contrast.arm)):
-        return to_show
-    if lost:
-        return Needed(None, "all_diverged", "trials that do not diverge")
-    if word == "UNRESOLVED" and quality_shown(contrast, analysis.study.inference.alpha) != "Q?":
-        would_harm = events == "unshown" and _causes_events(analysis, contrast.arm)
-        return Needed(None, "more_harm" if would_harm else "survivors_disagree")
-    if events != "unshown" and word == "UNRESOLVED":
+    if any(analysis.all_diverged(arm) for arm in (contrast.reference, contrast.arm)):
+        shown = by_events() if events == "unshown" else None
+        return shown or Needed(None, "all_diverged", "trials that do not diverge")
+    if row.open == "cure":
+        shown = None if causes_events else by_events()
+        return shown or Needed(None, "no_cure")
+    if is_unresolved and quality_shown(contrast, alpha) != "Q?":
+        harms = events == "unshown" and causes_events
+        return harm if harms else Needed(None, "survivors_disagree")
+    if is_unresolved and events != "unshown":
         return Needed(None, "events_disagree")
-    if row.open == "harm" or (word == "UNRESOLVED" and not contrast.tested):
-        return Needed(None, "more_harm") if _causes_events(analysis, contrast.arm) else Needed()
-    if word != "UNRESOLVED" and row.open not in ("quality", "not worse"):
+    if row.open == "harm" or (is_unresolved and not contrast.tested):
+        return harm if causes_events else Needed()
+    if not is_unresolved and row.open not in ("quality", "not worse"):
         return Needed()
-    if row.open != "not worse" and contrast.equivalent(analysis.study.inference.alpha):
+    if row.open != "not worse" and contrast.equivalent(alpha):
         return Needed()
+    by_quality = _by_quality(analysis, contrast, row, rates.n if rates else 0)
+    shown = None
+    if is_unresolved and by_quality.why_not in ("", *UNHELPFUL):
+        shown = by_events(by_quality.pairs or MOST_PAIRS)
+    return shown or by_quality
+
+
+def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
+    """Return what would resolve quality; `trained` pairs were trained, diverged ones included."""
     if no_plan := _no_plan(contrast):
         return no_plan
     study, power = analysis.study, analysis.study.inference.power
     alpha = study.inference.alpha / study.family
     test, says, size = contrast.test, contrast.decided, contrast.margin or contrast.smallest_effect
     assert test is not None and says is not None and size is not None
-    detects = excludes = None
+    # The size is detected, or excluded by one one-sided test, or by two: these both reject a true
+    # difference of 0 with the registered power where each does with probability (1 + power) / 2.
+    goals = [(power, alpha)]
     if row.open == "not worse":
-        detects = excludes = test.pairs_needed(size, power=power, alpha=2 * alpha)
-    else:
-        detects = excludes = test.pairs_needed(size, power=power, alpha=alpha)
-    if contrast.margin and row.open != "not worse":
-        # Two one-sided tests of a true difference of 0 both reject with the power asked for where
-        # each does with probability (1 + power) / 2.
-        excludes = test.pairs_needed(size, power=(1 + power) / 2, alpha=2 * alpha)
+        goals = [(power, 2 * alpha)]
+    elif contrast.margin:
+        goals.append(((1 + power) / 2, 2 * alpha))
+    found = [test.pairs_needed(size, power=p, alpha=level) for p, level in goals]
     parts = error_parts(contrast)
     remedies = {remedy: part for remedy, part in parts.items() if remedy != MORE_RUNS and part > 0}
     remedy = max(remedies, key=remedies.__getitem__, default="")
-    pairs = None
-    if detects is not None and excludes is not None:
-        stability = analysis.stability(contrast.arm)
-        trained = stability.any_event.n if stability else says.n
-        pairs = max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
-    of_events = _pairs_to_show_events(analysis, contrast.arm)
-    if word == "UNRESOLVED" and of_events is not None and of_events <= (pairs or MOST_PAIRS):
-        return _events_needed(analysis, contrast.arm) or Needed(None, "more_harm")
-    if pairs is not None and pairs <= MOST_PAIRS:
-        is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
-        return Needed(pairs, instead=remedy if is_largest else "")
+    if None not in found:
+        trained = trained or says.n
+        most = max(n for n in found if n is not None)
+        pairs = max(math.ceil(most * trained / says.n), trained + 1)
+        if pairs <= MOST_PAIRS:
+            is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
+            return Needed(pairs, instead=remedy if is_largest else "")
     if not remedy:
         return Needed(None, "not_with_runs")
-    share = remedies[remedy] / sum(parts.values())
-    return Needed(None, "other_error", remedy, share=share)
+    return Needed(None, "other_error", remedy, share=remedies[remedy] / sum(parts.values()))
 
 
 def error_parts(contrast: Contrast) -> dict[str, float]:
@@ -292,51 +284,20 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     return Needed(None, "constant") if says.constant else None
 
 
-def _causes_events(analysis: Analysis, arm: str) -> bool:
-    """Return whether the arm's trials diverged or spiked more often than its reference's."""
-    stability = analysis.stability(arm)
-    if stability is None:
-        return False
-    return stability.any_event.treatment_rate > stability.any_event.baseline_rate
-
-
-def _cure_needed(analysis: Analysis, arm: str) -> Needed:
-    pairs = None if _causes_events(analysis, arm) else _pairs_to_show_events(analysis, arm)
-    why = "" if pairs else "no_cure"
-    return Needed(pairs, why, shows_cure=bool(pairs))
-
-
-def _events_needed(analysis: Analysis, arm: str) -> Needed | None:
-    """Return how many pairs would show a cure, or that more would show harm; None for neither."""
-    pairs = _pairs_to_show_events(analysis, arm)
-    if pairs is None:
-        return None
-    if _causes_events(analysis, arm):
-        return Needed(None, "more_harm")
-    return Needed(pairs, shows_cure=True)
-
-
-def _pairs_to_show_events(analysis: Analysis, arm: str) -> int | None:
-    """Return the pairs at which the rates of events seen here would differ significantly.
+def _pairs_to_show(rates: PairedRates | UnpairedRates, alpha: float) -> int | None:
+    """Return the pairs at which these rates of events would differ significantly.
 
     None if no number does up to MOST_PAIRS.
     """
-    stability = analysis.stability(arm)
-    if stability is None:
-        return None
-    rates = stability.any_event
     if rates.treatment_rate == rates.baseline_rate:
         return None
-    alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
     for n in range(rates.n + 1, MOST_PAIRS + 1):
         if isinstance(rates, UnpairedRates):
-            events = round(n * rates.baseline_rate), round(n * rates.treatment_rate)
-            if fisher_exact(*events, n, n) <= alpha:
-                return n
-            continue
-        cured, caused = (
-            round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
-        )
-        if mcnemar(cured, caused) <= alpha:
+            first, second = round(n * rates.baseline_rate), round(n * rates.treatment_rate)
+            p = fisher_exact(first, second, n, n)
+        else:
+            counts = rates.only_baseline, rates.only_treatment
+            p = mcnemar(*(round(n * count / rates.n) for count in counts))
+        if p <= alpha:
             return n
     return None

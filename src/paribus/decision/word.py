@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from paribus.decision.evidence import Evidence, State
+from paribus.decision.evidence import Evidence
+from paribus.decision.rule import CANNOT, TOO_FEW, Condition, holds_where
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 Word = Literal["BETTER", "WORSE", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
 
 
 class Says(NamedTuple):
-    """What a word says.
+    """The meaning of a word.
 
     Attributes:
         style: of the terminal and the page.
@@ -39,80 +39,50 @@ WORDS: dict[Word, Says] = {
 STYLE_OF: dict[str, str] = {word: says.style for word, says in WORDS.items()} | {"DIFFERS": "plain"}
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of the truth table: its word holds where no line before it does."""
+class Line(NamedTuple):
+    """A line of the truth table: its word holds where no line before it does.
+
+    Attributes:
+        holds: its condition, as that of a row of a rule; none always holds.
+    """
 
     word: Word
     when: str
-    holds: Callable[[Evidence], bool]
+    holds: tuple[Condition, ...] = ({},)
 
 
-TRUTH = (
-    Line(
-        "INVALID",
-        "a trial is missing, a control did not hold, or the registration was changed",
-        lambda e: bool(e.invalid),
-    ),
-    Line(
-        "DESCRIPTIVE",
-        f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
-        lambda e: e.n < DESCRIPTIVE_BELOW,
-    ),
+# An arm that is shown to spike in fewer runs may diverge in more.
+JUDGED = (
     Line(
         "UNRESOLVED",
         "the arm is shown to cause instability, but its runs that survive are significantly "
         "better or it diverges in fewer runs; or to cure instability, but they are significantly "
         "worse or it diverges in more runs",
-        lambda e: _disagrees(e.state),
+        (
+            {"fix": ("harm",), "quality": ("Q+",)},
+            {"fix": ("harm",), "divergence": ("fewer",)},
+            {"fix": ("fix",), "quality": ("Q-",)},
+            {"fix": ("fix",), "divergence": ("more",)},
+        ),
     ),
-    Line(
-        "WORSE",
-        "the arm is shown to cause instability",
-        lambda e: _harms(e),
-    ),
-    Line(
-        "BETTER",
-        "the arm is shown to cure instability",
-        lambda e: _cures(e),
-    ),
-    Line("WORSE", "significantly worse, and not inside the margin", lambda e: _is(e, "Q-")),
-    Line("SAME", "inside the margin, significant or not", lambda e: _is(e, "Q0")),
-    Line("BETTER", "significantly better, and not inside the margin", lambda e: _is(e, "Q+")),
-    Line("UNRESOLVED", "anything else", lambda e: True),
+    Line("WORSE", "the arm is shown to cause instability", ({"fix": ("harm",)},)),
+    Line("BETTER", "the arm is shown to cure instability", ({"fix": ("fix",)},)),
+    Line("WORSE", "significantly worse, and not inside the margin", ({"quality": ("Q-",)},)),
+    Line("SAME", "inside the margin, significant or not", ({"quality": ("Q0",)},)),
+    Line("BETTER", "significantly better, and not inside the margin", ({"quality": ("Q+",)},)),
+    Line("UNRESOLVED", "anything else"),
 )
-
-
-def _harms(evidence: Evidence) -> bool:
-    return evidence.state.fix == "harm"
-
-
-def _cures(evidence: Evidence) -> bool:
-    return evidence.state.fix == "fix"
-
-
-def _disagrees(state: State) -> bool:
-    """Return whether the rates of events say one thing, and surviving runs or divergence another.
-
-    An arm that is shown to spike in fewer runs may diverge in more.
-    """
-    harms = state.fix == "harm" and (state.quality == "Q+" or state.divergence == "fewer")
-    cures = state.fix == "fix" and (state.quality == "Q-" or state.divergence == "more")
-    return harms or cures
-
-
-def _is(evidence: Evidence, quality: str) -> bool:
-    return evidence.state.quality == quality
-
-
-def rests_on_events(evidence: Evidence) -> bool:
-    """Return whether the word follows the rates of events rather than quality."""
-    return _harms(evidence) or _cures(evidence)
+TRUTH = (Line("INVALID", CANNOT.when), Line("DESCRIPTIVE", TOO_FEW.when), *JUDGED)
 
 
 def word_of(evidence: Evidence) -> Word:
     """Return the word of the first line of `TRUTH` that holds."""
-    return next(line.word for line in TRUTH if line.holds(evidence))
+    if evidence.invalid:
+        return "INVALID"
+    if evidence.n < DESCRIPTIVE_BELOW:
+        return "DESCRIPTIVE"
+    values = evidence.state._asdict()
+    return next(line.word for line in JUDGED if holds_where(line.holds, values))
 
 
 def exit_code(words: Iterable[Word]) -> int:

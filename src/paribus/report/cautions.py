@@ -18,7 +18,6 @@ from paribus.analysis.lack_of_fit import with_lack_of_fit
 from paribus.decision import Verdict, word_of
 from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text
-from paribus.decision.word import rests_on_events
 from paribus.report.cells import TESTS, change_text, loss_text, size_text
 from paribus.results import Control
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
@@ -132,7 +131,7 @@ def _excluded(c: Context) -> Parameters:
 
 def _diverged(c: Context) -> Parameters:
     counted, stability = c.contrast.counting_diverged, c.analysis.stability(c.contrast.arm)
-    if counted is None or stability is None or rests_on_events(c.verdict.evidence):
+    if counted is None or stability is None or c.verdict.evidence.state.fix != "unshown":
         return
     if not c.survivors_shown:
         return
