@@ -11,9 +11,10 @@ import paribus
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
 from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
-from paribus.engine.tasks import write_standard
+from paribus.engine.tasks import STANDARD_FILE
 from paribus.report.tables import tasks_text
 from paribus.results import Results, ResultsFolder
+from paribus.results.formats import write_json
 from paribus.study import Study
 from paribus.verification.verify import registration_findings
 
@@ -101,11 +102,11 @@ def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Pat
     study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])
     model, setting = Uniform(dataset.vocab_size), study.setting("baseline")
     described = describe_standard(["piqa"], data_folder=tmp_path / "hub")
-    write_standard(tmp_path, described)
+    write_json(tmp_path / STANDARD_FILE, described)
     found = run_tasks(study, model, dataset, setting, tmp_path)
     assert found is not None and {row["task"] for row in found.cells} == {"piqa"}
     described["piqa"]["data_sha256"] = "0" * 64
-    write_standard(tmp_path, described)
+    write_json(tmp_path / STANDARD_FILE, described)
     words = "task 'piqa' is not the one that was registered: its data_sha256 differ"
     with pytest.raises(paribus.ParibusError, match=words):
         run_tasks(study, model, dataset, setting, tmp_path)

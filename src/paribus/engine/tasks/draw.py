@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def build_suite(
     least = n_items if least is None else least
     lines, words = DELIMITERS
     delimiter = lines if any(lines in text for text in held_out.documents) else words
-    all_readers = [(dataset.tokenizer.encode, window), *readers]
+    readers = [(dataset.tokenizer.encode, window), *readers]
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
     for task in find_tasks(names, own):
@@ -90,17 +90,14 @@ def build_suite(
         if length < LEAST_LENGTH:
             left_out[task.name] = f"the window of {window} tokens is shorter than {LEAST_LENGTH}"
             continue
-        examples, items = (
-            _draw(task, text, held_out, length, wanted, seed, purpose)
-            for purpose, text, wanted in zip(
-                ("examples", "items"), held_out.divide(), (max(SHOTS), n_items), strict=True
-            )
-        )
+        of_examples, of_items = held_out.divide()
+        examples = _draw(task, of_examples, held_out, length, max(SHOTS), seed, "examples")
+        items = _draw(task, of_items, held_out, length, n_items, seed, "items")
         if len(items) < least:
             left_out[task.name] = f"the held-out text has {len(items)} of {least} items"
         elif len(examples) < max(SHOTS):
             left_out[task.name] = f"the held-out text has {len(examples)} of {max(SHOTS)} examples"
-        elif shots := _shots(items, examples, delimiter, all_readers):
+        elif shots := _fitting_shots(items, examples, delimiter, readers):
             tasks[task.name] = TaskItems(task, items, examples, shots)
         else:
             left_out[task.name] = f"its items do not fit into {window} tokens"
@@ -108,47 +105,34 @@ def build_suite(
         if name in left_out:
             raise ParibusError(
                 f"task '{name}' cannot be made: {left_out[name]}; leave it out of the tasks, or "
-                "use fewer items, more text or a longer window"
+                "use fewer items, more text or a longer window",
+                code="too_few",
             )
     origin = {"seed": seed, "window": window, "n_items": n_items, "data": dataset.digests}
     return Suite(tasks, left_out, delimiter, origin)
 
 
-def _shots(
+def _fitting_shots(
     items: Iterable[Item],
     examples: Sequence[Item],
     delimiter: str,
     readers: Sequence[tuple[Encode, int]],
 ) -> tuple[int, ...]:
-    """Return those of SHOTS that `fitting_shots` gives for every reader."""
-    each = [fitting_shots(items, examples, delimiter, size, encode) for encode, size in readers]
-    return tuple(n for n in SHOTS if all(n in one for one in each))
-
-
-def fitting_shots(
-    items: Iterable[Item], examples: Sequence[Item], delimiter: str, window: int, encode: Encode
-) -> tuple[int, ...]:
-    """Return those of SHOTS with which every prompt and choice fit into `window` together."""
-    solved = [example.context + example.choices[example.answer] for example in examples]
-    longest = _longest((i.context + choice for i in items for choice in i.choices), encode)
-    return tuple(
-        n
-        for n in SHOTS
-        if len(encode("".join(text + delimiter for text in solved[:n]) + longest)) <= window
-    )
-
-
-def _longest(texts: Iterable[str], encode: Encode) -> str:
-    """Return the text of the most tokens."""
-    longest, most = "", 0
-    # No text has more tokens than bytes, so those of fewer bytes than tokens found are not encoded.
-    for text in sorted(texts, key=lambda text: len(text.encode()), reverse=True):
-        if len(text.encode()) <= most:
-            break
-        n_tokens = len(encode(text))
-        if n_tokens > most:
-            longest, most = text, n_tokens
-    return longest
+    """Return those of SHOTS with which every prompt and choice fit together, for every reader."""
+    solved = [example.context + example.choices[example.answer] + delimiter for example in examples]
+    texts = [item.context + choice for item in items for choice in item.choices]
+    texts.sort(key=lambda text: len(text.encode()), reverse=True)
+    shots = SHOTS
+    for encode, window in readers:
+        longest, most = "", 0
+        for text in texts:
+            # No text has more tokens than bytes, so those of fewer bytes are not encoded.
+            if len(text.encode()) <= most:
+                break
+            if (n_tokens := len(encode(text))) > most:
+                longest, most = text, n_tokens
+        shots = tuple(n for n in shots if len(encode("".join(solved[:n]) + longest)) <= window)
+    return shots
 
 
 def _draw(
@@ -160,16 +144,13 @@ def _draw(
     seed: int,
     purpose: str,
 ) -> tuple[Item, ...]:
-    """Return at most `wanted` items of `text`, a part of `held_out`."""
-    questions = task.generate(text, stream(seed, "tasks", task.name, purpose), length)
-    distinct = _distinct(questions, wanted, held_out)
-    return tuple(_placed(distinct, stream(seed, "tasks", task.name, purpose, "places")))
+    """Return at most `wanted` items of `text`, a part of `held_out`.
 
-
-def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> list[Question]:
-    """Return the first `wanted` questions that differ and have one right choice."""
+    They differ and have one right choice. Answers stand at every place equally often, in any first
+    part of them too.
+    """
     kept: dict[tuple[str, str], Question] = {}
-    for question in questions:
+    for question in task.generate(text, stream(seed, "tasks", task.name, purpose), length):
         if len(kept) == wanted:
             break
         choices = {question.right, *question.wrong}
@@ -177,16 +158,11 @@ def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> 
         also_right = any(held_out.contains(question.context + wrong) for wrong in question.wrong)
         if len(choices) == 1 + len(question.wrong) and not also_right:
             kept.setdefault((question.context, question.right), question)
-    return list(kept.values())
-
-
-def _placed(questions: list[Question], rng: np.random.Generator) -> Iterator[Item]:
-    """Items whose answers stand at every place equally often, in any first part of them too."""
-    places: list[int] = []
-    for question in questions:
+    rng, places, items = stream(seed, "tasks", task.name, purpose, "places"), list[int](), []
+    for question in kept.values():
         if not places:
             places = rng.permutation(1 + len(question.wrong)).tolist()
         answer = places.pop()
-        choices = list(question.wrong)
-        choices.insert(answer, question.right)
-        yield Item(question.context, tuple(choices), answer)
+        choices = (*question.wrong[:answer], question.right, *question.wrong[answer:])
+        items.append(Item(question.context, choices, answer))
+    return tuple(items)

@@ -16,6 +16,7 @@ from paribus.engine.data import Dataset
 
 T = TypeVar("T")
 
+NAME = "^[A-Za-z0-9_-]{1,64}$"  # of a task, which is that of its files too
 LETTERS = r"[^\W\d_]+"
 # One white-space character between two others: inside a line of text, or where it is wrapped.
 WORD_GAP = re.compile(r"(?<=\S)\s(?=\S)")
@@ -53,7 +54,9 @@ class HeldOut:
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
         ids = dataset.validation[:MOST_TOKENS]
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
-        texts = (tokenizer.decode(part) for part in np.split(np.delete(ids, ends), _starts(ends)))
+        # Where documents begin once their ends are taken out.
+        starts = ends - np.arange(len(ends))
+        texts = (tokenizer.decode(part) for part in np.split(np.delete(ids, ends), starts))
         documents = tuple(text for text in texts if text)
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
         # Only corruptions are checked against the training text's words; no item shows any of it.
@@ -62,12 +65,7 @@ class HeldOut:
 
     def contains(self, text: str) -> bool:
         """Return whether `text` stands word for word in one of the documents."""
-        return text in self._joined
-
-    @cached_property
-    def _joined(self) -> str:
-        """All documents, kept apart by a character that no question spans."""
-        return "\0".join(self.documents)
+        return any(text in document for document in self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
         """Return (what solved examples are made from, what scored items are made from)."""
@@ -119,11 +117,6 @@ class HeldOut:
             before = before_from_word(document, at, context)
             if len(before) >= min(LEAST_CONTEXT, context):
                 yield Site(before, document[at : at + span])
-
-
-def _starts(ends: np.ndarray) -> np.ndarray:
-    """Return where documents begin once the tokens at `ends` are taken out."""
-    return ends - np.arange(len(ends))
 
 
 def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:

@@ -19,31 +19,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, RootModel
 
 from paribus.engine.setting import Tasks
-from paribus.engine.tasks.draw import DELIMITERS, Suite, TaskItems
-from paribus.engine.tasks.task import Item
+from paribus.engine.tasks.draw import DELIMITERS, Suite
+from paribus.engine.tasks.task import NAME, Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.results.formats import read_json, write_json, write_plain_json
+from paribus.results.formats import read_as, write_plain_json
+from paribus.results.records import Number, Record, Table, as_model
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
-
-TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it
 
 YAML = """\
 # Made by paribus from held-out text; runs with lm_eval >= 0.4.9:
-#   lm_eval --include_path FOLDER_OF_THIS_FILE --tasks {prefix}{name}
-task: {prefix}{name}
+#   lm_eval --include_path FOLDER_OF_THIS_FILE --tasks paribus_{name}
+task: paribus_{name}
 tag: paribus
 custom_dataset: !function items.load
 dataset_kwargs:
   files:
-    test: {{name: {name}.jsonl, sha256: {items_digest}}}
-    examples: {{name: {name}.examples.jsonl, sha256: {examples_digest}}}
+    test: {{name: {name}.jsonl, sha256: {items}}}
+    examples: {{name: {name}.examples.jsonl, sha256: {examples}}}
 test_split: test
 fewshot_split: examples
 fewshot_config:
@@ -83,12 +83,10 @@ def read(name, sha256):
 '''
 
 
-@dataclass(frozen=True)
-class WrittenTask:
+class WrittenTask(Record):
     """A task as `suite.json` has it.
 
     Attributes:
-        name: without TASK_PREFIX.
         version: of the generator.
         chance: accuracy of a guess.
         n_items: items on disk.
@@ -96,52 +94,98 @@ class WrittenTask:
         files: {file name: SHA-256}.
     """
 
-    name: str
     version: int
-    chance: float
+    chance: Number
     n_items: int
-    shots: tuple[int, ...]
+    shots: Annotated[tuple[int, ...], Field(strict=False)]
     files: dict[str, str]
 
 
-@dataclass(frozen=True)
-class WrittenSuite:
+class WrittenSuite(Record):
     """A suite on disk whose files are the ones that were written.
 
     Attributes:
         folder: where it is.
+        digest: SHA-256 of `suite.json`, and so of everything.
         tasks: by name.
         left_out: {task: why the text or the window does not allow it}.
         origin: seed, window and digests of the text.
-        digest: SHA-256 of `suite.json`, and so of everything.
     """
 
     folder: Path
-    tasks: dict[str, WrittenTask]
-    left_out: dict[str, str]
-    origin: dict[str, Any]
     digest: str
+    tasks: dict[Annotated[str, Field(pattern=NAME)], WrittenTask]
+    left_out: dict[str, str]
+    origin: Table
 
-    def find(self, names: Sequence[str] | None = None) -> list[WrittenTask]:
+    def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
         """Return the tasks of these names (None: all), sorted. ParibusError for one not here."""
         for name in names or ():
             if name in self.left_out:
-                raise ParibusError(f"task '{name}' was left out: {self.left_out[name]}")
+                raise ParibusError(
+                    f"task '{name}' was left out: {self.left_out[name]}", code="too_few"
+                )
             if name not in self.tasks:
                 own = "; your own goes to tasks.own" if ":" in name else ""
-                known = {*self.tasks, *self.left_out}
-                raise ParibusError(f"there is no task '{name}': {nearest(name, known)}{own}")
-        return [task for name, task in self.tasks.items() if names is None or name in names]
+                known = nearest(name, {*self.tasks, *self.left_out})
+                raise ParibusError(f"there is no task '{name}': {known}{own}", code="unknown")
+        return {name: t for name, t in self.tasks.items() if names is None or name in names}
+
+    def read_task(self, name: str) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+        """Return the harness's configuration of a task, and the rows of each of its splits.
+
+        Nothing of the folder is run or obeyed, which may be anybody's. Raises ParibusError where a
+        file is missing or was changed, and where items are none.
+        """
+        task = self.tasks[name]
+        items, examples, written = (
+            _read(self.folder / file, task.files.get(file)) for file in _files(name)
+        )
+        splits = {"test": _rows(items, name), "examples": _rows(examples, name)}
+        for delimiter in DELIMITERS:
+            text = _yaml(name, _digest(items), _digest(examples), delimiter, task.version)
+            if text.encode() == written:
+                return text, splits
+        raise ParibusError(
+            f"{self.folder / name}.yaml is not the configuration that paribus writes, and may "
+            "name code; restore it or write the suite again",
+            code="changed",
+        )
 
     def registered(self, names: Sequence[str] | None) -> dict[str, Any]:
         """Return what the registration of a study that asks the tasks `names` says of them."""
-        chosen = [task.name for task in self.find(names)]
-        return {"suite_sha256": self.digest, "names": chosen, "left_out": self.left_out}
+        return {
+            "suite_sha256": self.digest,
+            "names": list(self.find(names)),
+            "left_out": self.left_out,
+        }
+
+
+class Line(Record):
+    """A line of a file of items."""
+
+    context: str
+    choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
+    answer: Annotated[int, Field(ge=0)]
 
 
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
     """Write `suite` to `folder`, which has none yet; equal suites, equal bytes."""
-    tasks = {name: _write_task(folder, made, suite.delimiter) for name, made in suite.tasks.items()}
+    tasks = {}
+    for name, made in suite.tasks.items():
+        items, examples = _lines(made.items), _lines(made.examples)
+        version = made.task.version
+        text = _yaml(name, _digest(items), _digest(examples), suite.delimiter, version)
+        files = dict(zip(_files(name), (items, examples, text.encode()), strict=True))
+        for file, content in files.items():
+            write_bytes(folder / file, content)
+        tasks[name] = {
+            "version": version,
+            "chance": made.task.chance,
+            "n_items": len(made.items),
+            "shots": list(made.shots),
+            "files": {file: _digest(content) for file, content in files.items()},
+        }
     write_bytes(folder / "items.py", LOADER.encode())
     record = {
         "origin": suite.origin,
@@ -154,135 +198,52 @@ def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
 
 
 def read_suite(folder: Path) -> WrittenSuite:
-    """Read the suite in `folder`, which may be anybody's: nothing of it is run.
-
-    The loader and the configurations, which the harness imports and obeys, must be the ones that
-    this version writes. Raises ParibusError where they are not, and where a file is missing or was
-    changed.
-    """
+    """Read the suite in `folder`. Raises ParibusError where a file is not one that was written."""
     path = folder / "suite.json"
-    content = read_bytes(path, RECORD_BYTES, missing=_missing(path))
+    content = _read(path)
     record = parse_json(content, str(path), "write the suite again")
-    try:
-        tasks = {name: _described(name, about) for name, about in record["tasks"].items()}
-        origin, left_out = record["origin"], record["left_out"]
-        told = [*left_out.items(), *((key, "") for key in origin)]
-        if not all(isinstance(word, str) for pair in told for word in pair):
-            raise TypeError("left_out")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ParibusError(
-            f"{path} does not describe a suite ({error!r}); write the suite again"
-        ) from None
-    suite = WrittenSuite(folder, tasks, left_out, origin, _digest(content))
-    if _read(folder, "items.py") != LOADER.encode():
-        raise ParibusError(
-            f"{folder / 'items.py'} is not the loader that paribus writes, and would be run; "
-            "restore it or write the suite again"
-        )
-    for task in tasks.values():
-        for file, digest in task.files.items():
-            _read(folder, file, digest)
-        if not any(_read(folder, f"{task.name}.yaml") == yaml for yaml in _yamls(task)):
-            raise ParibusError(
-                f"{folder / task.name}.yaml is not the configuration that paribus writes, and "
-                "may name code; restore it or write the suite again"
-            )
+    if isinstance(record, dict):
+        record |= {"folder": folder, "digest": _digest(content)}
+    suite = as_model(WrittenSuite, record, path)
+    _read(folder / "items.py", _digest(LOADER.encode()))
+    for name in suite.tasks:
+        suite.read_task(name)
     return suite
-
-
-def copy_task(suite: WrittenSuite, name: str, folder: Path) -> None:
-    """Write one task of a suite to another folder: its items, and configuration and loader anew.
-
-    Raises ParibusError where a file is missing or was changed, and where its items are none.
-    """
-    task = suite.tasks[name]
-    for file, digest in task.files.items():
-        content = _read(suite.folder, file, digest)
-        if file.endswith(".jsonl"):
-            _require_items(content, suite.folder / file)
-        write_bytes(folder / file, content)
-    write_bytes(folder / "items.py", LOADER.encode())
-
-
-def _described(name: str, about: dict[str, Any]) -> WrittenTask:
-    """Return the task of suite.json. Raises ValueError or TypeError where it is none.
-
-    Its names become those of files, so they are what a Python identifier may be.
-    """
-    fields: dict[str, Any] = about | {"shots": tuple(about["shots"])}
-    task = WrittenTask(name=name, **fields)
-    numbers = (task.version, task.n_items, *task.shots)
-    if not name.isidentifier() or not all(type(number) is int for number in numbers):
-        raise ValueError(name)
-    if task.files.keys() != set(_files(name)) or not isinstance(task.chance, float | int):
-        raise ValueError(name)
-    return task
 
 
 def _files(name: str) -> tuple[str, str, str]:
     return f"{name}.jsonl", f"{name}.examples.jsonl", f"{name}.yaml"
 
 
-def _yamls(task: WrittenTask) -> Iterator[bytes]:
-    """Yield what the configuration of a task with these items may be."""
-    items, examples, _ = (task.files[file] for file in _files(task.name))
-    for delimiter in DELIMITERS:
-        yield _yaml(task.name, items, examples, delimiter, task.version)
+def _yaml(name: str, items: str, examples: str, delimiter: str, version: int) -> str:
+    """Return the configuration of a task whose files have these digests."""
+    shown = json.dumps(delimiter)
+    return YAML.format(name=name, items=items, examples=examples, delimiter=shown, version=version)
 
 
-def _yaml(name: str, items: str, examples: str, delimiter: str, version: int) -> bytes:
-    return YAML.format(
-        prefix=TASK_PREFIX,
-        name=name,
-        items_digest=items,
-        examples_digest=examples,
-        delimiter=json.dumps(delimiter),
-        version=version,
-    ).encode()
-
-
-def _read(folder: Path, name: str, digest: str | None = None) -> bytes:
-    """Return the content of a file of a suite, which must have this digest if one is given."""
-    path = folder / name
-    content = read_bytes(path, RECORD_BYTES, missing=_missing(path)) if is_regular(path) else None
-    if content is None or digest not in (None, _digest(content)):
-        raise ParibusError(_missing(path))
+def _read(path: Path, *digest: str | None) -> bytes:
+    """Return the content of a file of a suite, which must have the digest if one is given."""
+    missing = (
+        f"{path} is missing or not the file that suite.json was written with; restore it or write "
+        "the suite again"
+    )
+    if not is_regular(path):
+        raise ParibusError(missing, code="changed")
+    content = read_bytes(path, RECORD_BYTES, missing=missing)
+    if digest and digest != (_digest(content),):
+        raise ParibusError(missing, code="changed")
     return content
 
 
-def _missing(path: Path) -> str:
-    return (
-        f"{path} is missing or not the file that suite.json was written with; "
-        "restore it or write the suite again"
-    )
-
-
-def _require_items(content: bytes, path: Path) -> None:
+def _rows(content: bytes, name: str) -> list[dict[str, Any]]:
+    rows = []
     for number, line in enumerate(content.splitlines(), start=1):
-        item = parse_json(line, f"{path}, line {number}")
-        try:
-            texts = [item["context"], *item["choices"]]
-            right = type(item["answer"]) is int and 0 <= item["answer"] < len(item["choices"])
-        except (KeyError, TypeError):
-            right, texts = False, []
-        if not right or not all(isinstance(text, str) for text in texts):
-            raise ParibusError(f"{path}, line {number}, is no item; write the suite again")
-
-
-def _write_task(folder: Path, made: TaskItems, delimiter: str) -> dict[str, Any]:
-    name = made.task.name
-    items, examples = _lines(made.items), _lines(made.examples)
-    yaml = _yaml(name, _digest(items), _digest(examples), delimiter, made.task.version)
-    files = dict(zip(_files(name), (items, examples, yaml), strict=True))
-    for file, content in files.items():
-        write_bytes(folder / file, content)
-    return {
-        "version": made.task.version,
-        "chance": made.task.chance,
-        "n_items": len(made.items),
-        "shots": list(made.shots),
-        "files": {file: _digest(content) for file, content in files.items()},
-    }
+        where = f"task '{name}', item {number}"
+        row = as_model(Line, parse_json(line, where), Path(where))
+        if row.answer >= len(row.choices):
+            raise ParibusError(f"{where} has no choice {row.answer}; write the suite again")
+        rows.append(row.model_dump())
+    return rows
 
 
 def _lines(items: Sequence[Item]) -> bytes:
@@ -297,32 +258,30 @@ def _digest(content: bytes) -> str:
 
 
 STANDARD_FILE = "standard.json"
-# What is known of a task before it is asked.
-PINNED = ("version", "dataset", "documents", "data_sha256", "wording_sha256")
-
-Described = dict[str, dict[str, Any]]
 
 
-def write_standard(folder: Path, described: Described) -> None:
-    """Write what `describe_standard` says of the tasks."""
-    write_json(folder / STANDARD_FILE, described)
+class Pinned(Record):
+    """What is known of a task of the harness before it is asked."""
+
+    version: Number | str
+    dataset: str
+    documents: int
+    data_sha256: str
+    wording_sha256: str
 
 
-def read_standard(folder: Path) -> Described:
-    """Return what was written. Raises ParibusError where it is something else."""
-    path = folder / STANDARD_FILE
-    described = read_json(path)
-    whole = all(isinstance(one, dict) and one.keys() == set(PINNED) for one in described.values())
-    if not described or not whole:
-        raise ParibusError(f"{path} does not describe the harness's tasks; restore it")
-    return described
+def read_standard(folder: Path) -> dict[str, Pinned]:
+    """Return the tasks of the harness that a study asks. Raises ParibusError for another file."""
+    form = RootModel[Annotated[dict[str, Pinned], Field(min_length=1)]]
+    return read_as(form, folder / STANDARD_FILE).root
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
     """Return what a registration says of its tasks, which are in `folder`; empty for none."""
-    found: dict[str, Any] = {}
+    registered: dict[str, Any] = {}
     if asked.names != ():
-        found |= read_suite(folder).registered(asked.names)
+        registered |= read_suite(folder).registered(asked.names)
     if asked.standard:
-        found["standard"] = read_standard(folder)
-    return found
+        standard = read_standard(folder)
+        registered["standard"] = {name: task.model_dump() for name, task in standard.items()}
+    return registered

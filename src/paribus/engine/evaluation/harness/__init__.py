@@ -16,14 +16,13 @@ from paribus.engine.evaluation.harness.standard import (
     evaluate_standard,
     standard_tasks,
 )
-from paribus.engine.evaluation.harness.task_runs import SharedRequests, evaluate_tasks
+from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
 
 __all__ = [
     "CELLS",
     "HEADLINE",
     "ITEMS",
     "TASK_ACCURACY",
-    "SharedRequests",
     "TaskResults",
     "describe_standard",
     "evaluate_standard",

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from paribus.engine.evaluation.text_parts import equal_width, gap_sum, tally
-from paribus.engine.tasks import WrittenSuite
-from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric
 
 
@@ -59,7 +58,7 @@ CELLS = _schema(
         "calibration_error": (pa.float64(), "share"),
     }
 )
-# What endpoints are read from, by the macro average that it is.
+# What endpoints are read from, by the column of CELLS that it is the macro average of.
 HEADLINE = {
     "accuracy": Metric(
         *("macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"),
@@ -82,7 +81,6 @@ TASK_ACCURACY = Metric(
     "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
 )
 OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
-MACRO = ("accuracy", "accuracy_per_character", "normalised_accuracy", *OF_CHOICES)
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class TaskResults:
         not_offered: (task, shots) that were asked for and do not fit the window.
         skipped, replaced: {task: items that held unknown characters} by what was done with them;
             skipped items have no row.
-        pins: which harness, which tasks (see `harness_pins`).
+        pins: which harness, which tasks.
         truncated: {task: items that were longer than the window, and so not read as a whole}.
         uninformed: {task: accuracy of equal logits}, which take the choice of fewest tokens: chance
             where tokens are characters and choices of one length. A BPE tokenizer spells real text
@@ -119,30 +117,36 @@ class TaskResults:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """A row per (task, shots): items, correct, accuracy and its like, Brier score, ECE.
+        """A row per (task, shots), of CELLS.
 
         `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
         `brier_score` is the mean over items of the squared distance between the choices'
         probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
         probable choice; both are None without choices.
         """
-        columns = {name: self.items[name].to_pylist() for name in ITEMS.names}
-        rows: dict[tuple[str, int], list[int]] = {}
-        for row, key in enumerate(zip(columns["task"], columns["shots"], strict=True)):
-            rows.setdefault(key, []).append(row)
-        return [
-            {
-                "task": task,
-                "shots": shots,
-                "chance": self.chance[task],
-                "uninformed": self.uninformed.get(task),
-            }
-            | _measures(
-                {name: [column[i] for i in at] for name, column in columns.items()},
-                self.chance[task],
-            )
-            for (task, shots), at in rows.items()
-        ]
+        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in self.items.to_pylist():
+            rows.setdefault((row["task"], row["shots"]), []).append(row)
+        return [self._cell(task, shots, of_cell) for (task, shots), of_cell in rows.items()]
+
+    def _cell(self, task: str, shots: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        n, correct, chance = len(rows), sum(row["correct"] for row in rows), self.chance[task]
+        choices = [row["probability"] for row in rows], [row["answer"] for row in rows]
+        # Without choices there is nothing to be calibrated over.
+        finite = chance > 0 and all(math.isfinite(p) for row in choices[0] for p in row)
+        return {
+            "task": task,
+            "shots": shots,
+            "chance": chance,
+            "uninformed": self.uninformed.get(task),
+            "items": n,
+            "correct": correct,
+            "accuracy": correct / n,
+            "accuracy_per_character": sum(row["correct_per_character"] for row in rows) / n,
+            "normalised_accuracy": (correct / n - chance) / (1 - chance),
+            "brier_score": brier_score(*choices) if finite else None,
+            "calibration_error": calibration_error(*choices) if finite else None,
+        }
 
     @property
     def headline(self) -> dict[str, float | None]:
@@ -151,8 +155,19 @@ class TaskResults:
         Every task counts once, with the mean over its wordings ("task:wording") and its numbers of
         shots. What tasks without choices do not have is a mean over the others.
         """
-        overall = _macro(self.cells)
-        return {metric.name: overall[average] for average, metric in HEADLINE.items()}
+        tasks: dict[str, list[dict[str, Any]]] = {}
+        for cell in self.cells:
+            tasks.setdefault(cell["task"].partition(":")[0], []).append(cell)
+        headline: dict[str, float | None] = {}
+        for name, metric in HEADLINE.items():
+            values = [
+                [cell[name] for cell in cells]
+                for cells in tasks.values()
+                if name not in OF_CHOICES or cells[0]["chance"] > 0
+            ]
+            known = bool(values) and not any(None in row for row in values)
+            headline[metric.name] = fmean(map(fmean, values)) if known else None
+        return headline
 
     @property
     def about(self) -> dict[str, Any]:
@@ -169,63 +184,16 @@ class TaskResults:
         }
 
 
-def together(parts: Sequence[TaskResults]) -> TaskResults:
-    """Results of several runs of the harness, of other tasks each, as one."""
-    first, *others = parts
-    if not others:
-        return first
-    pins: dict[str, Any] = {}
-    for part in parts:
-        pins |= part.pins | {"tasks": pins.get("tasks", {}) | part.pins["tasks"]}
-
-    def merged(name: str) -> dict[str, Any]:
-        return {key: value for part in parts for key, value in getattr(part, name).items()}
-
+def together(first: TaskResults, second: TaskResults) -> TaskResults:
+    """Results of two runs of the harness, of other tasks each, as one."""
+    tables = ("chance", "skipped", "replaced", "truncated", "uninformed")
+    tasks = first.pins["tasks"] | second.pins["tasks"]
     return TaskResults(
-        items=pa.concat_tables([part.items for part in parts]),
-        chance=merged("chance"),
-        not_offered=tuple(pair for part in parts for pair in part.not_offered),
-        skipped=merged("skipped"),
-        replaced=merged("replaced"),
-        pins=pins,
-        truncated=merged("truncated"),
-        uninformed=merged("uninformed"),
+        items=pa.concat_tables([first.items, second.items]),
+        not_offered=first.not_offered + second.not_offered,
+        pins=first.pins | second.pins | {"tasks": tasks},
+        **{name: getattr(first, name) | getattr(second, name) for name in tables},
     )
-
-
-def _macro(cells: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Means over tasks of the means over a task's cells; None where one of them is None."""
-    by_task: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        by_task.setdefault(cell["task"].partition(":")[0], []).append(cell)
-    tasks = list(by_task.values())
-    macro: dict[str, float | None] = {}
-    with_choices = [cells for cells in tasks if cells[0]["chance"] > 0]
-    for name in MACRO:
-        having = with_choices if name in OF_CHOICES else tasks
-        values = [[cell[name] for cell in cells] for cells in having]
-        known = bool(values) and all(value is not None for row in values for value in row)
-        macro[name] = (
-            math.fsum(math.fsum(row) / len(row) for row in values) / len(values) if known else None
-        )
-    return macro
-
-
-def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
-    n, correct = len(rows["item"]), sum(rows["correct"])
-    accuracy = correct / n
-    probabilities = rows["probability"]
-    # Without choices there is nothing to be calibrated over.
-    finite = chance > 0 and all(math.isfinite(p) for row in probabilities for p in row)
-    return {
-        "items": n,
-        "correct": correct,
-        "accuracy": accuracy,
-        "accuracy_per_character": sum(rows["correct_per_character"]) / n,
-        "normalised_accuracy": (accuracy - chance) / (1 - chance),
-        "brier_score": brier_score(probabilities, rows["answer"]) if finite else None,
-        "calibration_error": (calibration_error(probabilities, rows["answer"]) if finite else None),
-    }
 
 
 def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
@@ -238,63 +206,30 @@ def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]
 
 
 def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Return the mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq.
+    """Return the mean of |accuracy - confidence| over bins, weighted by items.
 
-    3).
+    Guo et al. 2017, equation 3.
     """
     confidence = np.array([max(row) for row in probabilities])
-    hits = np.array(
-        [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
-    )
+    hits = np.array([int(np.argmax(row)) for row in probabilities]) == np.array(answers)
     return gap_sum(tally(equal_width(confidence), confidence, hits)) / len(answers)
 
 
-PACKAGE = "lm_eval"
-
-
+@cache
 def package_pins() -> dict[str, Any]:
     """Return version and digest of the harness.
 
-    The harness's own `git_hash` is that of the working folder and says nothing of the harness.
-    """
-    return {
-        "package": PACKAGE,
-        "version": _distribution().version,
-        "installed_sha256": installed_digest(),
-    }
-
-
-def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
-    """Return version and digests of the harness and of the tasks of `suite` that it ran."""
-    return package_pins() | {
-        "suite_sha256": suite.digest,
-        "tasks": {
-            name: {"version": task.version, "chance": task.chance, "sha256": task.files}
-            for name, task in suite.tasks.items()
-        },
-    }
-
-
-@cache
-def installed_digest() -> str:
-    """SHA-256 of the package's own lines of its RECORD: path and digest of every file installed.
-
+    The harness's own `git_hash` is that of the working folder and says nothing of the harness. The
+    digest is of the package's own lines of its RECORD: path and digest of every file installed.
     Lines of the installer (compiled files, scripts, `.dist-info`) differ between machines and are
     left out.
     """
+    package = "lm_eval"
+    distribution = metadata.distribution(package)
     lines = sorted(
         f"{file.as_posix()},{file.hash.mode}={file.hash.value}"
-        for file in _distribution().files or ()
-        if file.hash and file.parts[0] == PACKAGE and file.suffix != ".pyc"
+        for file in distribution.files or ()
+        if file.hash and file.parts[0] == package and file.suffix != ".pyc"
     )
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _distribution() -> metadata.Distribution:
-    try:
-        return metadata.distribution(PACKAGE)
-    except metadata.PackageNotFoundError:
-        raise ParibusError(
-            f"the package '{PACKAGE}' is not installed, and tasks run through it; "
-            "install paribus again with its dependencies"
-        ) from None
+    installed = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return {"package": package, "version": distribution.version, "installed_sha256": installed}

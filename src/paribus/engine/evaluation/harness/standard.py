@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import statistics
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
-from paribus.engine.evaluation.harness.outcome import TaskResults, package_pins
-from paribus.engine.evaluation.harness.task_runs import Ran, SharedRequests, run_tasks, undisturbed
+from paribus.engine.evaluation.harness.outcome import TaskResults
+from paribus.engine.evaluation.harness.task_runs import Pairs, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
@@ -39,60 +38,42 @@ _jinja = Environment(loader=BaseLoader())  # texts are no HTML: nothing is escap
 _jinja.globals.update(zip=zip)
 
 
-@dataclass(frozen=True)
-class Template:
-    """One wording of a task.
+@cache
+def templates() -> dict[str, dict[str, str]]:
+    """Return every wording of T0 by its name here, `task:wording`; read once.
 
-    Attributes:
-        task: the harness's task, whose data it words.
-        name: promptsource's name for it, and `id` its identifier there.
-        choices: Jinja text of the choices, apart by SEPARATOR.
-        jinja: Jinja text of the prompt and, after SEPARATOR, of the right answer.
+    `jinja` is the text of the prompt and, after SEPARATOR, of the right answer; `choices` that of
+    the choices, with SEPARATOR between them.
     """
+    text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
+    tasks = tomllib.loads(text)
+    del tasks["source"]
+    return {f"{task}:{name}": table for task in tasks for name, table in tasks[task].items()}
 
-    task: str
-    name: str
-    id: str
-    choices: str
-    jinja: str
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what decides the prompts."""
-        return digest([self.choices, self.jinja])
+def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
+    """Return what a wording changes in the configuration of its task."""
 
-    def text(self, document: dict[str, Any]) -> str:
-        """Return what the model reads."""
-        return self._parts(document)[0]
+    def choices(document: dict[str, Any]) -> list[str]:
+        return _render(template["choices"], document)
 
-    def options(self, document: dict[str, Any]) -> list[str]:
-        """Return the choices, in their order."""
-        return _render(self.choices, document)
+    def parts(document: dict[str, Any]) -> list[str]:
+        return _render(template["jinja"], document | {"answer_choices": choices(document)})
 
-    def right(self, document: dict[str, Any]) -> int:
-        """Return the place of the right choice."""
-        return self.options(document).index(self._parts(document)[1])
-
-    def word(self, document: dict[str, Any]) -> str:
-        """Return the right answer as a continuation of the prompt, for a task without choices."""
-        return " " + self._parts(document)[1]
-
-    def config(self, has_choices: bool) -> dict[str, Any]:
-        """Return what it changes in the configuration of its task."""
-        if not has_choices:
-            return {"doc_to_text": self.text, "doc_to_target": self.word}
+    if not has_choices:  # the answer continues the prompt
         return {
-            "doc_to_text": self.text,
-            "doc_to_choice": self.options,
-            "doc_to_target": self.right,
-            "metric_list": [
-                {"metric": metric, "aggregation": "mean", "higher_is_better": True}
-                for metric in ("acc", "acc_norm")
-            ],
+            "doc_to_text": lambda document: parts(document)[0],
+            "doc_to_target": lambda document: " " + parts(document)[1],
         }
-
-    def _parts(self, document: dict[str, Any]) -> list[str]:
-        return _render(self.jinja, document | {"answer_choices": self.options(document)})
+    return {
+        "doc_to_text": lambda document: parts(document)[0],
+        "doc_to_choice": choices,
+        "doc_to_target": lambda document: choices(document).index(parts(document)[1]),
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in ("acc", "acc_norm")
+        ],
+    }
 
 
 def _render(jinja: str, document: dict[str, Any]) -> list[str]:
@@ -103,19 +84,6 @@ def _render(jinja: str, document: dict[str, Any]) -> list[str]:
     }
     rendered = _jinja.from_string(jinja).render(**protected)
     return [part.strip().replace(STAND_IN, SEPARATOR) for part in rendered.split(SEPARATOR)]
-
-
-@cache
-def templates() -> dict[str, Template]:
-    """Return every template by its name here, `task:wording`; read once."""
-    text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
-    tasks = tomllib.loads(text)
-    del tasks["source"]
-    return {
-        f"{task}:{wording}": Template(task, **table)
-        for task, wordings in tasks.items()
-        for wording, table in wordings.items()
-    }
 
 
 # The harness's name of each task, and the folder of its tasks that has it.
@@ -147,20 +115,21 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
     all of a kind: "standard", "t0", and "piqa:t0" for all wordings of one task. Raises ParibusError
     for another.
     """
-    known = (*STANDARD, *templates())
     sets = {"standard": tuple(STANDARD), "t0": tuple(templates())}
     for task in STANDARD:
         sets[f"{task}:t0"] = tuple(name for name in templates() if name.startswith(f"{task}:"))
-    found: list[str] = []
+    known = sets | {name: (name,) for name in (*STANDARD, *templates())}
+    chosen: list[str] = []
     for name in ("standard",) if names is None else names:
-        if name not in known and name not in sets:
+        if name not in known:
+            meant = nearest(name, known)
             raise ParibusError(
-                f"task '{name}' is not of the standard suite: {nearest(name, (*sets, *known))}"
+                f"task '{name}' is not of the standard suite: {meant}", code="unknown"
             )
-        found += sets.get(name, (name,))
-    if not found:
+        chosen += known[name]
+    if not chosen:
         raise ParibusError("no task is named; leave the names out for the whole standard suite")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(chosen))
 
 
 def evaluate_standard(
@@ -173,7 +142,6 @@ def evaluate_standard(
     n_items: int | None = None,
     unknown: Unknown = "replace",
     data_folder: Path | None = None,
-    shared: SharedRequests | None = None,
 ) -> TaskResults:
     """Return `model` on the harness's own tasks, each as the harness of this version has it.
 
@@ -190,30 +158,20 @@ def evaluate_standard(
         unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
         data_folder: where copies of the hub's data set repositories lie, by their names there
             (`data_folder`/Rowan/hellaswag); None fetches them, or takes them from the hub's cache.
-        shared: as for `evaluate_tasks`.
 
     `chance` is the mean over the items of 1 / choices. The global random states of Python, NumPy
     and PyTorch are what they were afterwards. Raises ParibusError for an unknown task, and where a
     data set cannot be had.
     """
-    names = standard_tasks(tasks)
-    if not shots or min(shots) < 0 or (n_items is not None and n_items < 1):
-        raise ParibusError(
-            f"shots = {list(shots)} and n_items = {n_items} leave nothing to run; use numbers of "
-            "solved examples from 0 on, and at least one item"
-        )
     with undisturbed():
-        built = {name: _harness_task(name, data_folder) for name in names}
-        pairs, offered = _offered(built, shots)
-        ran = run_tasks(
-            model, tokenizer, seq_len, built, offered,
-            n_items=n_items, unknown=unknown, truncate=True, shared=shared,
+        built = _harness_tasks(tasks, data_folder)
+        asked, offered = _offered(built, shots, n_items)
+        results = run_tasks(
+            model, tokenizer, seq_len, built, asked, offered,
+            n_items=n_items, unknown=unknown, truncate=True,
         )  # fmt: skip
-    return ran.results(
-        chance={name: _chance(ran, name) for name in names if name in ran.documents},
-        not_offered=tuple(pair for pair in pairs if pair not in offered),
-        pins=_pins(built, ran),
-    )
+        pins = {name: _pinned(name, built[name], n_items) for name in dict(offered)}
+    return replace(results, pins=results.pins | {"tasks": pins})
 
 
 def describe_standard(
@@ -229,65 +187,50 @@ def describe_standard(
     wording. Raises ParibusError as `evaluate_standard` does.
     """
     with undisturbed():
-        built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
-        _offered(built, shots)
-        return {
-            name: _pinned(name, task, list(itertools.islice(task.eval_docs, n_items)))
-            for name, task in built.items()
-        }
+        built = _harness_tasks(names, data_folder)
+        _offered(built, shots, n_items)
+        return {name: _pinned(name, task, n_items) for name, task in built.items()}
 
 
-Pairs = list[tuple[str, int]]
-
-
-def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]:
+def _offered(
+    built: dict[str, Any], shots: Sequence[int], n_items: int | None
+) -> tuple[Pairs, Pairs]:
     """Return (what is asked for, what of that has examples). Raises ParibusError for none."""
-    pairs = [(name, n) for n in dict.fromkeys(shots) for name in built]
-    offered = [(name, n) for name, n in pairs if n == 0 or built[name].has_training_docs()]
+    if min(shots, default=-1) < 0 or (n_items is not None and n_items < 1):
+        raise ParibusError(
+            f"shots = {list(shots)} and n_items = {n_items} leave nothing to run; use numbers of "
+            "solved examples from 0 on, and at least one item"
+        )
+    asked = [(name, n) for n in dict.fromkeys(shots) for name in built]
+    offered = [(name, n) for name, n in asked if n == 0 or built[name].has_training_docs()]
     if not offered:
         raise ParibusError(
             f"{', '.join(built)} has no data to take {list(shots)} solved examples from but "
             "its scored items; use 0"
         )
-    return pairs, offered
+    return asked, offered
 
 
-def _chance(ran: Ran, name: str) -> float:
-    """Return the accuracy of a guess: the mean of 1 / choices, 0 where there are none."""
-    choices = [len(row["loglikelihood"]) for row in ran.rows if row["task"] == name]
-    return statistics.fmean(1 / n if n > 1 else 0.0 for n in choices) if choices else 0.0
-
-
-def _pins(built: dict[str, Any], ran: Ran) -> dict[str, Any]:
-    """Return the pins of what ran: the harness, and the version and digests of each task.
-
-    `data_sha256` is that of the records that were scored, as the harness read them.
-    """
-    return package_pins() | {
-        "tasks": {
-            name: _pinned(name, task, ran.documents[name])
-            for name, task in built.items()
-            if name in ran.documents
-        }
-    }
-
-
-def _pinned(name: str, task: Any, documents: list[Any]) -> dict[str, Any]:
+def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
+    """Return version and data set of a task, and digests of the records that are scored and of the
+    template, or of texts and code that the task has."""
+    documents = list(itertools.islice(task.eval_docs, n_items))
+    if name in templates():
+        wording: Any = [templates()[name][key] for key in ("choices", "jinja")]
+    else:
+        parts = {key: getattr(task.config, key) for key in WORDING}
+        wording = {k: inspect.getsource(v) if callable(v) else v for k, v in parts.items()}
     return {
         "version": task.VERSION,
         "dataset": task.config.metadata["dataset"],
         "documents": len(documents),
         "data_sha256": digest(documents),
-        "wording_sha256": _wording_digest(name, task),
+        "wording_sha256": digest(wording),
     }
 
 
-def _wording_digest(name: str, task: Any) -> str:
-    """Return that of the template, or of texts and code that the task has."""
-    if name in templates():
-        return templates()[name].digest
-    parts = {key: getattr(task.config, key) for key in WORDING}
-    return digest({k: inspect.getsource(v) if callable(v) else v for k, v in parts.items()})
+def _harness_tasks(names: Sequence[str] | None, data_folder: Path | None) -> dict[str, Any]:
+    return {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
 
 
 @lru_cache(maxsize=256)
@@ -306,25 +249,24 @@ def _harness_task(name: str, data_folder: Path | None) -> Any:
         if not (data_folder / dataset).is_dir():
             raise ParibusError(
                 f"task '{base}' reads the data set {dataset}, and {data_folder / dataset} is no "
-                f"folder; put a copy of the hub's repository {dataset} there"
+                f"folder; put a copy of the hub's repository {dataset} there",
+                code="missing",
             )
         changed["dataset_path"] = str(data_folder / dataset)
     if name in templates():
-        changed |= templates()[name].config(config["output_type"] == "multiple_choice")
+        changed |= _worded(templates()[name], config["output_type"] == "multiple_choice")
     try:
         # A group of one: the harness's way to change what a task of its own says.
         group = {"group": "paribus", "task": [{"task": base} | changed]}
         task = manager.load([group])["tasks"][base]
     except Exception as error:  # whatever the network, the hub's client or its cache raise
+        reason = str(error).partition("\n")[0][:200]
         raise ParibusError(
             f"task '{base}': its data set {dataset} cannot be loaded "
-            f"({type(error).__name__}: {_first_line(error)}); where the hub cannot be reached, set "
+            f"({type(error).__name__}: {reason}); where the hub cannot be reached, set "
             f"HF_DATASETS_CACHE to a cache that has it, or name a folder with a copy of "
-            f"{dataset} (tasks.standard_data, or --data)"
+            f"{dataset} (tasks.standard_data, or --data)",
+            code="missing",
         ) from error
     task.set_config("task", name)
     return task
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "no reason given")[:200]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from paribus.engine.evaluation import (
 from paribus.engine.evaluation.blocks import OF_OWN, UNITS
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
-from paribus.engine.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
+from paribus.engine.evaluation.harness import CELLS, ITEMS, TaskResults
 from paribus.engine.evaluation.measures import all_measures
 from paribus.engine.execution.trial.endpoints import declarations
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
@@ -47,7 +47,6 @@ class TrainedStack:
         seconds: training time of the whole stack.
         curve: the held-out loss along the way.
         earlier_machines: other machines on which some of its steps were trained.
-        requests: prepared task requests, which its replicas share.
     """
 
     study: Study
@@ -58,7 +57,6 @@ class TrainedStack:
     seconds: float
     curve: HeldOutCurve
     earlier_machines: Sequence[dict[str, Any]] = ()
-    requests: SharedRequests = field(default_factory=SharedRequests)
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def _evaluate(stack: TrainedStack, replica: int, label: str) -> _Evaluated:
     outcome = None
     if stack.suite:
         free_unused(stack.trainer.device)  # tasks allocate as much again, in other sizes
-        outcome = run_tasks(study, model, dataset, setting, stack.suite, stack.requests)
+        outcome = run_tasks(study, model, dataset, setting, stack.suite)
     task_seconds = time.monotonic() - evaluated
     return _Evaluated(weights, heldout, code, outcome, causality, evaluated - began, task_seconds)
 

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 from paribus.engine.data import Dataset
 from paribus.engine.setting import Data, Setting
 from paribus.engine.tasks import (
-    PINNED,
     STANDARD_FILE,
+    Pinned,
     WrittenSuite,
     build_suite,
     own_tasks,
     read_standard,
     read_suite,
     registered_tasks,
-    write_standard,
     write_suite,
 )
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, task_names
+from paribus.results.formats import write_json
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
 if TYPE_CHECKING:  # whoever registers a study needs no PyTorch
     import torch
 
-    from paribus.engine.evaluation.harness import SharedRequests, TaskResults
+    from paribus.engine.evaluation.harness import TaskResults
 
 FOLDER = "tasks"
 DRAFT = ".tasks"
@@ -72,7 +72,7 @@ def drafted_tasks(
             if has_suite:
                 make_suite(study, datasets, draft)
             if described:
-                write_standard(draft, described)
+                write_json(draft / STANDARD_FILE, described)
         registered = registered_tasks(place, tasks)
         names = task_names(registered)
         if duplicates := [name for name in names if names.count(name) > 1]:
@@ -129,53 +129,47 @@ def run_tasks(
     dataset: Dataset,
     setting: Setting,
     folder: Path,
-    shared: SharedRequests | None = None,
 ) -> TaskResults | None:
     """Let a model answer the registered tasks in `folder`; return None if none of them fits.
-
-    The models of one stack may share prepared requests, unless a custom module could change them.
 
     Raises ParibusError if a standard task is not the one that was registered.
     """
     from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks, together
 
-    if setting.model.modules.named:
-        shared = None
     tasks = study.tasks
-    parts: list[TaskResults] = []
-    asked = (model, dataset.tokenizer, setting.data.seq_len)
-    offered = read_suite(folder).find(tasks.names) if tasks.names != () else ()
-    if any(n in task.shots for task in offered for n in tasks.shots):
-        results = evaluate_tasks(
-            *asked,
-            folder,
-            tasks=tasks.names,
-            shots=tasks.shots,
-            n_items=tasks.items,
-            unknown=tasks.unknown,
-            shared=shared,
-        )
-        parts.append(results)
+    asked, own = (model, dataset.tokenizer, setting.data.seq_len), None
+    if tasks.names != ():
+        suite = read_suite(folder)
+        offered = suite.find(tasks.names).values()
+        if any(n in task.shots for task in offered for n in tasks.shots):
+            own = evaluate_tasks(
+                *asked,
+                suite,
+                tasks=tasks.names,
+                shots=tasks.shots,
+                n_items=tasks.items,
+                unknown=tasks.unknown,
+            )
     if tasks.standard:
         registered = read_standard(folder)
-        results = evaluate_standard(
+        standard = evaluate_standard(
             *asked,
             tasks=list(registered),
             shots=tasks.shots,
             n_items=tasks.standard_items,
             data_folder=_standard_data(study),
-            shared=shared,
         )
-        for name, pins in results.pins["tasks"].items():
-            differing = [key for key in PINNED if pins[key] != registered[name][key]]
+        for name, pins in standard.pins["tasks"].items():
+            known = registered[name]
+            differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
             if differing:
                 raise ParibusError(
                     f"task '{name}' is not the one that was registered: its "
                     f"{', '.join(differing)} differ; every trial needs the same data set and the "
                     "same lm_eval"
                 )
-        parts.append(results)
-    return together(parts) if parts else None
+        return together(own, standard) if own else standard
+    return own
 
 
 def _has_tasks(study: Study) -> bool:
@@ -190,7 +184,7 @@ def _require_origin(study: Study, datasets: Mapping[Data, Dataset], place: Path)
         "window": _window(study),
         "data": datasets[study.data].digests,
     }
-    if any(origin[key] != value for key, value in expected.items()):
+    if any(origin.get(key) != value for key, value in expected.items()):
         raise ParibusError(
             f"{place} was made from another text, seed or window; choose another folder "
             "with --results"

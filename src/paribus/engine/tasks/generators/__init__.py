@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from paribus.declared import declared
-from paribus.engine.tasks.task import HeldOut, Question, Task
+from paribus.engine.tasks.task import NAME, HeldOut, Question, Task
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import no_such, require_new_name
 from paribus.study.importing import load_own
@@ -36,9 +36,6 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
     return [value for name, value in known.items() if names is None or name in names]
 
 
-NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # of files, and of the task in the harness
-
-
 def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
     """Return the tasks at these import paths; files start at `folder`.
 
@@ -50,7 +47,7 @@ def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
     for path in paths:
         where = f"tasks.own = '{path}'"
         task: Task = load_own(path, where, "task", Task, folder)
-        if not NAME.fullmatch(task.name):
+        if not re.fullmatch(NAME, task.name):
             raise ParibusError(
                 f"{where}: a task cannot be named {task.name!r}; take up to 64 letters, digits, "
                 "'_' and '-'"
