@@ -65,7 +65,7 @@ def rename(folder: Path, name: str) -> None:
         (lambda f: reseal(f, "typo.jsonl", b'{"context": "a"}'), "value"),
         (lambda f: rename(f, "../typo"), "value"),
         (lambda f: (f / "suite.json").unlink(), "changed"),
-        (lambda f: (f / "suite.json").write_text("{"), "value"),
+        (lambda f: (f / "suite.json").write_text("{"), "unreadable"),
         (lambda f: (f / "suite.json").write_text("[]"), "value"),
         (lambda f: (f / "suite.json").write_text('{"tasks": {"a": {}}}'), "value"),
     ],
