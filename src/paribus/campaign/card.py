@@ -33,10 +33,7 @@ def ideas_table(ideas: list[Idea]) -> Table:
     """Return a row for each idea: its state, and what its two stages measured."""
     rows = [
         (
-            idea.name,
-            idea.state,
-            _change(idea.screen),
-            _change(idea.confirm),
+            *(idea.name, idea.state, _change(idea.screen), _change(idea.confirm)),
             numbers.p_or_blank(idea.confirm.get("p")),
             "" if idea.level is None else f"{idea.level:.2g}",
             idea.why,
@@ -49,32 +46,31 @@ def ideas_table(ideas: list[Idea]) -> Table:
 
 def standing(campaign: Campaign) -> Iterator[str]:
     """Yield how many ideas have which state, the rule, and the verdicts once it has ended."""
-    ideas = list(campaign.ideas.values())
-    states = Counter(idea.state for idea in ideas)
+    states = Counter(idea.state for idea in campaign.ideas.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.items())
-    yield numbers.plural(len(ideas), "idea") + (f": {counts}." if counts else ".")
+    yield numbers.plural(states.total(), "idea") + (f": {counts}." if counts else ".")
     yield (
         f"{numbers.plural(len(campaign.tested), 'test')} by LORD++ for a false discovery rate of "
         f"{campaign.registered.alpha:g}."
     )
-    if campaign.ended is None:
-        if campaign.is_ending:
-            yield "It is ending: run `paribus campaign end` again."
-        else:
-            yield f"The next test has level {campaign.next_level:.2g}."
-    elif not campaign.ended["verdicts"]:
-        yield "Ended: no idea was kept, and no sealed text was opened."
-    else:
+    if campaign.ended:
         opened = campaign.ended["opened"]
         text = "the sealed test part, opened once" if opened else "the validation text again"
-        yield f"Ended. The same models on {text}:"
-        for name, verdict in campaign.ended["verdicts"].items():
+        verdicts = campaign.ended["verdicts"]
+        nothing = "no idea was kept, and no sealed text was opened."
+        yield f"Ended. The same models on {text}:" if verdicts else f"Ended: {nothing}"
+        for name, verdict in verdicts.items():
             yield f"  {verdict['word']}  {name}  {_change(verdict)}"
+    elif campaign.is_ending:
+        yield "It is ending: run `paribus campaign end` again."
+    else:
+        yield f"The next test has level {campaign.next_level:.2g}."
 
 
 def _change(measured: dict[str, Any]) -> str:
-    if measured.get("effect") is None:
+    effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
+    if effect is None:
         return ""
-    if measured.get("low") is None or measured.get("high") is None:
-        return numbers.signed(measured["effect"], DIGITS)
-    return numbers.delta(measured["effect"], measured["low"], measured["high"], DIGITS)
+    if low is None or high is None:
+        return numbers.signed(effect, DIGITS)
+    return numbers.delta(effect, low, high, DIGITS)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from filelock import FileLock, Timeout
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from paribus.errors import ParibusError
-from paribus.explain import explain
 from paribus.json_lines import JsonLines
-from paribus.results.formats import write_json
+from paribus.results.formats import read_as, write_json
 from paribus.results.registration import keep_sources
 from paribus.results.store import CAMPAIGN, IDEAS
-from paribus.schema import unstamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
 from paribus.study import Study, load_study
 from paribus.study.base import Spec
@@ -37,8 +35,9 @@ from paribus.study.null_study import shortened
 from paribus.study.study import override
 from paribus.study.trust import require_trust
 from paribus.study.tuning_study import NOTHING_SAID
-from paribus.untrusted_io import is_regular, read_json
+from paribus.untrusted_io import is_regular
 
+Stage = Literal["screen", "confirm"]
 State = Literal["screening", "confirming", "kept", "not kept", "dropped", "failed"]
 
 
@@ -102,14 +101,17 @@ class Campaign:
         table["name"] = shortened(f"{self.registered.name}-{name}", "")
         if screen:
             table["seeds"] = list(self.registered.screen_seeds)
-            if self.registered.screen_iterations is not None:
-                iterations = self.registered.screen_iterations
+            if (iterations := self.registered.screen_iterations) is not None:
                 override(table, "training.iterations", iterations, base.format)
         return parse_study(table, folder=base.folder, label=name)
 
-    def results_of(self, idea: str, stage: Literal["screen", "confirm"]) -> Path:
+    def results_of(self, idea: str, stage: Stage) -> Path:
         """Return the results folder of an idea's stage."""
         return self.path / IDEAS / idea / stage
+
+    @property
+    def _lines(self) -> JsonLines:
+        return JsonLines(self.path / "ideas.jsonl", "restore it, or make its folder writable")
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -120,10 +122,6 @@ class Campaign:
         """Append a line to ideas.jsonl and sync it to disk."""
         with self._lines.appending() as (_, append):
             append({"event": event, "at": _now(), **values})
-
-    @property
-    def _lines(self) -> JsonLines:
-        return JsonLines(self.path / "ideas.jsonl", "restore it, or make its folder writable")
 
     @property
     def ideas(self) -> dict[str, Idea]:
@@ -151,9 +149,8 @@ class Campaign:
     @property
     def tested(self) -> list[Idea]:
         """The ideas that passed the screen, in the order in which they took a level."""
-        names = [event["idea"] for event in self.events if "level" in event]
         ideas = self.ideas
-        return [ideas[name] for name in names]
+        return [ideas[event["idea"]] for event in self.events if "level" in event]
 
     @property
     def next_level(self) -> float:
@@ -164,15 +161,14 @@ class Campaign:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep every other process from adding to the campaign."""
-        lock = FileLock(self.path / ".lock")
         try:
-            lock.acquire(timeout=0)
+            lock = FileLock(self.path / ".lock").acquire(timeout=0)
         except Timeout:
-            raise ParibusError(f"another idea is being tried in {self.path}; wait for it") from None
-        try:
+            raise ParibusError(
+                f"another idea is being tried in {self.path}; wait for it", code="in_use"
+            ) from None
+        with lock:
             yield
-        finally:
-            lock.release()
 
 
 def begin(
@@ -195,22 +191,16 @@ def begin(
         screen_iterations: iterations of the screen's trials; by default the study's.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ParibusError(f"{path} is not an empty folder; choose a new folder for a campaign")
+        raise ParibusError(
+            f"{path} is not an empty folder; choose a new folder for a campaign", code="exists"
+        )
     study = load_study(baseline, overrides)
     require_trust(study)
-    _require_fit(study)
     screen = screen_seeds or (max(study.seeds) + 1, max(study.seeds) + 2)
-    if shared := sorted(set(screen) & set(study.seeds)):
-        raise ParibusError(
-            f"seed {shared[0]} screens and confirms; a confirmation needs fresh seeds"
-        )
-    try:
-        Lord(alpha, alpha / 2)
-    except StatisticsError as error:
-        raise ParibusError(str(error)) from None
+    for problem in _problems(study, screen, alpha):
+        raise ParibusError(problem)
     table: dict[str, Any] = study.model_dump() | NOTHING_SAID
-    arms: Any = table["arms"]
-    table["arms"] = {study.baseline: arms[study.baseline] | {"reference": None}}
+    table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
     registered = Registered(
         name=path.resolve().name,
@@ -228,37 +218,39 @@ def begin(
     return campaign
 
 
-def _require_fit(study: Study) -> None:
+def _problems(study: Study, screen: Collection[int], alpha: float) -> Iterator[str]:
+    """Yield why a study cannot be the baseline of a campaign, a line each."""
     if study.tuning is not None:
-        raise ParibusError(
+        yield (
             f"'{study.name}' tunes its arms; remove [tuning], and let an idea set its own "
             "learning rate"
         )
     if study.plan is not None:
-        raise ParibusError(f"'{study.name}' has looks, and a campaign has none; list the seeds")
+        yield f"'{study.name}' has looks, and a campaign has none; list the seeds"
     if len(study.judged) > 1:
         primary = ", ".join(f"'{endpoint.metric}'" for endpoint in study.judged)
-        raise ParibusError(
-            f"{primary} are primary, and a campaign has one; mark one endpoint as primary"
-        )
+        yield f"{primary} are primary, and a campaign has one; mark one endpoint as primary"
     if len(study.seeds) < DESCRIPTIVE_BELOW:
-        raise ParibusError(
+        yield (
             f"{len(study.seeds)} seeds confirm, and fewer than {DESCRIPTIVE_BELOW} are described, "
             "not tested; list more seeds in the study, or use --set seeds=[...]"
         )
+    if shared := sorted(set(screen) & set(study.seeds)):
+        yield f"seed {shared[0]} screens and confirms; a confirmation needs fresh seeds"
+    try:
+        Lord(alpha, alpha / 2)
+    except StatisticsError as error:
+        yield str(error)
 
 
 def open_campaign(path: Path) -> Campaign:
     """Return the campaign in a folder. Raises ParibusError if there is none."""
     if not is_regular(path / CAMPAIGN):
         raise ParibusError(
-            f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one"
+            f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one",
+            code="missing",
         )
-    table = unstamped(read_json(path / CAMPAIGN), str(path / CAMPAIGN))
-    try:
-        return Campaign(path, Registered.model_validate(table))
-    except ValidationError as error:
-        raise ParibusError(f"{path / CAMPAIGN}: {explain(error, Registered)}; restore it") from None
+    return Campaign(path, read_as(Registered, path / CAMPAIGN))
 
 
 def _now() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,15 @@ def try_idea(
     Raises ParibusError on bad input, with nothing recorded, and if a trial fails.
     """
     with campaign.lock():
-        idea = _begun(campaign, name, overrides, register)
-        if idea.state == "screening":
-            _screen(campaign, idea, run, register)
-            idea = campaign.ideas[name]
-        if idea.state == "confirming":
-            _confirm(campaign, idea, run, register)
+        if name not in campaign.ideas or overrides is not None:
+            _require_new(campaign, name, overrides)
+        if name not in campaign.ideas:
+            _begin(campaign, name, dict(overrides or {}), register)
+        steps = _Steps(campaign, run, register)
+        if campaign.ideas[name].state == "screening":
+            steps.screen(campaign.ideas[name])
+        if campaign.ideas[name].state == "confirming":
+            steps.confirm(campaign.ideas[name])
     return campaign.ideas[name]
 
 
@@ -73,7 +77,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
         if kept:
             folder = campaign.path / "final"
             study = campaign.study_of("final", {idea.name: idea.overrides for idea in kept})
-            analysis = _analysed(campaign, study, folder, run, register, is_final=True)
+            analysis = _Steps(campaign, run, register).analysed(study, folder, is_final=True)
             decided = decide(analysis)
             write_json(folder / "analysis.json", analysis.to_dict())
             write_json(folder / "verdict.json", verdict_record(build_report(decided)))
@@ -87,93 +91,121 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
         return campaign.ended
 
 
-def _begun(
-    campaign: Campaign, name: str, overrides: Mapping[str, Any] | None, register: Register
-) -> Idea:
-    """Return the idea, recorded and with its screen registered. Registering tries its code."""
-    ideas, known = campaign.ideas, campaign.ideas.get(name)
+def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
+    """Raise ParibusError where an idea is not a new one, or not the one of that name."""
+    ideas, why = campaign.ideas, ""
+    same = [idea.name for idea in ideas.values() if idea.overrides == overrides]
     if campaign.is_ending:
-        raise ParibusError(f"{campaign.path} has ended; begin another campaign")
-    if known and overrides not in (None, known.overrides):
-        raise ParibusError(
-            f"idea '{name}' was tried with {known.overrides}; give this one another name"
-        )
-    if known and known.state != "screening":
-        return known
-    if not known:
-        if overrides is None and ideas:
-            raise ParibusError(f"there is no idea '{name}': {nearest(name, list(ideas))}")
-        if not overrides:
-            raise ParibusError(f"idea '{name}' sets nothing; add --set key=value")
-        if name == campaign.study.baseline:
-            raise ParibusError(f"'{name}' is the baseline; give the idea another name")
-        for idea in ideas.values():
-            if idea.overrides == overrides:
-                raise ParibusError(f"idea '{idea.name}' set the same; it is not tested twice")
-    table = known.overrides if known else dict(overrides or {})
-    for screen in (True, False):  # refuse what is not an arm before anything is recorded
-        study = campaign.study_of(f"{name}-screen", {name: table}, screen=screen)
-        study.setting(name)
+        why = f"{campaign.path} has ended; begin another campaign"
+    elif name in ideas:
+        if overrides != ideas[name].overrides:
+            was = ideas[name].overrides
+            why = f"idea '{name}' was tried with {was}; give this one another name"
+    elif overrides is None and ideas:
+        why = f"there is no idea '{name}': {nearest(name, list(ideas))}"
+    elif not overrides:
+        why = f"idea '{name}' sets nothing; add --set key=value"
+    elif name == campaign.study.baseline:
+        why = f"'{name}' is the baseline; give the idea another name"
+    elif same:
+        why = f"idea '{same[0]}' set the same; it is not tested twice"
+    if why:
+        raise ParibusError(why)
+
+
+def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register: Register) -> None:
+    """Record an idea and register its screen, which tries its code."""
+    for screen in (False, True):  # refuse what is not an arm before anything is recorded
+        study = campaign.study_of(f"{name}-screen", {name: overrides}, screen=screen)
     folder = campaign.results_of(name, "screen")
-    if not known:
-        shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
+    shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
     try:
-        study = campaign.study_of(f"{name}-screen", {name: table}, screen=True)
         register(study, folder)
     except BaseException:
-        if not known:
-            shutil.rmtree(folder.parent, ignore_errors=True)
+        shutil.rmtree(folder.parent, ignore_errors=True)
         raise
-    if not known:
-        campaign.add("begun", idea=name, overrides=table)
-    return campaign.ideas[name]
+    campaign.add("begun", idea=name, overrides=overrides)
 
 
-def _screen(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
-    """Train few seeds. An idea passes if its mean change is for the better; this is no verdict."""
-    study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
-    folder = campaign.results_of(idea.name, "screen")
-    try:
-        analysis = _analysed(campaign, study, folder, run, register)
-    except ParibusError as error:
-        campaign.add("failed", idea=idea.name, state="failed", why=str(error))
-        raise
-    measured, why = _measured(analysis, idea.name)
-    why = why or ("" if measured["better"] else "not better at the seeds of the screen")
-    values: dict[str, Any] = {"idea": idea.name, "screen": measured, "why": why}
-    if why:
-        campaign.add("screened", state="dropped", **values)
-    else:
-        campaign.add("screened", state="confirming", level=campaign.next_level, **values)
+@dataclass(frozen=True)
+class _Steps:
+    """What is done with an idea of a campaign."""
 
+    campaign: Campaign
+    run: Run
+    register: Register
 
-def _confirm(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
-    """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
-    study = campaign.study_of(f"{idea.name}-confirm", {idea.name: idea.overrides})
-    folder = campaign.results_of(idea.name, "confirm")
-    measured, why = _measured(_analysed(campaign, study, folder, run, register), idea.name)
-    assert idea.level is not None
-    why = why or ("" if measured["better"] else "not better at the fresh seeds")
-    if not why and (measured["p"] is None or measured["p"] > idea.level):
-        why = "p above the level"
-    state = "not kept" if why else "kept"
-    campaign.add("confirmed", idea=idea.name, confirm=measured, state=state, why=why)
+    def screen(self, idea: Idea) -> None:
+        """Train few seeds. An idea passes if its mean change is for the better; this is no
+        verdict."""
+        campaign = self.campaign
+        study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
+        folder = campaign.results_of(idea.name, "screen")
+        self.register(study, folder)
+        try:
+            analysis = self.analysed(study, folder)
+        except ParibusError as error:
+            campaign.add("failed", idea=idea.name, state="failed", why=str(error))
+            raise
+        measured, why = _measured(analysis, idea.name)
+        why = why or ("" if measured["better"] else "not better at the seeds of the screen")
+        state = (
+            {"state": "dropped"} if why else {"state": "confirming", "level": campaign.next_level}
+        )
+        campaign.add("screened", idea=idea.name, screen=measured, why=why, **state)
+
+    def confirm(self, idea: Idea) -> None:
+        """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
+        study = self.campaign.study_of(f"{idea.name}-confirm", {idea.name: idea.overrides})
+        analysis = self.analysed(study, self.campaign.results_of(idea.name, "confirm"))
+        measured, why = _measured(analysis, idea.name)
+        assert idea.level is not None
+        why = why or ("" if measured["better"] else "not better at the fresh seeds")
+        if not why and (measured["p"] is None or measured["p"] > idea.level):
+            why = "p above the level"
+        state = "not kept" if why else "kept"
+        self.campaign.add("confirmed", idea=idea.name, confirm=measured, state=state, why=why)
+
+    def analysed(self, study: Study, folder: Path, *, is_final: bool = False) -> Analysis:
+        """Run a study with copies of the trials that other ideas have, and analyse it.
+
+        The final study trains nothing, and opens the sealed test part.
+        """
+        home = ResultsFolder(folder)
+        missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
+        sources = {trial: _same_trial(self.campaign, study, *trial) for trial in missing}
+        lost = [trial for trial, source in sources.items() if source is None]
+        if is_final and lost:
+            raise ParibusError(
+                f"no trial of {self.campaign.path} is {lost[0][0]}/seed-{lost[0][1]} as its arm is "
+                "now; restore the records and the code that it was trained with",
+                code="changed",
+            )
+        if len(lost) < len(missing) and not home.exists:
+            self.register(study, folder)
+        for trial, source in sources.items():
+            if source is not None:
+                with whole_folder(home.trial(*trial).path) as copy:
+                    shutil.copytree(source.path, copy, dirs_exist_ok=True)
+        options = {"open_test": is_final} if study.trainer == STACKED else {}
+        self.run(study, folder, **options)
+        return analyse(load_results(folder))
 
 
 def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
     """Return an arm's change on the primary endpoint, and why it cannot be judged, if so."""
     contrast = analysis.contrast(arm)
     decided, n_seeds = contrast.decided, len(analysis.study.seeds)
-    missing, broken = analysis.missing_of(contrast), analysis.broken(arm)
     n_lost = n_seeds - len(contrast.seeds)
-    why = analysis.unregistered
-    if not why and missing:
-        why = f"{missing[0]} is missing"
-    if not why and broken:
-        why = f"{broken[0].name}: {broken[0].detail}"
-    if not why and n_lost:
-        reasons = [pair.why for pair in analysis.left_out if pair.arm == arm]
-        why = f"{n_lost} of {n_seeds} pairs cannot be compared: {next(iter(reasons), 'diverged')}"
+    reasons = [pair.why for pair in analysis.left_out if pair.arm == arm]
+    lost = f"{n_lost} of {n_seeds} pairs cannot be compared: {next(iter(reasons), 'diverged')}"
+    whys = [
+        analysis.unregistered,
+        *(f"{missing} is missing" for missing in analysis.missing_of(contrast)),
+        *(f"{control.name}: {control.detail}" for control in analysis.broken(arm)),
+        *([lost] if n_lost else []),
+    ]
+    why = next(filter(None, whys), "")
     if decided is None:
         return {"better": False, "effect": None, "p": None}, why or contrast.why_not
     sign = 1 if contrast.declared.better == "higher" else -1
@@ -183,42 +215,6 @@ def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
     return measured, why
 
 
-def _analysed(
-    campaign: Campaign,
-    study: Study,
-    folder: Path,
-    run: Run,
-    register: Register,
-    *,
-    is_final: bool = False,
-) -> Analysis:
-    """Run a study with copies of the trials that other ideas have, and analyse it.
-
-    The final study trains nothing, and opens the sealed test part.
-    """
-    home = ResultsFolder(folder)
-    copies: dict[tuple[str, int], TrialFolder] = {}
-    for trial in study.trials:
-        if home.trial(*trial).is_finished:
-            continue
-        source = _same_trial(campaign, study, *trial)
-        if source is not None:
-            copies[trial] = source
-        elif is_final:
-            raise ParibusError(
-                f"no trial of {campaign.path} is {trial[0]}/seed-{trial[1]} as its arm is now; "
-                "restore the records and the code that it was trained with"
-            )
-    if copies and not home.exists:
-        register(study, folder)
-    for trial, source in copies.items():
-        with whole_folder(home.trial(*trial).path) as copy:
-            shutil.copytree(source.path, copy, dirs_exist_ok=True)
-    options = {"open_test": is_final} if study.trainer == STACKED else {}
-    run(study, folder, **options)
-    return analyse(load_results(folder))
-
-
 def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialFolder | None:
     """Return a finished trial of any idea with the same setting and custom code."""
     setting = study.setting(arm)
@@ -226,9 +222,7 @@ def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialF
     for idea in campaign.ideas:
         for stage in ("screen", "confirm"):
             trial = ResultsFolder(campaign.results_of(idea, stage)).trial(arm, seed)
-            if not trial.is_finished:
-                continue
-            record = trial.read_json("trial.json")
+            record = trial.read_json("trial.json") if trial.is_finished else {"setting": None}
             code = own_digests(setting, study.folder) if record.get("own_modules") else {}
             if record["setting"] == wanted and record.get("own_modules", {}) == code:
                 return trial
