@@ -286,7 +286,7 @@ def test_near_copies(small_study: Maker, fabricate: Fabricate, leaked: int, stat
     passages = {"document": {"validation_units": 0, "leaked_near": 0}, "passage": counts}
     leakage = {"in_training": 3, "validation_tokens": 9000}
     data = {"token_classes": {}, "duplicates": passages, "leakage": leakage}
-    ResultsFolder(results.path).write_data(data)
+    ResultsFolder(results.path).seal("data.json", data)
     controls = load_results(results.path).controls
     found = next(c for c in controls if c.name == "held-out text")
     assert found.state == state

@@ -76,7 +76,7 @@ def test_malformed_json(damaged: Path, name: str | Path, content: str | dict[str
 def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
     folder = ResultsFolder(damaged)
     counts = {"token_classes": {"train": {"numeric": 3}}}
-    folder.write_data(counts)
+    folder.seal("data.json", counts)
     assert load_results(damaged).data == counts
     (damaged / "data.json").write_text('{"token_classes": {"train": {"numeric": 4}}}')
     refused(("report",), damaged, damaged / "data.json")

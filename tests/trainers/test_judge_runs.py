@@ -373,7 +373,7 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     folder = ResultsFolder(registered.results)
     record = folder.read_runs()
     assert record is not None
-    folder.write_runs(record.model_copy(update={"exploratory": ""}))
+    folder.seal("runs.json", record.model_dump(mode="json") | {"exploratory": ""})
     findings = verify(registered.results).findings
     assert any("was there when the study was registered" in finding for finding in findings)
 

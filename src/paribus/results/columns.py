@@ -17,7 +17,6 @@ from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE
 
 SMALL_BYTES = 1 << 20  # a file of at most so many is read at once
 
-
 # Columns that a reader relies on, by file name.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "steps.parquet": ("step", "train_loss"),
@@ -33,16 +32,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _require_columns(path: Path, names: list[str]) -> None:
-    wanted = COLUMNS.get(path.name, ())
-    lacking = [name for name in wanted if name not in names]
-    if lacking:
-        raise _refused(path, f"it has no column {', '.join(lacking)}")
-
-
-def _refused(path: Path, why: str) -> ParibusError:
+def not_what_was_written(path: Path, why: object) -> ParibusError:
+    """Return the error for a record that is not one of ours."""
     return ParibusError(
-        f"{path} is not what was written there: {why}; restore it, or delete it and run again"
+        f"{path} is not what was written there: {why}; restore it, or delete it and run again",
+        code="changed",
     )
 
 
@@ -63,12 +57,12 @@ class Folder:
 
         The `units` of columns, and further `labels` of some of them, are metadata of its schema.
         """
-        fields, arrays = [], []
-        for key, values in columns.items():
-            entry = {"unit": units[key], **((labels or {}).get(key, {}))}
-            arrays.append(column(values))
-            fields.append(pa.field(key, arrays[-1].type, metadata=entry))
-        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
+        arrays = {key: column(values) for key, values in columns.items()}
+        fields = [
+            pa.field(key, array.type, metadata={"unit": units[key], **(labels or {}).get(key, {})})
+            for key, array in arrays.items()
+        ]
+        write_table(self.path / name, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the file has; all by default."""
@@ -80,28 +74,28 @@ class Folder:
                 is_small = os.fstat(handle.fileno()).st_size <= SMALL_BYTES
                 source = pa.BufferReader(handle.read()) if is_small else handle
                 file = pq.ParquetFile(source, pre_buffer=not is_small)
-                _require_bounded(path, file.metadata)
-                there = file.schema_arrow.names
-                _require_columns(path, there)
-                wanted = columns and [column for column in columns if column in there]
+                names = file.schema_arrow.names
+                if why := _flaw(path.name, file.metadata, names):
+                    raise not_what_was_written(path, why)
+                wanted = columns and [column for column in columns if column in names]
                 return file.read(wanted, use_threads=not is_small)
             except (pa.ArrowException, OSError, MemoryError) as error:
-                raise ParibusError(
-                    f"{path} is not the Parquet file that was written ({error}); restore it, or "
-                    "delete it and run again"
-                ) from None
+                raise not_what_was_written(path, error) from None
 
 
-def _require_bounded(path: Path, about: pq.FileMetaData) -> None:
-    """Raise ParibusError where a table, by its own footer, is larger in memory than any of ours.
+def _flaw(name: str, footer: pq.FileMetaData, names: list[str]) -> str:
+    """Say where a table, by its own footer, is larger in memory than any of ours, or lacks a
+    column; empty where it does not.
 
     A file of a few megabytes may hold gigabytes of one value.
     """
-    encoded = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    size = max(encoded, 8 * about.num_rows * about.num_columns)  # equal values take no room there
-    if about.num_rows > TABLE_ROWS or size > TABLE_MEMORY or about.num_columns > TABLE_COLUMNS:
-        raise ParibusError(
-            f"{path} has {about.num_rows:,} rows, {about.num_columns:,} columns and {size:,} bytes "
-            f"of values; a table may have {TABLE_ROWS:,}, {TABLE_COLUMNS:,} and {TABLE_MEMORY:,}; "
-            "restore it, or delete it and run again"
+    encoded = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+    rows, width = footer.num_rows, footer.num_columns
+    size = max(encoded, 8 * rows * width)  # equal values take no room there
+    if rows > TABLE_ROWS or size > TABLE_MEMORY or width > TABLE_COLUMNS:
+        return (
+            f"it has {rows:,} rows, {width:,} columns and {size:,} bytes of values, and may have "
+            f"{TABLE_ROWS:,}, {TABLE_COLUMNS:,} and {TABLE_MEMORY:,}"
         )
+    lacking = [column for column in COLUMNS.get(name, ()) if column not in names]
+    return f"it has no column {', '.join(lacking)}" if lacking else ""

@@ -23,7 +23,7 @@ GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Return a record: canonical JSON (equal values give equal bytes) with the number of its
+    """Write a record: canonical JSON (equal values give equal bytes) with the number of its
     schema."""
     write_plain_json(path, stamped(value))
 
@@ -40,14 +40,50 @@ def write_study(path: Path, study: Study) -> None:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, with the units that the schema's fields carry."""
-    write_bytes(path, table_bytes(table))
+    write_tables_in_turn(path, [table])
 
 
-def table_bytes(table: pa.Table) -> bytes:
-    """Return the content of such a file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(_stamped(table), sink, **_written(table.schema))
-    return sink.getvalue().to_pybytes()
+def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
+    """One Parquet file of several tables of the same columns, never all of them in memory."""
+    sink, writer = pa.BufferOutputStream(), None
+    for table in _groups(tables):
+        number = {KEY: str(SCHEMA)}
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
+        # Distinct values are listed of all but measured numbers, whose list is as long as the
+        # column, and is read before it.
+        repeating = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
+        writer = writer or pq.ParquetWriter(
+            sink, table.schema, compression="zstd", use_dictionary=repeating
+        )
+        writer.write_table(table)
+    assert writer is not None  # somebody has asked for a table
+    writer.close()
+    write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows in fewer tables, each with a row group's rows or more."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        if sum(map(len, waiting)) >= GROUP_ROWS:
+            yield joined(waiting)
+            waiting = []
+        waiting.append(table)
+    yield joined(waiting)
+
+
+def joined(tables: list[pa.Table]) -> pa.Table:
+    """One table of all trials. Raises ParibusError where trials have other columns."""
+    if len(tables) == 1:
+        return tables[0]
+    try:
+        return pa.concat_tables(tables).unify_dictionaries()
+    except pa.ArrowException as error:
+        raise ParibusError(
+            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
+            "what was changed",
+            code="changed",
+        ) from None
 
 
 def column(values: np.ndarray) -> pa.Array:
@@ -62,65 +98,15 @@ def column(values: np.ndarray) -> pa.Array:
         return pa.StringArray.from_buffers(
             len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
         )
-    there = values == values
+    present = values == values
     if values.dtype.kind not in "iuf":
-        return pa.array(values, mask=~there)
-    absent = len(values) - int(there.sum())
-    valid = pa.py_buffer(np.packbits(there, bitorder="little")) if absent else None
+        return pa.array(values, mask=~present)
+    absent = len(values) - int(present.sum())
+    valid = pa.py_buffer(np.packbits(present, bitorder="little")) if absent else None
     data = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [valid, data], absent
     )
-
-
-def _stamped(table: pa.Table) -> pa.Table:
-    number = {KEY: str(SCHEMA)}
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
-
-
-def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
-    """One Parquet file of several tables of the same columns, never all of them in memory."""
-    sink, writer = pa.BufferOutputStream(), None
-    for table in map(_stamped, _groups(tables)):
-        if writer is None:
-            writer = pq.ParquetWriter(sink, table.schema, **_written(table.schema))
-        writer.write_table(table)
-    assert writer is not None  # somebody has asked for a table
-    writer.close()
-    write_bytes(path, sink.getvalue().to_pybytes())
-
-
-def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in fewer tables, each with a row group's rows or more."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= GROUP_ROWS:
-            yield joined(waiting).unify_dictionaries()
-            waiting = []
-    if waiting:
-        yield joined(waiting).unify_dictionaries()
-
-
-def joined(tables: list[pa.Table]) -> pa.Table:
-    """One table of all trials. Raises ParibusError where trials have other columns."""
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowException as error:
-        raise ParibusError(
-            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
-            "what was changed"
-        ) from None
-
-
-def _written(schema: pa.Schema) -> dict[str, Any]:
-    """Return how columns are written.
-
-    Distinct values are listed of all but measured numbers, whose list is as long as the column, and
-    is read before it.
-    """
-    repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return {"compression": "zstd", "use_dictionary": repeating}
 
 
 def read_json(path: Path) -> Any:
@@ -128,8 +114,7 @@ def read_json(path: Path) -> Any:
 
     Raises ParibusError.
     """
-    missing = f"{path} is missing; was the results folder moved in part?"
-    value = unstamped(untrusted_io.read_json(path, missing=missing), str(path))
+    value = _read(path)
     # A trainer's own forms are loaded for files that no other has.
     require(path, value, RECORDS if path.name in RECORDS else known_records())
     return value
@@ -137,6 +122,9 @@ def read_json(path: Path) -> Any:
 
 def read_as(model: type[Model], path: Path) -> Model:
     """Return a JSON file as the model of its record. Raises ParibusError."""
+    return as_model(model, _read(path), path)
+
+
+def _read(path: Path) -> Any:
     missing = f"{path} is missing; was the results folder moved in part?"
-    value = unstamped(untrusted_io.read_json(path, missing=missing), str(path))
-    return as_model(model, value, path)
+    return unstamped(untrusted_io.read_json(path, missing=missing), str(path))

@@ -30,6 +30,7 @@ from paribus.results.registered_words import as_registered, edited_words
 from paribus.results.registration import read_registration
 from paribus.results.store import (
     CAMPAIGN,
+    DATA,
     IDEAS,
     THROUGHPUT,
     ResultsFolder,
@@ -43,7 +44,6 @@ from paribus.results.trial_records import (
     read_answers,
     read_trials,
     require_choice,
-    require_distinct,
     require_own,
 )
 from paribus.results.views import has_read, of_seeds, shared_property, standing
@@ -270,7 +270,7 @@ class Results(Shown):
     @cached_property
     def data(self) -> dict[str, Any]:
         """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
-        return ResultsFolder(self.path).read_data()
+        return ResultsFolder(self.path).read_sealed(DATA)
 
     @shared_property
     def tasks(self) -> pa.Table:
@@ -443,7 +443,6 @@ def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
         trial.verify(form.required, form.possible)
     records = read_trials(study, finished)
     require_own(study, finished, records)
-    require_distinct(study, finished, records)
     looks = tuple(read_looks(folder))
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)

@@ -111,39 +111,23 @@ class ResultsFolder(Folder):
 
     @property
     def is_tuning(self) -> bool:
-        """True if it is of tuning trials, whose weights nobody needs once a trial is sealed."""
+        """Whether it is of tuning trials, whose weights nobody needs once a trial is sealed."""
         return self.path.name == TUNING_FOLDER and ResultsFolder(self.path.parent).exists
 
     @property
     def exists(self) -> bool:
-        """True if it holds a study."""
+        """Whether it holds a study."""
         return is_regular(self.path / "study.json")
-
-    def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return whether all these trials have been timed in turn. Raises as `timed_trials`
-        does."""
-        timed = self.timed_trials()
-        return bool(timed) and set(trials) <= timed
-
-    def timed_trials(self) -> set[tuple[str, int]]:
-        """Return the trials that have been timed in turn; none before that.
-
-        Raises ParibusError where a table was sealed and is not there.
-        """
-        if not self.has_sealed(THROUGHPUT):
-            return set()
-        table = self.read_columns(THROUGHPUT, ["arm", "seed"])
-        return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     @property
     def tuning_trials(self) -> ResultsFolder:
         """Where the tuning trials are, or will be."""
         return ResultsFolder(self.records / TUNING_FOLDER)
 
-    def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
-        """Write and seal throughput.parquet, a row per arm, seed and kind."""
-        with self.sealing(THROUGHPUT):
-            self.write_columns(THROUGHPUT, columns, units)
+    def _sealed(self) -> dict[str, str]:
+        """{record of the study: its SHA-256}."""
+        path = self.path / MANIFEST
+        return read_json(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
         """Return whether a record of the whole study was written.
@@ -156,79 +140,10 @@ class ResultsFolder(Folder):
         if not is_regular(path) or digest != file_digest(path):
             again = f"delete it and {self.path / MANIFEST}, and run again"
             way_out = "restore it" if name == TEST_PART else again  # no run can make that one
-            raise ParibusError(f"{path} is missing or was changed after it was written; {way_out}")
-        return True
-
-    def write_data(self, described: Mapping[str, Any]) -> None:
-        """Write and seal data.json: what `describe_data` found in the text."""
-        self.seal(DATA, described)
-
-    def read_data(self) -> dict[str, Any]:
-        """Return data.json; empty where nothing was sealed yet."""
-        return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
-
-    def write_runs(self, record: RunsRecord) -> None:
-        """Write and seal runs.json: what became of the files of other programs' runs."""
-        self.seal(RUNS, record.model_dump(mode="json"))
-
-    def read_runs(self) -> RunsRecord | None:
-        """Return runs.json; None of a study whose trials are trained."""
-        return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
-
-    def write_repeated(self, repeated: Mapping[str, Any]) -> None:
-        """Write and seal repeated.json: by arm, what training it again gave."""
-        self.seal(REPEATED, repeated)
-
-    def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
-        if not self.has_sealed(REPEATED):
-            return {}
-        recorded = read_json(self.path / REPEATED)
-        return {
-            arm: recorded[arm]
-            for arm in arms
-            if arm in recorded
-            and recorded[arm]["trial"] == self.trial(arm, recorded[arm]["seed"]).seal
-        }
-
-    def read_tuning(self) -> dict[str, Any]:
-        """Return tuning.json; empty where the study is not tuned yet, or not at all."""
-        return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
-
-    def read_opened(self) -> dict[str, str] | None:
-        """When the test part was read, for what, and its digest; None where it never was.
-
-        Raises ParibusError where that is not known: the record, or its seal, is gone or changed.
-        """
-        path = self.path / TEST_PART
-        if self.has_sealed(TEST_PART):
-            return read_json(path)
-        if os.path.lexists(path):
             raise ParibusError(
-                f"{path} has no seal in {self.path / MANIFEST}, so when and for what the test part "
-                "was opened is not known; restore both (where opening it was interrupted, nothing "
-                "was read yet: delete the first)"
+                f"{path} is missing or was changed after it was written; {way_out}", code="changed"
             )
-        return None
-
-    def write_opened(self, opened: Mapping[str, str]) -> None:
-        """Write and seal test_part.json, once, before the text is given to anybody.
-
-        Raises ParibusError where it is there, or a run is under way.
-        """
-        with self.lock():
-            if self.read_opened() is not None:
-                raise ParibusError(f"{self.path / TEST_PART} was just written by somebody else")
-            self.seal_opened(opened)
-
-    def seal_opened(self, opened: Mapping[str, str]) -> None:
-        """Write and seal test_part.json for a run that holds the folder."""
-        self.seal(TEST_PART, opened)
-
-    def _sealed(self) -> dict[str, str]:
-        """{record of the study: its SHA-256}."""
-        path = self.path / MANIFEST
-        return read_json(path) if os.path.lexists(path) else {}
+        return True
 
     def seal(self, name: str, value: Mapping[str, Any]) -> None:
         """Write the record `name` of the whole study, and seal it."""
@@ -247,6 +162,72 @@ class ResultsFolder(Folder):
             seal = {name: file_digest(self.path / name)}
             write_json(self.path / MANIFEST, self._sealed() | seal)
 
+    def read_sealed(self, name: str) -> dict[str, Any]:
+        """Return the record `name` of the whole study; empty where it was not written yet."""
+        return read_json(self.path / name) if self.has_sealed(name) else {}
+
+    def read_tuning(self) -> dict[str, Any]:
+        """Return tuning.json; empty where the study is not tuned yet, or not at all."""
+        return self.read_sealed(TUNING)
+
+    def read_runs(self) -> RunsRecord | None:
+        """Return runs.json; None of a study whose trials are trained."""
+        return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
+
+    def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
+        return {
+            arm: again
+            for arm, again in self.read_sealed(REPEATED).items()
+            if arm in arms and again["trial"] == self.trial(arm, again["seed"]).seal
+        }
+
+    def timed_trials(self) -> set[tuple[str, int]]:
+        """Return the trials that have been timed in turn; none before that."""
+        if not self.has_sealed(THROUGHPUT):
+            return set()
+        table = self.read_columns(THROUGHPUT, ["arm", "seed"])
+        return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
+
+    def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
+        """Return whether all these trials have been timed in turn."""
+        timed = self.timed_trials()
+        return bool(timed) and set(trials) <= timed
+
+    def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
+        """Write and seal throughput.parquet, a row per arm, seed and kind."""
+        with self.sealing(THROUGHPUT):
+            self.write_columns(THROUGHPUT, columns, units)
+
+    def read_opened(self) -> dict[str, str] | None:
+        """When the test part was read, for what, and its digest; None where it never was.
+
+        Raises ParibusError where that is not known: the record, or its seal, is gone or changed.
+        """
+        path = self.path / TEST_PART
+        if self.has_sealed(TEST_PART):
+            return read_json(path)
+        if os.path.lexists(path):
+            raise ParibusError(
+                f"{path} has no seal in {self.path / MANIFEST}, so when and for what the test part "
+                "was opened is not known; restore both (where opening it was interrupted, nothing "
+                "was read yet: delete the first)",
+                code="changed",
+            )
+        return None
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        """Write and seal test_part.json, once, before the text is given to anybody.
+
+        Raises ParibusError where it is there, or a run is under way.
+        """
+        with self.lock():
+            if self.read_opened() is not None:
+                raise ParibusError(
+                    f"{self.path / TEST_PART} was just written by somebody else", code="exists"
+                )
+            self.seal(TEST_PART, opened)
+
     def read_study(self, *, trust: bool = False) -> Study:
         """Return the study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
@@ -258,18 +239,18 @@ class ResultsFolder(Folder):
 
     def require_home(self) -> None:
         """Raise ParibusError where the folder cannot hold any study: it is something else."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ParibusError(f"{self.path} is a file; choose another folder with --results")
-        if self.is_archive:
-            raise ParibusError(
-                f"{self.path} is an archive, which is read only; choose another folder with "
-                "--results"
-            )
         # Hidden files are a lock, or what an interrupted first write has left.
         entries = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
-        if any(path.name[0] != "." for path in entries):
+        what = ""
+        if self.path.exists() and not self.path.is_dir():
+            what = "is a file"
+        elif self.is_archive:
+            what = "is an archive, which is read only"
+        elif any(path.name[0] != "." for path in entries):
+            what = "holds something that is no study"
+        if what:
             raise ParibusError(
-                f"{self.path} holds something that is no study; choose another with --results"
+                f"{self.path} {what}; choose another folder with --results", code="different"
             )
 
     def require_same(self, study: Study) -> None:
@@ -277,36 +258,31 @@ class ResultsFolder(Folder):
         self.require_home()
         if not self.exists:
             return
-        registered = self.read_study()
-        if registered.is_same(study):
-            return
+        kept = self.read_study()
         differing = changes(
-            substance(registered.model_dump(mode="json")), substance(study.model_dump(mode="json"))
+            *(substance(one.model_dump(mode="json")) for one in (kept, study)),
         )
-        if differing.keys() == {"seeds"} and set(registered.seeds) <= set(study.seeds):
-            is_finished = all(self.trial(*trial).is_finished for trial in registered.trials)
-            if is_finished and study.trainer != FINISHED_RUNS:  # those are read, not trained
-                added = max(len(study.seeds) - len(registered.seeds), 2)  # a stage has two seeds
-                raise ParibusError(
-                    f"{self.path} holds this study, finished with {len(registered.seeds)} seeds, "
-                    f"and the study file names {len(study.seeds)}; restore its seeds, then add new "
-                    f"ones with `paribus extend {self.path} --seeds {added}`"
-                )
-            return  # more seeds of an unfinished study: the registration says when they came
+        more = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
+        is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)
+        if not differing or (more and (not is_finished or study.trainer == FINISHED_RUNS)):
+            # Seeds that are added to an unfinished study, or to runs that are read and not
+            # trained: the registration says when they came.
+            return
         if {key.partition(".")[0] for key in differing} <= {"seeds", "stages"}:
-            first = registered.stages[0] if registered.stages else len(registered.seeds)
+            first = kept.stages[0] if kept.stages else len(kept.seeds)
             added = len(study.seeds) - first
-            stage = max(added, 2)  # one seed is no stage
-            way = f"; add seeds with `paribus extend {self.path} --seeds {stage}`"
+            way = f", then add new ones with `paribus extend {self.path} --seeds {max(added, 2)}`"
             raise ParibusError(
-                f"{self.path} holds this study with {len(registered.seeds)} seeds, and the study "
-                f"file names {len(study.seeds)}; restore the {first} seeds of its first stage in "
-                f"the file{way if added > 0 else ''}"
+                f"{self.path} holds this study with {len(kept.seeds)} seeds, and the study file "
+                f"names {len(study.seeds)}; restore the {first} seeds of its first stage in the "
+                f"file{way if added > 0 else ''}",
+                code="different",
             )
         named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
-        short = named if len(named) <= 200 else f"{named[:200]}..."
         raise ParibusError(
-            f"{self.path} holds a different study ({short}); choose another folder with --results"
+            f"{self.path} holds a different study ({named:.200}); choose another folder with "
+            "--results",
+            code="different",
         )
 
     def create(self, study: Study) -> None:
@@ -331,7 +307,8 @@ class ResultsFolder(Folder):
         except OSError as error:
             raise ParibusError(
                 f"cannot write to {self.path}: {error.strerror or error}; choose another with "
-                "--results"
+                "--results",
+                code="system",
             ) from None
         try:
             with hold(self.path):
@@ -339,10 +316,10 @@ class ResultsFolder(Folder):
                     sweep(self.path)
                 yield
         finally:
-            with contextlib.suppress(OSError):  # the folder may have been deleted meanwhile
-                if new and not any(self.path.iterdir()):
-                    for made in new:
-                        made.rmdir()
+            # The folder may have been deleted meanwhile, or hold something.
+            with contextlib.suppress(OSError):
+                for made in new:
+                    made.rmdir()
 
 
 OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial

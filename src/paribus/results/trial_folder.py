@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,10 @@ from paribus.results.formats import read_json, write_json
 from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
 CANONICAL = (
-    "trial.json",
-    "initial.json",
-    "steps.parquet",
-    "probes.parquet",
-    "curve.parquet",
-    "evaluation.parquet",
-    "blocks.parquet",
-    "tasks.parquet",
-    "items.parquet",
-    "evaluation.json",
-    "weights.safetensors",
-    "environment.json",
+    *("trial.json", "initial.json", "steps.parquet", "probes.parquet", "curve.parquet"),
+    *("evaluation.parquet", "blocks.parquet", "tasks.parquet", "items.parquet", "evaluation.json"),
+    *("weights.safetensors", "environment.json"),
 )
-
 # Tables that a trial has if its manifest lists them.
 MEASURED = ("probes.parquet", "curve.parquet", "evaluation.parquet", "blocks.parquet")
 REQUIRED = tuple(name for name in CANONICAL if name not in MEASURED)
@@ -119,24 +109,30 @@ class TrialFolder(Folder):
         if len(chosen) == 1:
             return self._read_weights(chosen[0])
         total: dict[str, np.ndarray] = {}
-        for one in chosen:  # one at a time is in memory, besides the sum
-            for name, values in self._read_weights(one).items():
+        for each in chosen:  # one at a time is in memory, besides the sum
+            last = self._read_weights(each)
+            for name, values in last.items():
                 total[name] = total.get(name, 0.0) + values.astype(np.float64)
-        last = self._read_weights(chosen[-1])
         return {name: (total[name] / len(chosen)).astype(last[name].dtype) for name in last}
 
     def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
         """Return the steps whose weights `read_weights` takes, None for the last; raises as it
         does."""
-        self.require_kept_weights()
+        if not self.has_weights:
+            raise ParibusError(
+                f"trial {self.label} has no weights, because its folder is an archive or a round "
+                "of tuning; use the results folder of the run, or run the study again",
+                code="missing",
+            )
         kept = [*self.kept_steps, None]
         if step is not None and step == self.read_json("trial.json").get("iterations"):
             step = None
-        if step is not None and step not in kept:
+        if step not in kept:
             known = ", ".join(map(str, kept[:-1])) or "none"
             raise ParibusError(
                 f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
-                "Name steps in training.keep before the study is run"
+                "Name steps in training.keep before the study is run",
+                code="missing",
             )
         sets = kept[: kept.index(step) + 1]
         if not 1 <= average_last <= len(sets):
@@ -145,6 +141,18 @@ class TrialFolder(Folder):
                 f"{average_last}, to average; state a number from 1 to {len(sets)}"
             )
         return sets[-average_last:]
+
+    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
+        import safetensors.numpy
+
+        path = self.path / weights_file(step)
+        try:
+            return safetensors.numpy.load_file(regular_path(path, WEIGHTS_BYTES))
+        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+            raise ParibusError(
+                f"{path} does not hold weights ({error}); delete {self.path} and run again",
+                code="changed",
+            ) from None
 
     @property
     def kept_steps(self) -> list[int]:
@@ -159,26 +167,6 @@ class TrialFolder(Folder):
     def _lacks(self, name: str) -> bool:
         return not self.has_weights and is_weights(name)
 
-    def require_kept_weights(self) -> None:
-        """Raise ParibusError if this folder has no weights."""
-        if not self.has_weights:
-            raise ParibusError(
-                f"trial {self.label} has no weights, because its folder is an archive or a round "
-                "of tuning; use the results folder of the run, or run the study again"
-            )
-
-    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
-        import safetensors.numpy
-
-        path = self.path / weights_file(step)
-        self.require_kept_weights()
-        try:
-            return safetensors.numpy.load_file(regular_path(path, WEIGHTS_BYTES))
-        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-            raise ParibusError(
-                f"{path} does not hold weights ({error}); delete {self.path} and run again"
-            ) from None
-
     def finish(self, names: Sequence[str] = CANONICAL) -> None:
         """Seal the records: from here on the trial is kept, and checked whenever it is read."""
         names = (*names, *map(weights_file, self.kept_steps))
@@ -192,23 +180,21 @@ class TrialFolder(Folder):
     ) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed = self.read_json(MANIFEST)
-        expected = set(required) | set(map(weights_file, self.kept_steps))
-        expected |= set(possible) & set(sealed)
-        sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
-        expected = set(filterfalse(self._lacks, expected))
-        if sealed.keys() != expected:
-            raise ParibusError(
-                f"trial {self.label}: manifest.json does not seal every record; "
-                f"delete {self.path} and run again"
-            )
-        for name, digest in sealed.items():
-            path = self.path / name
-            if not is_regular(path):
-                raise ParibusError(
-                    f"trial {self.label}: {name} is missing; delete {self.path} and run again"
-                )
-            if file_digest(path) != digest:
-                raise ParibusError(
-                    f"trial {self.label}: {name} was changed after it was written; "
-                    f"delete {self.path} and run again"
-                )
+        expected = {*required, *map(weights_file, self.kept_steps)} | (set(possible) & set(sealed))
+        present = set(itertools.filterfalse(self._lacks, sealed))
+        why = ""
+        if present != set(itertools.filterfalse(self._lacks, expected)):
+            why = "manifest.json does not seal every record"
+        for name in sorted(present):
+            if not is_regular(self.path / name):
+                why = why or f"{name} is missing"
+            elif file_digest(self.path / name) != sealed[name]:
+                why = why or f"{name} was changed after it was written"
+        if why:
+            raise self.error(why)
+
+    def error(self, why: str) -> ParibusError:
+        """Return the error for a trial whose records are not its own."""
+        return ParibusError(
+            f"trial {self.label}: {why}; delete {self.path} and run again", code="changed"
+        )

@@ -57,27 +57,25 @@ def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[t
 
 
 def require_own(
-    study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+    study: Study, finished: Iterable[TrialFolder], records: Mapping[Trial, dict[str, Any]]
 ) -> None:
-    """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    dumped = dict[str, Any]()
+    """Raise ParibusError where a trial's records are those of another arm, seed or setting, or
+    where trials of one arm were trained with different custom code."""
+    dumped = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
     kept = {arm: list(getattr(study.setting(arm), "kept_steps", ())) for arm in study.arms}
+    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
-        if folder.arm not in dumped:
-            dumped[folder.arm] = study.setting(folder.arm).model_dump(mode="json")
         expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
         for name, value in expected.items():
-            if trial.get(name) != value:
-                raise ParibusError(
-                    f"trial {folder.label}: its records are of another {name}; "
-                    f"delete {folder.path} and run again"
-                )
+            if trial[name] != value:
+                raise folder.error(f"its records are of another {name}")
         if folder.sealed_steps != kept[folder.arm]:
-            raise ParibusError(
-                f"trial {folder.label}: it has weights of other steps than training.keep names; "
-                f"delete {folder.path} and run again"
-            )
+            raise folder.error("it has weights of other steps than training.keep names")
+        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
+        if changed := changed_sources(sources, trial["own_modules"]):
+            names = ", ".join(sorted(changed))
+            raise folder.error(f"it was trained with another version of {names} than {first.label}")
 
 
 def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
@@ -85,30 +83,14 @@ def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
 
     A study that is not tuned yet has chosen nothing.
     """
-    there = study.tuning.chosen if study.tuning else {}
+    stated = study.tuning.chosen if study.tuning else {}
     sealed = {arm: chosen["values"] for arm, chosen in record.get("chosen", {}).items()}
-    if there and there != sealed:
+    if stated and stated != sealed:
         raise ParibusError(
-            f"{folder}: study.json has other values for its arms than tuning.json chose; restore it"
+            f"{folder}: study.json has other values for its arms than tuning.json chose; restore "
+            "it",
+            code="changed",
         )
-
-
-def require_distinct(
-    study: Study,
-    finished: Iterable[TrialFolder],
-    records: dict[tuple[str, int], dict[str, Any]],
-) -> None:
-    """Raise ParibusError if trials of one arm were trained with different custom code."""
-    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
-    for folder in finished:
-        trial = records[folder.arm, folder.seed]
-        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
-        changed = changed_sources(sources, trial["own_modules"])
-        if changed:
-            raise ParibusError(
-                f"trials {first.label} and {folder.label} were trained with different versions of "
-                f"{', '.join(sorted(changed))}; delete {folder.path} and run again"
-            )
 
 
 COLUMNS = ["task", "item", "correct"]

@@ -10,6 +10,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.registration import read_registration
+from paribus.results.store import RUNS
 from paribus.runs.advance import go_through
 from paribus.runs.declared import find_trainer
 from paribus.runs.queue import Missing
@@ -52,7 +53,7 @@ def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] |
             about = about.model_copy(
                 update={"exploratory": before.exploratory or about.exploratory}
             )
-        folder.write_runs(about)
+        folder.seal(RUNS, about.model_dump(mode="json"))
         return
     if changed := judged_files.changed(folder):
         raise ParibusError(

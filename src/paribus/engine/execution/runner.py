@@ -45,7 +45,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.opened_texts import note, require_fresh
 from paribus.results.registration import repetitions
-from paribus.results.store import DATA
+from paribus.results.store import DATA, REPEATED
 from paribus.runs.advance import go_through, study_of, task_id, task_of
 from paribus.runs.queue import Missing, Task
 from paribus.runs.runners import note_executor
@@ -391,4 +391,4 @@ def note_repeated(
             "differs": answer["differs"],
         }
     if repeated:
-        results.write_repeated(repeated)
+        results.seal(REPEATED, repeated)

@@ -27,6 +27,7 @@ from paribus.engine.machine.memory import largest_stack
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
+from paribus.results.store import DATA
 from paribus.runs.advance import study_of
 from paribus.runs.processes import Left
 from paribus.runs.queue import Task
@@ -92,7 +93,7 @@ def _execute(task: Task, context: Context) -> Any:
     results = ResultsFolder(Path(task.home or context.order.results))
     device, graphs = device_of(context, study), not context.order.settings["eager"]
     if task.kind == "describe":
-        results.write_data(described(study, read_data(study)))
+        results.seal(DATA, described(study, read_data(study)))
         return None
     if task.kind == "time":
         datasets = {arm: read_text(study, study.setting(arm).data) for arm in study.arms}

@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
 from paribus.results.opened_texts import open_in_ledger, seal_reuse
-from paribus.results.store import LEDGER, TEST
+from paribus.results.store import LEDGER, TEST, TEST_PART
 from paribus.study import Study, first_stage
 from paribus.study.trainer import Trial
 
@@ -37,7 +37,7 @@ class _LedgerFirst:
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
         reuse = open_in_ledger(self.folder, self.study, opened["opened"])
-        self.folder.seal_opened(opened)
+        self.folder.seal(TEST_PART, opened)
         seal_reuse(self.folder, reuse)
 
 
