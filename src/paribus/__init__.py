@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paribus.study import load_study as load_study
     from paribus.study import null_study as null_study
     from paribus.study import shipped_studies as shipped_studies
-    from paribus.trainers.judging import judge as judge
+    from paribus.trainers.judge import judge as judge
     from paribus.verification import verify as verify
 
 __version__ = VERSION
@@ -52,7 +52,7 @@ _HOMES = {
         "paribus.results": "extend load_results",
         "paribus.study": "Study load_study null_study shipped_studies",
         "paribus.runs": "register run",
-        "paribus.trainers.judging": "judge",
+        "paribus.trainers.judge": "judge",
         "paribus.verification": "verify",
     }.items()
     for name in names.split()

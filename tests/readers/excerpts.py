@@ -7,7 +7,9 @@ are as they stand there.
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 
 # KellerJordan/modded-nanogpt f411b3d, records/track_3_optimization/results/51ece938-....txt: the
 # first and last two validations of two of its twenty trials.
@@ -127,7 +129,89 @@ WANDB_CHART = b"""\
 "300","3.2961","3.2961","3.2961","","",""
 """
 
+# The forms below are made up, by the source files that the readers' declarations name.
+MEGATRON = b"""\
+ [2026-11-20 04:01:40] iteration      100/    1000 | consumed samples:         3200 | elapsed time per iteration (ms): 312.5 | learning rate: 3.000000E-04 | global batch size:    32 | lm loss: 5.058401E+00 | loss scale: 1.0 | grad norm: 0.465 | number of skipped iterations:   0 | number of nan iterations:   0 |
+ validation loss at iteration 100 | lm loss value: 5.151000E+00 | lm loss PPL: 1.726040E+02 |
+ [2026-11-20 04:03:20] iteration      200/    1000 | consumed samples:         6400 | elapsed time per iteration (ms): 312.5 | learning rate: 3.000000E-04 | global batch size:    32 | loss scale: 1.0 | grad norm: nan | number of skipped iterations:   0 | number of nan iterations:   1 |
+"""
+TORCHTITAN = b"""\
+[rank0]:[titan] 2026-11-20 10:00:00,123 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  8.12345  \x1b[38;2;180;60;0mgrad_norm:  1.2345  \x1b[38;2;54;234;195mmemory: 40.12GiB(50.10%)  tps: 7,654\x1b[39m
+[rank0]:[titan] 2026-11-20 10:01:00,123 - root - INFO - \x1b[31mvalidate step: 10  \x1b[32mloss:  7.2345  \x1b[38;2;54;234;195mmemory: 40.12GiB(50.10%)  tps: 7,654\x1b[39m
+"""
+OLMO_CORE = b"""\
+2026-11-20 10:00:00 host:0 INFO [step=1000/5000,epoch=1,eta=1h]
+    train/CE loss=2.912
+    throughput/device/TPS=12,345
+2026-11-20 10:01:00 host:0 INFO [step=2000/5000,epoch=1,eta=1h]
+    train/CE loss=2.801
+    eval/lm/CE loss=2.950
+"""
+LLMC = b"s:0 tel:11.0123\ns:1 trl:10.9 lr:0.0006 norm:0.31\ns:250 tel:3.2901\ns:250 eval:0.2941\ns:500 tel:-nan\n"
+LITGPT = b"""\
+Epoch 1 | iter 100 step 100 | loss train: 3.456, val: n/a | iter time: 123.45 ms (step) remaining time: 0:01:00
+iter 100: val loss 3.4321, val time: 123.45 ms
+Epoch 1 | iter 200 step 200 | loss train: 3.256, val: 3.432 | iter time: 123.45 ms (step) remaining time: 0:01:00
+Final evaluation | val loss: 3.332 | val ppl: 28.0
+"""
+HF_OUTPUT = b"""\
+{'loss': 4.75, 'grad_norm': 98.5, 'learning_rate': 5e-06, 'epoch': 0.5}
+{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 4e-06, 'epoch': 1.0}
+{'eval_loss': 3.25, 'eval_runtime': 1.5, 'epoch': 1.0}
+"""
+LEVANTER = b"""\
+2026-11-20 INFO {"tracker": "json_logger", "event": "log", "step": 10, "metrics": {"train/loss": 5.25, "eval/loss": 5.5}}
+2026-11-20 INFO {"tracker": "json_logger", "event": "log", "step": 20, "metrics": {"train/loss": 4.25, "eval/loss": NaN}}
+"""
+TB_CSV = b"Wall time,Step,Value\n1700000100.5,100,3.5625\n1700000200.5,200,3.25\n"
+OPENAI = b"""\
+{"spec": {"eval_name": "t.dev.v0", "split": "dev"}, "run_id": "x"}
+{"run_id": "x", "sample_id": "t.0", "type": "match", "data": {"correct": true}}
+{"run_id": "x", "sample_id": "t.1", "type": "match", "data": {"correct": false}}
+{"final_report": {"accuracy": 0.5}}
+"""
+LIGHTEVAL = json.dumps(
+    {
+        "config_general": {"model_name": "x", "max_samples": None},
+        "results": {"lighteval:arc:25": {"acc": 0.25, "acc_stderr": 0.01}, "all": {"acc": 0.25}},
+    }
+).encode()
+MLFLOW = (
+    b"artifact_uri: file:///x\nlifecycle_stage: active\nrun_id: n5\nrun_name: new-5\nstatus: 3\n"
+)
+
+
+def inspect_log(status: str = "success") -> bytes:
+    """Return a log of inspect_ai: two samples, each asked twice."""
+    scores = [{"name": "match", "metrics": {"accuracy": {"value": 0.75}, "stderr": {"value": 0.1}}}]
+    header = {
+        "status": status,
+        "eval": {"model": "hf/new-seed3", "task": "gsm"},
+        "results": {"scores": scores},
+    }
+    samples = [
+        {"id": name, "epoch": epoch, "scores": {"match": {"value": grade}}}
+        for name, epoch, grade in (("a", 1, "C"), ("a", 2, "C"), ("b", 1, "I"), ("b", 2, "C"))
+    ]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("header.json", json.dumps(header))
+        archive.writestr("summaries.json", json.dumps(samples))
+    return packed.getvalue()
+
+
 EXCERPTS: dict[str, tuple[str, bytes]] = {
+    "megatron": ("train.log", MEGATRON),
+    "torchtitan": ("titan.log", TORCHTITAN),
+    "olmo-core": ("olmo.log", OLMO_CORE),
+    "llmc": ("main.log", LLMC),
+    "litgpt": ("litgpt.log", LITGPT),
+    "hugging-face-output": ("out.log", HF_OUTPUT),
+    "levanter": ("levanter.log", LEVANTER),
+    "tensorboard-csv": ("run-base_s3-tag-val_loss.csv", TB_CSV),
+    "openai-evals": ("record.jsonl", OPENAI),
+    "lighteval": ("results_x.json", LIGHTEVAL),
+    "inspect-ai": ("log.eval", inspect_log()),
     "wandb-chart": ("chart.csv", WANDB_CHART),
     "nanogpt": ("train_seed3.log", NANOGPT),
     "modded-nanogpt": ("log.txt", MODDED),

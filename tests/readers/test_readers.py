@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paribus.readers import Columns, Reading, Run, read
+from paribus.errors import ParibusError
+from paribus.readers import Columns, Reading, Run, read, shipped_readers
 
 from .excerpts import (
     EXCERPTS,
     LM_EVAL,
     LM_EVAL_OLD,
+    MLFLOW,
     MODDED,
     MODDED_EMA,
     NANOGPT,
     SAMPLES,
+    inspect_log,
 )
 
 COLUMNS = Columns(scores=("loss",), arm="variant", seed="seed")
@@ -37,6 +41,11 @@ def runs(folder: Path, name: str, content: bytes) -> list[Run]:
     reading = read(written(folder, name, content), columns=COLUMNS)
     assert not reading.refused, reading.refused
     return reading.runs
+
+
+def test_every_reader_has_an_excerpt() -> None:
+    others = {"tensorboard", "mlflow", "trackio"}  # folders and databases, tested by themselves
+    assert EXCERPTS.keys() | others == shipped_readers().keys()
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
@@ -119,6 +128,107 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path: Path) -> None:
     assert base.facts == {"run": "base-s1", "arm": "base", "seed": 1}
     assert new.facts == {"run": "new seed 2", "arm": "new", "seed": 2}
     assert new.curves["val/loss"] == [(100, 3.581), (200, 3.3643)]
+
+
+def test_a_loss_that_megatron_leaves_out_is_nan(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["megatron"])
+    assert run.curves["lm_loss"][0] == (100, 5.058401) and math.isnan(run.scores["lm_loss"])
+    assert run.scores["val_loss"] == 5.151 and run.facts["planned_steps"] == 1000
+    assert run.decides == "val_loss"
+
+
+LAST: dict[str, dict[str, float]] = {
+    "torchtitan": {"loss": 8.12345, "val_loss": 7.2345},
+    "olmo-core": {"train/CE loss": 2.801, "eval/lm/CE loss": 2.95},
+    "litgpt": {"train_loss": 3.256, "val_loss": 3.332},
+    "tensorboard-csv": {"val_loss": 3.25},
+    "openai-evals": {"final_report.accuracy": 0.5},
+    "lighteval": {"lighteval:arc:25/acc": 0.25},
+    "inspect-ai": {"match/accuracy": 0.75},
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_last_values_of_other_forms(name: str, tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS[name])
+    assert run.scores == LAST[name]
+
+
+def test_a_zero_beside_a_gradient_norm_of_nan_is_nan(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["hugging-face-output"])
+    assert math.isnan(run.scores["loss"]) and run.scores["eval_loss"] == 3.25
+    assert run.facts["zeroed"] == "loss"
+    assert run.curves["loss"][0] == (0.5, 4.75)
+
+
+def test_nan_of_llmc_and_levanter(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["llmc"])
+    assert math.isnan(run.scores["val_loss"]) and run.scores["hellaswag"] == 0.2941
+    (run,) = runs(tmp_path, *EXCERPTS["levanter"])
+    assert math.isnan(run.scores["eval/loss"]) and run.scores["train/loss"] == 4.25
+
+
+def test_items_of_evaluations(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, *EXCERPTS["inspect-ai"])
+    assert run.items["match/accuracy"] == {"a": 1.0, "b": 0.5} and run.facts["seed"] == 3
+    (run,) = runs(tmp_path, *EXCERPTS["openai-evals"])
+    assert run.items["final_report.accuracy"] == {"t.0": 1.0, "t.1": 0.0}
+    reading = read(written(tmp_path, "cancelled.eval", inspect_log("cancelled")))
+    assert "cancelled" in reading.refused[0][1]
+
+
+def mlflow_run(home: Path, name: str, lines: str, status: int = 3) -> Path:
+    written(home, f"{name}/params/seed", b"7")
+    written(home, f"{name}/metrics/val_loss", lines.encode())
+    meta = MLFLOW.replace(b"status: 3", b"status: %d" % status).replace(b"n5", name.encode())
+    return written(home, f"{name}/meta.yaml", meta)
+
+
+def test_mlflow_takes_the_largest_step(tmp_path: Path) -> None:
+    mlflow_run(tmp_path, "a", "10 3.5 1000\n11 3.7 900\n9 3.6 1000\n")
+    mlflow_run(tmp_path, "b", "10 nan 1000\n", status=4)
+    deleted = mlflow_run(tmp_path, "c", "10 3.5 1000\n")
+    deleted.write_bytes(deleted.read_bytes().replace(b"active", b"deleted"))
+    reading = read(tmp_path)
+    first, second = reading.runs
+    assert (first.scores, first.facts["seed"], first.facts["steps"]) == ({"val_loss": 3.5}, 7, 1000)
+    assert second.facts["unfinished"] == "failed"
+    assert "the run was deleted" in [why for _, why in reading.skipped]
+
+
+def test_trackio_has_nan_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "project.db"
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE metrics (id, timestamp, run_name, step, metrics)")
+        database.execute("CREATE TABLE configs (run_name, config)")
+        for step, loss in ((1, "3.5"), (2, '"NaN"')):
+            row = (step, f"t{step}", "base-1", step, f'{{"loss": {loss}}}')
+            database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", row)
+        database.execute("INSERT INTO configs VALUES ('base-1', '{\"lr\": 0.1}')")
+    (run,) = read(file).runs
+    assert run.curves["loss"][0] == (1, 3.5) and math.isnan(run.scores["loss"])
+    assert run.facts["config.lr"] == 0.1 and run.reader == "trackio"
+
+
+OWN_FORM = """
+name = "mine"
+about = "it N loss X"
+recognise = '^it \\d+ loss '
+score = ["loss"]
+[[line]]
+pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
+"""
+
+
+def test_a_form_of_ones_own(tmp_path: Path) -> None:
+    form = written(tmp_path, "form.toml", OWN_FORM.encode())
+    log = written(tmp_path, "a.log", b"it 1 loss 3.5\nit 2 loss 3.25\nit 1 loss 4.5\nit 2 los")
+    reading = read(log, str(form))
+    assert [run.scores["loss"] for run in reading.runs] == [3.25, 4.5]
+    for old, new, told in (("about", "says", "about"), ("(?P<loss>", "(?P<lo", "no regular")):
+        form.write_text(OWN_FORM.replace(old, new, 1))
+        with pytest.raises(ParibusError, match=told):
+            read(log, str(form))
 
 
 def test_hugging_face(tmp_path: Path) -> None:
@@ -265,6 +375,7 @@ def said(reading: Reading) -> tuple[set[tuple[str, float, float]], set[float]]:
         for name, curve in run.curves.items()
         for point in curve
     }
+    curves = {point for point in curves if not math.isnan(point[-1])}
     values = {value for run in reading.runs for value in run.scores.values()}
     values |= {
         one for run in reading.runs for items in run.items.values() for one in items.values()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,11 +64,17 @@ def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
     assert read(logs / "a" / "notes.md").runs[0].reader == "modded-nanogpt"
 
 
-@pytest.mark.parametrize(("name", "refused"), [("b/2.csv.gz", 1), ("b/weights.tar.gz", 0)])
-def test_compressed_logs_of_a_folder_are_refused(name: str, refused: int, logs: Path) -> None:
-    (logs / name).write_bytes(gzip.compress(b"x,y\n1,2\n"))
-    found = read(logs).refused
-    assert len(found) == refused and all("unpack it first" in why for _, why in found)
+@pytest.mark.parametrize("pack", [gzip, bz2, lzma])
+def test_packed_files_are_read(pack: Any, tmp_path: Path) -> None:
+    suffix = {gzip: "gz", bz2: "bz2", lzma: "xz"}[pack]
+    (tmp_path / f"log.txt.{suffix}").write_bytes(pack.compress(MODDED))
+    (tmp_path / f"t.csv.{suffix}").write_bytes(pack.compress(b"arm,loss\na,1\nb,2\n"))
+    reading = read(tmp_path, columns=Columns(("loss",), "arm"))
+    assert [run.reader for run in reading.runs] == ["modded-nanogpt"] * 2 + ["table"] * 2
+    (tmp_path / f"bad.csv.{suffix}").write_bytes(b"no such thing")
+    assert "cannot be unpacked" in read(tmp_path / f"bad.csv.{suffix}").refused[0][1]
+    (tmp_path / "a.csv.zst").write_bytes(b"(\xb5/\xfd")
+    assert "unpack it first" in read(tmp_path / "a.csv.zst").refused[0][1]
 
 
 def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

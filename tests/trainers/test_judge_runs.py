@@ -28,7 +28,7 @@ from paribus.report.model import build_report, verdict_record
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
 from paribus.study import load_study
-from paribus.trainers.judging import direction, exploratory, judged, table_runs
+from paribus.trainers.judge import columns_of_table, direction, judged, make_study, table_runs
 from paribus.verification import verify
 
 from ..reported import cautions, codes, texts
@@ -57,6 +57,12 @@ def table(**arms: Sequence[float]) -> dict[str, list[Any]]:
 def columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
     """Return rows as a table of columns."""
     return dict(zip(names.split(), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def found(verdicts: Verdicts) -> dict[str, str]:
+    """Return what was found about the runs, by code."""
+    assert verdicts.analysis.runs is not None
+    return dict(verdicts.analysis.runs.notes)  # type: ignore[arg-type]
 
 
 def judge(data: Any, **options: Any) -> Verdicts:
@@ -107,14 +113,14 @@ def test_maize_is_fishers_paired() -> None:
 def test_per_cent_against_a_share_is_refused_or_asked_about() -> None:
     def asked(**arms: Sequence[float]) -> bool:
         verdicts = judge(table(**arms), better="higher")
-        return any("per cent" in text for text in texts(verdicts, "runs"))
+        return "units" in found(verdicts)
 
     share = [0.521, 0.534, 0.528, 0.519, 0.531]
     for new in ([100 * one + 2 for one in share], [*share[:4], 53.1]):  # or one run of an arm
         with pytest.raises(ParibusError, match="all of them in per cent"):
             asked(base=share, new=new)
-        verdicts = judge(table(base=share, new=new), better="lower")  # a loss may be so small
-        assert any("per cent" in one.text for one in cautions(verdicts))
+        # A loss may be so small.
+        assert "units" in found(judge(table(base=share, new=new), better="lower"))
     assert asked(base=share, new=[190 * one for one in share])
     assert asked(base=[-one for one in share], new=[-100 * one for one in share])
     assert not asked(base=share, new=[one + 0.2 for one in share])
@@ -634,9 +640,9 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
             for step in range(3_000)
         ],
     )
-    names = paribus.trainers.judging.columns(["loss"], "variant", None, step="step")
+    names = columns_of_table(["loss"], "variant", None, step="step")
     reading = table_runs(rows, names)
-    study = exploratory(
+    study = make_study(
         reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", rows={"step": "step"}
     )
     with judged(study, reading) as results:
@@ -760,7 +766,11 @@ def test_pairs_take_out_what_a_seed_has_in_common() -> None:
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
     "no such column": ({"arm": "variants"}, {}, "did you mean 'variant'"),
-    "no baseline": ({"baseline": None}, {}, "no baseline is named"),
+    "no baseline": (
+        {"baseline": None},
+        {"variant": ["old"] * 5 + ["new"] * 5},
+        "no baseline is named",
+    ),
     "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
     "two names": (
         {},

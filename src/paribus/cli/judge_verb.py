@@ -63,18 +63,42 @@ def judge(
         ),
     ] = None,
     reader: Annotated[
-        str | None, Parameter(help="How the files are read; by default each is recognised.")
+        str | None,
+        Parameter(
+            name=("--reader", "--form"),
+            help="The form of the files: its name, your own form.toml or file.py:name; by default "
+            "each is recognised.",
+        ),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="Take the runs that meet a condition, such as lr=0.01."),
+    ] = None,
+    best_of: Annotated[
+        str, Parameter(help="Take the best run of each seed over this setting.", show_default=False)
+    ] = "",
     step: Annotated[
-        str, Parameter(help="The column of steps, where a run has several rows of a table.")
+        str,
+        Parameter(
+            help="The column of steps, where a run has several rows of a table.", show_default=False
+        ),
     ] = "",
     item: Annotated[
-        str, Parameter(help="The column of items, where a run has a row for each question.")
+        str,
+        Parameter(
+            help="The column of items, where a run has a row for each question.", show_default=False
+        ),
     ] = "",
     metric: Annotated[
-        str, Parameter(help="The column of the score's name, in a table with a row for each.")
+        str,
+        Parameter(
+            help="The column of the score's name, in a table with a row for each.",
+            show_default=False,
+        ),
     ] = "",
-    value: Annotated[str, Parameter(help="The column of its value there.")] = "",
+    value: Annotated[
+        str, Parameter(help="The column of its value there.", show_default=False)
+    ] = "",
     new_items: Annotated[
         bool, Parameter(negative=(), help="Claim it of new questions or documents, too.")
     ] = False,
@@ -89,6 +113,10 @@ def judge(
         Literal["data", "exclude"],
         Parameter(help="Whether a run without a finite score is a result, or is left out."),
     ] = "data",
+    stopped_early: Annotated[
+        Literal["ask", "ok"],
+        Parameter(help="ok: runs that are called crashed were stopped by the budget of all."),
+    ] = "ask",
     resolution: Annotated[
         float | None,
         Parameter(help="The smallest difference that the score can show, where runs may be equal."),
@@ -112,7 +140,7 @@ def judge(
         from paribus.report.page import prepare
 
         prepare()
-    from paribus.trainers.judging import columns, exploratory, judged, paired_by, read_runs
+    from paribus.trainers.judge import columns_of_table, judged, make_study, paired_by, read_runs
 
     scores = score or []
     if study is not None:
@@ -132,9 +160,9 @@ def judge(
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
     rows = {"step": step, "item": item, "metric": metric, "value": value}
-    meant = columns(scores, arm or arm_from, seed, pair=pair is not None, **rows)
-    reading, named = read_runs(paths, reader, meant, arm=arm or arm_from or "arm")
-    made = exploratory(
+    columns = columns_of_table(scores, arm or arm_from, seed, pair=pair is not None, **rows)
+    reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
+    made = make_study(
         reading,
         scores=scores,
         margin=margin,
@@ -146,6 +174,9 @@ def judge(
         at_step=at_step,
         target=target,
         crashed=crashed,
+        stopped_early=stopped_early,
+        where=where or (),
+        best_of=best_of,
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
@@ -154,6 +185,7 @@ def judge(
     )
     if answer.verbose:
         _show_files(reading)
+        _show_facts(reading, made)
     with judged(made, reading, results) as found:
         return _give(found, page, answer)
 
@@ -189,7 +221,7 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
     if not paths:
         return None
     from paribus.study.runs import section_of
-    from paribus.trainers.judging import read_runs
+    from paribus.trainers.judge import read_runs
     from paribus.trainers.runs import columns_of
 
     section = section_of(study)
@@ -203,6 +235,22 @@ def _show_files(reading: Reading) -> None:
     for what, files in (("refused", reading.refused), ("skipped", reading.skipped)):
         for path, why in files:
             show_path(f"{what}: {path}: {why}")
+
+
+def _show_facts(reading: Reading, study: Study) -> None:
+    """Print which facts of the runs differ, and what follows from each."""
+    from paribus.study.runs import section_of
+    from paribus.trainers.runs import facts_of_runs
+    from paribus.trainers.select import group_by_arm
+
+    section = section_of(study)
+    facts = facts_of_runs(group_by_arm(reading.runs, section), section, study.metrics)
+    for fact in facts:
+        if fact.conclusion not in ("equal", "varies"):
+            values = "; ".join(
+                f"{arm} {', '.join(map(str, own[:3]))}" for arm, own in fact.values.items()
+            )
+            show(f"{fact.conclusion}: {fact.name} ({fact.kind}): {values}")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:

@@ -12,6 +12,7 @@ folder that declares a `Reader` is found by itself; a user's own is named by its
                 yield Run("", scores={"loss": float(line[5:])})
 """
 
+from paribus.readers.facts import Finding, check_facts, list_facts
 from paribus.readers.port import Columns, Reader, Run, Source, path_of, reader
 from paribus.readers.read import (
     Reading,
@@ -23,16 +24,22 @@ from paribus.readers.read import (
     without_shared_seed,
 )
 from paribus.readers.tables import runs_of
+from paribus.readers.values import check_units, check_values
 
 __all__ = [
     "Columns",
+    "Finding",
     "Reader",
     "Reading",
     "Run",
     "Source",
+    "check_facts",
+    "check_units",
+    "check_values",
     "counted_once",
     "files_at",
     "is_known",
+    "list_facts",
     "path_of",
     "read",
     "reader",

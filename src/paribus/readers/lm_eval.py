@@ -67,15 +67,32 @@ def lm_eval(source: Source) -> Iterator[Run]:
             run.facts[fact] = value
         elif is_number(value):
             run.facts[fact] = as_float(value)
-    hashes = about.get("task_hashes")
-    for task, digest in hashes.items() if isinstance(hashes, dict) else ():
-        if isinstance(digest, str) and digest:
-            run.facts[f"task_hash/{task}"] = digest
+    for fact, values in (
+        ("task_hash", about.get("task_hashes")),
+        ("task_version", about.get("versions")),
+        ("n_shot", about.get("n-shot")),
+        ("n_samples", _effective(about.get("n-samples"))),
+    ):
+        for task, value in values.items() if isinstance(values, dict) else ():
+            if (isinstance(value, str) and value) or is_number(value):
+                run.facts[f"{fact}/{task}"] = value if isinstance(value, str) else as_float(value)
+    run.facts |= {
+        fact: str(config[key])
+        for fact, key in (("limit", "limit"), ("eval_batch_size", "batch_size"))
+        if key in config
+    }
     run.facts |= seed_fact(source.path)
     for file, task in _samples_beside(source):
         _add_items(run, Source(file), task)
     if run.scores:
         yield run
+
+
+def _effective(samples: Any) -> dict[str, Any]:
+    """Return by task how many documents were asked."""
+    if not isinstance(samples, dict):
+        return {}
+    return {task: n.get("effective") for task, n in samples.items() if isinstance(n, dict)}
 
 
 def _is_samples(source: Source) -> bool:

@@ -7,15 +7,20 @@ averaged or left out here.
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 import math
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard, overload
+from typing import Any, BinaryIO, TypeGuard, overload
 
 import numpy as np
 
@@ -24,11 +29,9 @@ from paribus.untrusted_io import (
     LOG_BYTES,
     MIB,
     RECORD_BYTES,
-    TABLE_BYTES,
     decode,
     open_regular,
     parse_json,
-    read_bytes,
 )
 
 PIECE_BYTES = 1 * MIB
@@ -36,6 +39,7 @@ LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 EMPTY = "empty_at"
 NOT_FINISHED = "unfinished"
+UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
 Value = str | float  # of a fact
 
@@ -86,6 +90,7 @@ class Run:
             "empty_at/" and a score (a step after its last value at which a table has a row without
             one).
         reader: the name of the reader.
+        decides: the score by which such runs are judged where none is named.
     """
 
     source: str
@@ -94,6 +99,7 @@ class Run:
     items: dict[str, dict[str, float]] = field(default_factory=dict)
     facts: dict[str, Value] = field(default_factory=dict)
     reader: str = ""
+    decides: str = ""
 
     def at(self, score: str, step: float) -> float | None:
         """Return the value of a score at exactly that step; None where none was logged.
@@ -139,6 +145,13 @@ class Columns:
     value: str = ""
     seed_if_any: str = ""
 
+    def by_file(self) -> Columns:
+        """Return the same of tables whose arms the files name: each file is a run, if no column of
+        that name has seeds."""
+        if self.seed != "seed":
+            return self
+        return replace(self, seed="", seed_if_any="seed")
+
     @property
     def meant(self) -> set[str]:
         """All columns that mean something."""
@@ -160,14 +173,31 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
-        return Path(self.path).name
+        """The last part of its path; of one that is packed, without the suffix that says so."""
+        path = Path(self.path)
+        return path.stem if path.suffix.lower() in UNPACK else path.name
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open it; one that is packed by gzip, bzip2 or xz is unpacked as it is read."""
+        unpack = UNPACK.get(Path(self.path).suffix.lower())
+        with open_regular(self.path, LOG_BYTES) as file:
+            if unpack is None:
+                yield file
+                return
+            try:
+                with unpack(file) as unpacked:
+                    yield unpacked
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+                raise ParibusError(f"{self.path} cannot be unpacked: {error}") from None
 
     @cached_property
     def ends(self) -> tuple[bytes, bytes]:
         """Its first and its last bytes, at most HEAD_BYTES each: what it is recognised by."""
-        with open_regular(self.path, TABLE_BYTES) as file:
+        with self.open() as file:
             head = file.read(HEAD_BYTES)
+            if Path(self.path).suffix.lower() in UNPACK:
+                return head, head
             if len(head) < HEAD_BYTES:
                 return head, head
             file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
@@ -203,7 +233,7 @@ class Source:
         """
         rest: list[bytes] = []
         waiting = 0
-        with open_regular(self.path, LOG_BYTES) as file:
+        with self.open() as file:
             while piece := file.read(PIECE_BYTES):
                 end = piece.rfind(b"\n") + 1
                 if not end:
@@ -231,7 +261,10 @@ class Source:
 
         NaN and Infinity, which Python writes of losses, are numbers here.
         """
-        content = read_bytes(self.path, RECORD_BYTES)
+        with self.open() as file:
+            content = file.read(RECORD_BYTES + 1)
+        if len(content) > RECORD_BYTES:
+            raise ParibusError(f"{self.path} has more than {RECORD_BYTES:,} bytes")
         return parse_json(content, self.path, "is it whole?", finite=False)
 
 
@@ -275,29 +308,21 @@ def reader(
     return declare
 
 
-SEED = re.compile(r"seed[ _=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
+SEED = re.compile(
+    r"seed[ _=-]?(\d{1,9})(?!\d)|(?<=[-_])s[-_=]?(\d{1,4})(?=[-_./]|$)", re.IGNORECASE
+)
 
 
 def seed_in(path: str) -> float | None:
     """Return the seed that a path names, `train_seed42.log` or `runs/seed_3/log.txt`; None for
     none."""
-    found = SEED.findall(path)
-    return float(found[-1]) if found else None
+    named = SEED.findall(path)
+    return float("".join(named[-1])) if named else None
 
 
 def seed_fact(path: str) -> dict[str, Value]:
     """Return the fact of the seed that a path names; empty where it names none."""
     return {} if (seed := seed_in(path)) is None else {"seed": seed}
-
-
-def lines_with(piece: bytes, word: bytes) -> Iterator[bytes]:
-    """Yield the lines of a piece that have a word, each with its end: most lines of a log have no
-    score, and the word is found faster than lines are told apart."""
-    at = piece.find(word)
-    while at >= 0:
-        start, end = piece.rfind(b"\n", 0, at) + 1, piece.find(b"\n", at) + 1
-        yield piece[start:end] if end else piece[start:]
-        at = piece.find(word, end) if end else -1
 
 
 def as_number(text: str | bytes) -> float | None:
@@ -346,3 +371,19 @@ def csv_rows(source: Source, needed: Iterable[str]) -> Iterator[dict[str, str]]:
                 yield dict(zip(header, map(str.strip, cells), strict=False))
     except csv.Error as error:
         raise ParibusError(f"{source.path}, line {rows.line_num}: {error}") from None
+
+
+def mark_filtered_zeros(run: Run, norms: Iterable[tuple[float, float]]) -> None:
+    """Turn a loss of exactly 0 beside a gradient norm of NaN into NaN, and remember it as the fact
+    `zeroed`. `norms` are gradient norms by step.
+
+    The NaN filter of the Hugging Face Trainer logs the mean of the finite losses since the last
+    log, which is 0 where there is none (`logging_nan_inf_filter`).
+    """
+    bad = {step for step, norm in norms if not math.isfinite(norm)}
+    for name, curve in run.curves.items() if bad else ():
+        if any(value == 0 and step in bad for step, value in curve):
+            points = [(at, math.nan if value == 0 and at in bad else value) for at, value in curve]
+            run.curves[name], run.scores[name] = points, points[-1][1]
+            if math.isnan(points[-1][1]):
+                run.facts["zeroed"] = name

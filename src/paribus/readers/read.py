@@ -10,25 +10,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from paribus.declared import declared
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, nearest
+from paribus.readers.lines import FORMS, load_form, make_reader
 from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
+from paribus.readers.values import LEAST_OF_A_CURVE
 from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
 PACKAGE = "paribus.readers"
 WORD = "--reader"
-LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
 STATE, CHECKPOINT = "trainer_state.json", re.compile(r"checkpoint-\d+")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz", ".tar")
-# In a folder: what else is compressed there may well be no log.
-COMPRESSED_LOGS = tuple(
-    f"{log}{packed}"
-    for log in (".json", ".jsonl", ".csv", ".tsv", ".log", ".txt")
-    for packed in (".gz", ".bz2", ".xz", ".zst")
-)
+PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -60,6 +56,12 @@ class Reading:
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def add(self, other: Reading) -> None:
+        """Add what became of further files."""
+        for part in ("runs", "refused", "skipped", "paths", "given", "notes"):
+            getattr(self, part).extend(getattr(other, part))
+        self.files += other.files
+
     @property
     def counts(self) -> str:
         """`37 files: 31 read (120 runs), 4 refused, 2 skipped`."""
@@ -71,9 +73,11 @@ class Reading:
         )
 
 
+@cache
 def shipped_readers() -> dict[str, Reader]:
-    """Return the readers in this folder, by name."""
-    return declared(PACKAGE, Reader)
+    """Return the readers in this folder and the forms that `forms/` declares, by name."""
+    forms = (make_reader(load_form(path)) for path in sorted(FORMS.glob("*.toml")))
+    return declared(PACKAGE, Reader) | {reader.name: reader for reader in forms}
 
 
 def read(
@@ -82,21 +86,23 @@ def read(
     *,
     columns: Columns | None = None,
     once: bool = True,
+    needed: bool = True,
 ) -> Reading:
     """Return the runs in files, in files below folders and in files that match patterns.
 
-    `reader` is one that every file is read with: a name, the user's own as `file.py:name`, or a
-    Reader. Without it each file is recognised by its name and its first and last bytes. `columns`
-    says what the columns of tables mean. With `once` a run that two files tell is counted once;
-    whoever names arms by folders first calls `counted_once` afterwards.
+    `reader` is one that every file is read with: a name, the user's own as `file.py:name`, a form
+    that a TOML file declares, or a Reader. Without it each file is recognised by its name and its
+    first and last bytes. `columns` says what the columns of tables mean. With `once` a run that two
+    files hold is counted once; whoever names arms by folders first calls `counted_once` afterwards.
 
-    Raises ParibusError where a path does not exist, a pattern matches nothing, or there is no such
-    reader. A file that cannot be read is refused, and the others are read.
+    Raises ParibusError where there is no such reader and, if files are `needed`, where a path does
+    not exist or a pattern matches nothing. A file that cannot be read is refused, and the others
+    are read.
     """
-    forced = _found(reader) if isinstance(reader, str) else reader
+    forced = _find_reader(reader) if isinstance(reader, str) else reader
     known = list(shipped_readers().values())
     reading = Reading(given=_given(paths))
-    for path, is_named in _files(reading.given):
+    for path, is_named in _files(reading.given, needed=needed):
         reading.files += 1
         source = Source(path, columns)
         try:
@@ -232,7 +238,16 @@ def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
     return point[0], None if math.isnan(point[1]) else point[1]  # NaN is not equal to itself
 
 
-def _found(name: str) -> Reader:
+def _find_reader(name: str) -> Reader:
+    if name.endswith(".toml"):
+        return make_reader(load_form(Path(name)))
+    if name in (shipped := shipped_readers()):
+        return shipped[name]
+    if ":" not in name:
+        raise ParibusError(
+            f"{WORD}: there is no form '{name}': {nearest(name, shipped)}; your own is a TOML "
+            "file, or 'file.py:name'"
+        )
     return find_declared(name, Reader, WORD, PACKAGE, Path.cwd())
 
 
@@ -264,7 +279,7 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
         names = " or ".join(f"'{one.name}'" for one in found)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
     name = source.name.lower()
-    if not found and name.endswith(COMPRESSED if is_named else COMPRESSED_LOGS):
+    if not found and is_named and name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not found and is_named:
         names = ", ".join(one.name for one in known)

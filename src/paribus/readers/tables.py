@@ -14,6 +14,7 @@ import contextlib
 import csv
 import io
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     Value,
+    mark_filtered_zeros,
     mean,
     reader,
     seed_in,
@@ -60,6 +62,7 @@ ALONG |= {"step", "steps", "t", "time", "timestamp", "timestep", "timesteps", "t
 ALONG |= {"updates", "walltime"}
 OF_TIME = {"runtime", "seconds", "t", "time", "timestamp", "walltime"}  # of runs in their order too
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
+GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 LEAST_CLIMB = 3  # rows
 LEAST_CLIMB_OF_ANY = 5  # of a column of any name, which begins anew
 LEAST_CLIMB_OF_TIME = 8
@@ -130,6 +133,8 @@ def _is_even(steps: Sequence[Any]) -> bool:
 
 
 def _detects(source: Source) -> bool:
+    if source.header.startswith("epoch,"):  # training.log, as Keras writes it
+        return True
     if source.name.lower().endswith(".json") and source.head.lstrip().startswith(b"["):
         return True
     return source.name.lower().endswith(SUFFIXES) or source.head.startswith(PARQUET)
@@ -164,8 +169,10 @@ def runs_of(batches: Iterable[pa.RecordBatch], columns: Columns, where: str) -> 
     gathered = None
     for batch in batches:
         if gathered is None:
+            _require_scores(batch, columns, where)
             if not columns.seed and columns.seed_if_any in batch.schema.names:
                 columns = replace(columns, seed=columns.seed_if_any)
+            columns = _with_steps(batch, columns)
             gathered = _Gathered(columns, where)
         gathered.add(batch)
     if gathered is None:
@@ -180,13 +187,47 @@ def _require_meant(columns: Columns, where: str) -> None:
             f"{where}: a long table has a column of the score's name and one of its value; name "
             "both, metric and value"
         )
-    if not columns.scores and not columns.metric:
-        raise ParibusError(f"{where}: name the column of the score")
     if columns.step and columns.item:
         raise ParibusError(
             f"{where}: column '{columns.step}' of steps and column '{columns.item}' of items at "
             "once; keep the rows of the last step, and name the items alone"
         )
+
+
+def _require_scores(batch: pa.RecordBatch, columns: Columns, where: str) -> None:
+    """Raise ParibusError where no column of scores is named; it lists those that may be one."""
+    if columns.scores or columns.metric:
+        return
+    numeric = [
+        name
+        for name in batch.schema.names
+        if name not in columns.meant
+        and not IDENTIFIES.fullmatch(name)
+        and not _words(name) & ALONG
+        and any(_number(value) is not None for value in batch.column(name)[:1].to_pylist())
+    ]
+    such = f", such as --score '{numeric[0]}': {', '.join(numeric[:8])}" if numeric else ""
+    raise ParibusError(f"{where}: name the column of the score{such}")
+
+
+def _with_steps(batch: pa.RecordBatch, columns: Columns) -> Columns:
+    """Return the columns with that of steps, where it is not named and arm, seed and step identify
+    a row."""
+    names = batch.schema.names
+    if columns.step or columns.item or columns.metric or not columns.seed or columns.run:
+        return columns
+    keys = [name for name in (columns.arm, columns.seed) if name]
+    if not keys or any(name not in names for name in keys):
+        return columns
+    rows = list(zip(*(batch.column(name).to_pylist() for name in keys), strict=True))
+    if len(set(rows)) == len(rows):
+        return columns
+    for name in names:
+        if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs", "_step"):
+            steps = [_number(value) for value in batch.column(name).to_pylist()]
+            if None not in steps and len(set(zip(rows, steps, strict=True))) == len(rows):
+                return replace(columns, step=name)
+    return columns
 
 
 class _Numbers(NamedTuple):
@@ -226,6 +267,7 @@ class _Gathered:
         self.found: dict[tuple[Any, ...], Run] = {}
         self.changing: dict[tuple[Any, ...], set[str]] = {}
         self.empty: dict[tuple[Any, ...], dict[str, float]] = {}  # last steps without a value
+        self.norm = ""  # the column of gradient norms, where rows have steps
         self.points: dict[tuple[Any, ...], dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
         self.rows = 0
 
@@ -250,6 +292,12 @@ class _Gathered:
             if name not in meant and name not in taken and names.count(name) == 1
         }
         values = {name: self._numbers(batch, name) for name in columns.scores}
+        if columns.step:
+            norms = [name for name in facts if GRADIENT_NORM.fullmatch(name)]
+            self.norm = norms[0] if len(norms) == 1 else ""
+            if self.norm:
+                facts.pop(self.norm)
+                values[self.norm] = self._numbers(batch, self.norm)
         told = _Coded.of(batch.column(columns.metric), _name) if columns.metric else None
         of_long = self._numbers(batch, columns.value) if columns.metric else None
         places = self._numbers(batch, columns.step) if columns.step else None
@@ -266,7 +314,7 @@ class _Gathered:
                 run = self.found[key] = Run("", facts=self._identity(key))
                 self.changing[key] = set()
             self._add_facts(run, self.changing[key], batch, facts, rows, only=len(groups) == 1)
-            for name in columns.scores:
+            for name in values:
                 self._add(key, name, rows, values[name], places, items)
             if told is not None and of_long is not None:
                 for code in dict.fromkeys(told.codes[rows].tolist()):
@@ -312,6 +360,8 @@ class _Gathered:
                     if empty > curve[-1][0]:
                         run.facts[f"{EMPTY}/{name}"] = empty
             run.curves = {name: curve for name, curve in run.curves.items() if curve}
+            mark_filtered_zeros(run, run.curves.pop(self.norm, ()))
+            run.scores.pop(self.norm, None)
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
             self._add_its_end(run)
@@ -586,10 +636,13 @@ def _csv(source: Source) -> Iterator[pa.RecordBatch]:
     )
     read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
     with contextlib.ExitStack() as opened:
-        if last and len(cells) < len(names):
+        if source.name != os.path.basename(source.path):  # it is packed
+            table: Any = pa.PythonFile(opened.enter_context(source.open()), mode="r")
+            last = b""
+        elif last and len(cells) < len(names):
             _note_cut(source)
             whole = opened.enter_context(open_regular(source.path, TABLE_BYTES))
-            table: Any = pa.PythonFile(_Beginning(whole, len(last)), mode="r")
+            table = pa.PythonFile(_Beginning(whole, len(last)), mode="r")
         else:
             table = regular_path(source.path, TABLE_BYTES)
         batches = pyarrow.csv.open_csv(table, read, parse, convert)

@@ -24,6 +24,8 @@ from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
 from paribus.statistics.outliers import outlier, skewness
 
 MOST_SEEDS = 5  # that a caution names
+# Findings about finished runs that come after the others.
+MINOR = ("file", "resumed")
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
@@ -197,14 +199,22 @@ def _pairs_assumed(c: Context) -> Parameters:
         yield {"seed": (study.model_extra or {}).get("runs", {}).get("seed", "seed")}
 
 
+def _unequal(c: Context) -> Parameters:
+    if (runs := c.analysis.runs) is None:
+        return
+    notes = [text for code, text in runs.notes if code not in ("arms_differ", *MINOR)]
+    yield from ({"text": text} for text in notes)
+    if runs.refused:
+        files = numbers.plural(runs.files, "file")
+        yield {"text": _example(f"{len(runs.refused)} of {files} could not be read", runs.refused)}
+
+
 def _runs(c: Context) -> Parameters:
     runs = c.analysis.runs
     if runs is None:
         return
     files = numbers.plural(runs.files, "file")
-    if runs.refused:
-        yield {"text": _example(f"{len(runs.refused)} of {files} could not be read", runs.refused)}
-    yield from ({"text": note} for note in runs.notes)
+    yield from ({"text": text} for code, text in runs.notes if code in MINOR)
     if runs.copies:
         such = f" ({' and '.join(runs.copy_of)})" if runs.copy_of else ""
         copies = numbers.plural(runs.copies, "run")
@@ -521,6 +531,7 @@ CAUTIONS = (
         _first_stage,
         judged=False,
     ),
+    Rule("unequal", 3, "{text}", _unequal, judged=False),
     Rule("exploratory", 3, "Exploratory: {why}.", _exploratory, judged=False),
     Rule("excluded", 3, "Failed runs are excluded: {counts}.{effect}", _excluded, judged=False),
     Rule(

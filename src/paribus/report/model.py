@@ -604,6 +604,7 @@ def verdict_record(report: Report) -> dict[str, Any]:
             for one in verdicts.interactions
         ],
         "excluded": analysis.excluded,
+        "findings": sorted({code for code, _ in analysis.runs.notes}) if analysis.runs else [],
     }
     return content | {key: value for key, value in optional.items() if value}
 

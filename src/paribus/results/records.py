@@ -154,7 +154,7 @@ class RunsRecord(Record):
         refused, skipped: files that could not be read, and that are of no known form, and why.
         copies: runs that were counted once though they are told twice.
         copy_of: one of them, and what it is a copy of.
-        notes: what else a reader must know, a sentence each.
+        notes: what else a reader must know: pairs of a code and a sentence.
         sha256: of the files that were read, by path from the results folder.
         given: the files, folders and patterns that were named, as such paths.
         unread: the files that were refused or skipped, as such paths.
@@ -167,7 +167,7 @@ class RunsRecord(Record):
     skipped: list[list[str]] = []
     copies: Count = 0
     copy_of: list[str] = []
-    notes: list[str] = []
+    notes: list[list[str]] = []
     sha256: dict[str, str] = {}
     given: list[str] = []
     unread: list[str] = []

@@ -79,6 +79,13 @@ class RunsSection(Part):
     crashed: Literal["data", "exclude"] = "data"
     """A run whose primary score is not finite: a result (`data`), so that an arm that loses more
     runs is never called better; or left out, where the machine was at fault. Counts are told."""
+    stopped_early: Literal["ask", "ok"] = "ask"
+    """Whether runs that are called crashed or failed, and have a score, were stopped by a budget
+    that is the design (`ok`)."""
+    where: Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """Conditions that the runs meet, such as `lr=0.01`; others are left out."""
+    best_of: Word = ""
+    """A setting of which the best run of each seed is taken, by the score itself."""
     scores: Annotated[dict[Word, Score], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )

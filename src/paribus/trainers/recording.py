@@ -17,7 +17,6 @@ from paribus.runs.queue import Missing
 from paribus.runs.run import results_folder
 from paribus.runs.runners import TrainerStages
 from paribus.study import Study
-from paribus.trainers.runs import require_judged
 
 
 def judge_runs(
@@ -60,5 +59,13 @@ def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] |
             f"{changed}; restore what was judged, or judge what there is now into another folder "
             "with --results"
         )
-    if trainer.reading is not None:
-        require_judged(folder, trainer.reading)
+    record = folder.read_runs()
+    if trainer.reading is None or record is None or not record.sha256:
+        return
+    contents = set(record.sha256.values())
+    given = judged_files.digests(trainer.reading.paths, folder.path)
+    if other := [name for name, digest in given.items() if digest not in contents]:
+        raise ParibusError(
+            f"{os.path.relpath(folder.path / other[0])} is not among the files that {folder.path} "
+            "is the verdict on; judge it into another folder with --results"
+        )

@@ -1,4 +1,4 @@
-"""Weights & Biases: what a chart exports as CSV, three columns for each run.
+"""Charts exported as CSV: of Weights & Biases, with three columns for each run, and TensorBoard.
 
     "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
     "100","3.6269","3.6269","3.6269",...
@@ -73,3 +73,29 @@ def _facts(name: str) -> dict[str, str | float]:
     arm = name[: found.start()] if found else name
     facts: dict[str, str | float] = {"run": name, "arm": arm or name}
     return facts | ({"seed": float(found[1])} if found else {})
+
+
+TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
+
+
+def _is_tensorboard_csv(source: Source) -> bool:
+    return source.header.strip() == "Wall time,Step,Value"
+
+
+@reader(
+    "tensorboard-csv", says="a chart of TensorBoard exported as CSV", detects=_is_tensorboard_csv
+)
+def tensorboard_csv(source: Source) -> Iterator[Run]:
+    """Yield the run of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    match = TAGGED.fullmatch(source.name)
+    tag = "Value" if match is None or "Value" in source.columns.scores else match["tag"]
+    run = Run("", facts=_facts(match["run"]) if match else {})
+    points = [
+        (as_number(row["Step"]), as_number(row["Value"]))
+        for row in csv_rows(source, ("Step", "Value"))
+    ]
+    curve = [(step, value) for step, value in points if step is not None and value is not None]
+    if curve:
+        run.curves[tag], run.scores[tag] = curve, curve[-1][1]
+        run.facts["steps"] = curve[-1][0]
+        yield run

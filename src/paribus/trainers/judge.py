@@ -1,4 +1,4 @@
-"""Judging runs that are there: a table or files become a study, and go the way of every other."""
+"""Judge finished runs: a table or files become a study, and go the way of every other study."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ from paribus.results import Results
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 from paribus.trainers.recording import judge_runs
-from paribus.trainers.runs import (
+from paribus.trainers.runs import check_runs, spent_by
+from paribus.trainers.select import (
     FROM_PATH,
     arm_of,
-    by_file,
+    group_by_arm,
     in_words,
-    labelled_runs,
     require_at_step,
     score_of,
     seed_of,
-    spent_by,
-    without_crashed,
-    without_missing,
+    select_runs,
+    set_nested_seed,
 )
 
 LOG = logging.getLogger("paribus")
-BASELINE = "baseline"
+BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
 # Words that turn what another word of a name says, or make another quantity of it; ask then.
 TURNED = re.compile(
     r"(?<![a-z])(?:neg(?:ative|ated)?|inv(?:erse)?|improve(?:d|ment)?|gain|change|delta|diff|err"
@@ -59,13 +58,14 @@ HIGHER = re.compile(
 )
 ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
+MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
 
 def judge(
     data: Any,
     *,
-    score: str | Sequence[str],
+    score: str | Sequence[str] = (),
     margin: float | None = None,
     baseline: str | float | None = None,
     better: Better | Sequence[Better] | None = None,
@@ -74,47 +74,50 @@ def judge(
     pair: bool | str = False,
     **options: Any,
 ) -> Verdicts:
-    """Return the verdicts on runs that are there, as `paribus judge` gives them.
+    """Return the verdicts on finished runs, as `paribus judge` gives them.
 
     Args:
-        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files, which a
-            reader understands.
-        score: the column or score that decides; of several the first does, and the others stand
-            beside it.
+        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
+        score: the column or score that decides; of several the first does. A recognised log has
+            one by default.
         margin: the largest change that would not matter, in the score's unit; without one nothing
             is shown to be the same.
-        baseline: the arm that others are compared with; by default the one that is called so.
+        baseline: the arm that others are compared with; by default the arm of that name.
         better: "lower" or "higher" of the first score, or a list of one for each; by default what
-            the name of the score says, if it does.
+            the name of the score says.
         arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
             may be "folder" or "name" too.
-        pair: whether runs of one seed share data and initial values: an assumption, which is said;
-            or the column of what pairs share, by whose values they are paired instead.
+        pair: whether runs of one seed share data and initial values: an assumption, which the
+            card states; or the column by whose values runs are paired instead.
         options: `reader`, and the columns `step`, `item`, `metric` and `value`; `at_step`,
-            `target`, `crashed`, `resolution`, `test`, `alpha`, `name`, `question`: as
-            `exploratory` has them.
+            `target`, `crashed`, `stopped_early`, `where`, `best_of`, `resolution`, `test`,
+            `alpha`, `name`, `question`: see `make_study`.
 
     Raises ParibusError in one line on bad input.
+
+    Example:
+        >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
+        >>> judge(table, score="loss", baseline="base")[0].word
+        'DESCRIPTIVE'
     """
     scores = [score] if isinstance(score, str) else list(score)
     seed = paired_by(pair, seed)
-    of_rows = {key: options.get(key, "") for key in ROWS}
-    meant = columns(scores, arm, seed, pair=bool(pair), **of_rows)
-    arm, seed = arm or "arm", seed or "seed"
+    rows = {key: options.pop(key, "") for key in ROWS}
+    columns = columns_of_table(scores, arm, seed, pair=bool(pair), **rows)
     if is_paths(data):
-        reading, arm = read_runs(data, options.pop("reader", None), meant, arm=arm)
+        reading, arm = read_runs(data, options.pop("reader", None), columns, arm=arm)
     else:
-        reading = table_runs(data, meant)
-    study = exploratory(
+        reading = table_runs(data, columns)
+    study = make_study(
         reading,
         scores=scores,
         margin=margin,
         baseline=None if baseline is None else in_words(baseline),
         better=better,
-        arm=arm,
-        seed=seed,
+        arm=arm or "arm",
+        seed=seed or "seed",
         pair=bool(pair),
-        rows={key: options.pop(key, "") for key in ROWS},
+        rows=rows,
         **options,
     )
     with judged(study, reading) as results:
@@ -134,7 +137,7 @@ def paired_by(pair: bool | str | None, seed: str | None) -> str | None:
 @contextmanager
 def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
     """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
-    end; no ledger hears of it."""
+    end; no ledger entry is written."""
     with unrecorded(), fleeting() as folder:
         yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
 
@@ -146,45 +149,49 @@ def is_paths(data: Any) -> bool:
     return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
 
 
-def columns(
-    scores: Sequence[str],
-    arm: str | None,
-    seed: str | None,
-    *,
-    pair: bool = False,
-    **rows: str,
+def columns_of_table(
+    scores: Sequence[str], arm: str | None, seed: str | None, *, pair: bool = False, **rows: str
 ) -> Columns:
-    """Return what the columns of a table mean, as far as it is said: what is not named may be there
-    or not, but of pairs the seeds, and of runs with several rows both.
+    """Return what the columns of a table mean, as far as it is stated: what is not named may be
+    missing, but pairs need seeds, and runs with several rows need arms and seeds.
 
     `rows` are what rows of one run differ in, by the keys ROWS.
     """
-    several = any(rows.values())
-    seed = seed or ("seed" if several or pair else "")
+    seed = seed or ("seed" if any(rows.values()) or pair else "")
     arm = arm or ("arm" if seed else "")
     wide = () if rows.get("metric") else tuple(scores)
     if arm in FROM_PATH:
-        return by_file(replace(Columns(wide, "", seed), **rows))
+        return replace(Columns(wide, "", seed), **rows).by_file()
     return replace(Columns(wide, arm, seed), **rows)
 
 
 def read_runs(
-    paths: Any, reader: Any = None, columns: Columns | None = None, *, arm: str
+    paths: Any, reader: Any = None, columns: Columns | None = None, *, arm: str | None
 ) -> tuple[Reading, str]:
-    """Return the runs in files, and what tells their arms apart: what `arm` says, or the label of
-    each path that is given as `label=path`. Raises ParibusError."""
+    """Return the runs in files, and what tells their arms apart: what `arm` says, the label of each
+    path that is given as `label=path`, or else the arm that logs state or their folder.
+
+    Raises ParibusError.
+    """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     labelled = [split_label(os.fspath(path)) for path in given]
-    if columns and any(label for label, _ in labelled) and columns.arm == "arm":
-        columns = by_file(replace(columns, arm=""))
-    if not any(label for label, _ in labelled):
-        whole = read([path for _, path in labelled], reader, columns=columns, once=False)
-        section = RunsSection(arm=arm)
+    is_labelled = any(label for label, _ in labelled)
+    if columns and is_labelled and columns.arm == "arm":
+        columns = replace(columns, arm="").by_file()
+    if not is_labelled:
+        files = [path for _, path in labelled]
+        whole = read(files, reader, columns=columns, once=False)
+        if arm is None and not any("arm" in run.facts for run in whole.runs):
+            if not whole.runs and columns and columns.arm == "arm":
+                by_file = replace(columns, arm="").by_file()
+                again = read(files, reader, columns=by_file, once=False)
+                whole = again if again.runs else whole
+            arm = "folder" if whole.runs else None
+        section = RunsSection(arm=arm or "arm")
         whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
         without_shared_seed(whole.runs, lambda run: arm_of(run, section))
-        return whole, arm
-    bare = [path for label, path in labelled if not label]
-    if bare:
+        return whole, arm or "arm"
+    if bare := [path for label, path in labelled if not label]:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
     whole, labels = Reading(), dict[str, str]()
     for label, path in labelled:
@@ -194,15 +201,9 @@ def read_runs(
                 raise ParibusError(
                     f"{file} is given as arm '{other}' and as arm '{label}'; give it to one of them"
                 )
-        for one in part.runs:
-            one.facts["arm"] = label
-        whole.runs += part.runs
-        whole.refused += part.refused
-        whole.skipped += part.skipped
-        whole.files += part.files
-        whole.paths += part.paths
-        whole.given += part.given
-        whole.notes += part.notes
+        for run in part.runs:
+            run.facts["arm"] = label
+        whole.add(part)
     whole.runs, whole.copies = counted_once(whole.runs)
     without_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
     return whole, "arm"
@@ -263,7 +264,7 @@ def as_arrow(data: Any) -> Any:
     )
 
 
-def exploratory(
+def make_study(
     reading: Reading,
     *,
     scores: Sequence[str],
@@ -276,6 +277,9 @@ def exploratory(
     at_step: float | None = None,
     target: float | None = None,
     crashed: Literal["data", "exclude"] = "data",
+    stopped_early: Literal["ask", "ok"] = "ask",
+    where: Sequence[str] = (),
+    best_of: str = "",
     resolution: float | None = None,
     test: str | None = None,
     alpha: float = 0.05,
@@ -284,76 +288,66 @@ def exploratory(
     name: str = "judged",
     question: str = "",
 ) -> Study:
-    """Return the study of runs that are there, with an arm for each name that they have.
+    """Return the study of finished runs, with an arm for each name that they have.
 
     Args:
-        scores: the first decides.
+        scores: the first decides; where none is named, what the form of the logs says.
         at_step: the step at which scores are read; by default the last.
         target: of the first score: budgets to it are compared too, as far as curves tell.
         crashed: whether a run without a finite score is a result, or is left out.
+        stopped_early: "ok" where runs that are called crashed were stopped by the budget of all.
+        where: conditions that the runs meet, such as `lr=0.01`.
+        best_of: a setting of which the best run of each seed is taken.
         resolution: the smallest difference that the first score can show.
-        test: the one that decides: `welch_t`, or of pairs `paired_t`.
+        test: the test that decides: `welch_t`, or of pairs `paired_t`.
         new_items: whether the claim is about new items as well, such as documents or questions.
         rows: the columns in which rows of one run differ, by the keys ROWS.
     Raises ParibusError.
     """
-    if not scores:
-        raise ParibusError("no score is named; say which decides, such as --score loss")
     if not reading.runs:
-        why = [why for _, why in reading.refused]
-        why += [f"{path}: {of}" for path, of in reading.skipped]
-        told = "; ".join([f"no run was found in {plural(reading.files, 'file')}", *why[:1]])
-        raise ParibusError(told)
-    section = section_from({"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed})
+        reasons = [why for _, why in reading.refused]
+        reasons += [f"{path}: {why}" for path, why in reading.skipped]
+        none = f"no run was found in {plural(reading.files, 'file')}"
+        raise ParibusError("; ".join([none, *reasons[:1]]))
+    scores = list(scores) or [_default_score(reading.runs)]
+    section = section_from(
+        {"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed}
+        | {"stopped_early": stopped_early, "where": list(where), "best_of": best_of}
+    )
     if test == "paired_t" and not pair:
         raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
-    by_label = labelled_runs(reading.runs, section)
+    set_nested_seed(reading.runs, section)
+    by_label = group_by_arm(reading.runs, section)
     _require_arms(by_label, reading.runs, arm)
-    if baseline is None and BASELINE in by_label:
-        baseline = BASELINE
-    if baseline is not None and baseline not in by_label:  # as it is called here
-        baseline = {label_as_name(label): label for label in by_label}.get(baseline, baseline)
-    if baseline not in by_label:
-        told = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
-        hint = f"; {nearest(baseline, by_label)}" if baseline else ""
-        missing = f"baseline '{baseline}' is no arm{hint}" if baseline else "no baseline is named"
-        raise ParibusError(f"{missing}; arms and their runs: {told}")
-    for one in scores:
-        _require_score(one, reading.runs)
-    for one in scores:
-        with_it = {arm: [r for r in runs if one in r.scores] for arm, runs in by_label.items()}
-        require_at_step(with_it, one, at_step)
+    baseline = _find_baseline(baseline, by_label)
     first, directions = scores[0], _directions(scores, better)
-    by_label = without_missing(by_label, first)
+    for score in scores:
+        _require_score(score, reading.runs)
+    for score in scores:
+        with_it = {label: [r for r in own if score in r.scores] for label, own in by_label.items()}
+        require_at_step(with_it, score, at_step)
+    selection = select_runs(by_label, section, first, lower=directions[0] == "lower")
+    by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
+        if selection.excluded.get(empty[0]):
+            raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
         raise ParibusError(
             f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
             "NaN for a run that diverged, or remove the arm"
         )
-    by_label = without_crashed(by_label, first, section)
-    values = {
-        one: {
-            label: [
-                score_of(run, one, at_step) for run in runs if one == first or one in run.scores
-            ]
-            for label, runs in by_label.items()
-        }
-        for one in scores
-    }
-    if empty := [label for label, runs in by_label.items() if not runs]:
-        raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
+    check_runs(by_label, section, scores, rows.values())
     seeds, without = _seeds(by_label, section, pair=pair)
-    called = {label: label_as_name(label) for label in by_label}
-    for label, own in called.items():
-        if own != label:
-            LOG.warning(
-                "arm '%s' is called '%s' here, as folders cannot be called that", label, own
-            )
-    if len(set(called.values())) < len(called):
-        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
-    specs = {
-        one: {"better": of, "digits": digits_of(values[one].values())}
-        for one, of in zip(scores, directions, strict=True)
+    called = _name_arms(by_label)
+    values = {
+        score: [
+            [score_of(run, score, at_step) for run in runs if score == first or score in run.scores]
+            for runs in by_label.values()
+        ]
+        for score in scores
+    }
+    specs: dict[str, dict[str, Any]] = {
+        score: {"better": direction, "digits": digits_of(values[score])}
+        for score, direction in zip(scores, directions, strict=True)
     }
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
@@ -368,19 +362,18 @@ def exploratory(
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
         endpoints[0]["margin"] = margin
-    endpoints += [{"metric": one} for one in scores[1:]]
+    endpoints += [{"metric": score} for score in scores[1:]]
     if target is not None:
-        endpoints += [{"metric": one} for one in _budgets(reading.runs, first)]
+        endpoints += [{"metric": budget} for budget in _budgets(reading.runs, first)]
     arms = {}
     for label in sorted(by_label, key=lambda label: label != baseline):
-        set_: dict[str, Any] = {"runs.label": label}
+        settings: dict[str, Any] = {"runs.label": label}
         if without[label]:
-            set_["runs.without"] = without[label]
-        arms[called[label]] = {"set": set_} | ({} if called[label] == label else {"title": label})
-    runs: dict[str, Any] = {"arm": arm, "seed": seed, "crashed": crashed, "scores": specs}
-    runs |= rows
-    runs |= {} if at_step is None else {"at_step": float(at_step)}
-    runs |= {} if target is None else {"target": float(target)}
+            settings["runs.without"] = without[label]
+        title = {} if called[label] == label else {"title": label}
+        arms[called[label]] = {"set": settings} | title
+    stated = section.model_dump(mode="json", exclude_defaults=True) | dict(rows)
+    stated |= {"scores": specs} | ({} if target is None else {"target": float(target)})
     others = [called[label] for label in by_label if label != baseline]
     asked = question or f"{readable(first)} of {some(others)} against {called[baseline]}"
     return load_study(
@@ -397,8 +390,44 @@ def exploratory(
                 "alpha": alpha,
                 "target": "new items" if new_items else "this item set",
             },
-            "runs": {key: value for key, value in runs.items() if value != ""},
+            "runs": {key: value for key, value in stated.items() if value != ""},
         }
+    )
+
+
+def _default_score(runs: Sequence[Run]) -> str:
+    """Return the score that the form of the logs decides by, or the only one that there is."""
+    known = sorted({name for run in runs for name in run.scores})
+    defaults = {run.decides for run in runs if run.decides in run.scores}
+    if len(defaults) == 1:
+        return defaults.pop()
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise ParibusError("no run has a score; name the column of the score, such as --score loss")
+    raise ParibusError(
+        f"no score is named; say which decides, such as --score {known[0]}: "
+        f"{some(known, MOST_NAMED)}"
+    )
+
+
+def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
+    """Return the label of the baseline. Raises ParibusError."""
+    if baseline is None:
+        baseline = next((name for name in BASELINES if name in by_label), None)
+    elif baseline not in by_label:  # as the arm is called here
+        baseline = {label_as_name(label): label for label in by_label}.get(baseline, baseline)
+    if baseline is not None and baseline in by_label:
+        return baseline
+    arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
+    if baseline:
+        raise ParibusError(
+            f"baseline '{baseline}' is no arm; {nearest(baseline, by_label)}; arms and their runs: "
+            f"{arms}"
+        )
+    raise ParibusError(
+        f"no baseline is named; say --baseline {next(iter(by_label))}, or another of the arms with "
+        f"their runs: {arms}"
     )
 
 
@@ -425,8 +454,20 @@ def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: s
         label = next(iter(by_label))
         raise ParibusError(
             f"all {len(runs)} runs are of one arm, '{label}', and nothing can be compared; say "
-            "what tells arms apart with --arm, --arm-from, or label=PATTERN"
+            "what tells arms apart with --arm, --arm-from, or label=PATTERN, or compare the arm "
+            "with a number by --bar"
         )
+
+
+def _name_arms(labels: Iterable[str]) -> dict[str, str]:
+    """Return the name of each arm by its label. Raises ParibusError where two are alike."""
+    called = {label: label_as_name(label) for label in labels}
+    for label, own in called.items():
+        if own != label:
+            LOG.warning("arm '%s' is called '%s' here, as a folder can be called", label, own)
+    if len(set(called.values())) < len(called):
+        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
+    return called
 
 
 def _seeds(
@@ -443,7 +484,7 @@ def _seeds(
             label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
         }
     if pair and section.seed != "seed":
-        _number(by_label, section)
+        _number_pairs(by_label, section)
         named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
     for label, seeds in named.items():
         if "" in seeds:
@@ -452,24 +493,24 @@ def _seeds(
                 "need one; name the column with --seed, or leave --pair out"
             )
     every = sorted({seed for seeds in named.values() for seed in seeds}, key=_in_order)
-    if odd := [seed for seed in every if not seed.isdecimal() or int(seed) >= 2**63]:
-        raise ParibusError(f"seed '{odd[0]}' is no whole number, by which runs can be paired")
+    if bad := [seed for seed in every if not seed.isdecimal() or int(seed) >= 2**63]:
+        raise ParibusError(f"seed '{bad[0]}' is no whole number, by which runs can be paired")
     return [int(seed) for seed in every], {
         label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
     }
 
 
-def _number(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
-    """Give numbers to what pairs share where it is told in words, such as the name of a text."""
-    runs = [one for mine in by_label.values() for one in mine]
-    words = sorted({seed_of(one, section) for one in runs} - {""})
+def _number_pairs(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
+    """Give numbers to what pairs share where it is a word, such as the name of a text."""
+    runs = [run for own in by_label.values() for run in own]
+    words = sorted({seed_of(run, section) for run in runs} - {""})
     if all(word.isdecimal() for word in words):
         return
     numbers = {word: number for number, word in enumerate(words, start=1)}
-    for one in runs:
-        if word := seed_of(one, section):
-            one.facts[section.seed] = one.facts["seed"] = float(numbers[word])
-            one.facts["pair"] = word
+    for run in runs:
+        if word := seed_of(run, section):
+            run.facts[section.seed] = run.facts["seed"] = float(numbers[word])
+            run.facts["pair"] = word
 
 
 def _tell_apart(seeds: Sequence[str]) -> bool:
@@ -485,19 +526,21 @@ def _in_order(seed: str) -> tuple[int, str]:
 
 def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None) -> list[Better]:
     """Return which direction of each score is better. Raises ParibusError."""
-    said: list[Better | None] = [better] if isinstance(better, str) else list(better or [])  # type: ignore[list-item]
-    if len(said) not in (0, 1, len(scores)):
+    stated: list[Any] = [better] if isinstance(better, str) else list(better or [])
+    if len(stated) not in (0, 1, len(scores)):
         raise ParibusError(
-            f"{len(said)} directions are said, of {plural(len(scores), 'score')}; say --better "
+            f"{len(stated)} directions are said, of {plural(len(scores), 'score')}; say --better "
             "once, of the first, or once for each"
         )
-    said += [None] * (len(scores) - len(said))
-    return [direction(one, of) for one, of in zip(scores, said, strict=True)]
+    stated += [None] * (len(scores) - len(stated))
+    return [direction(score, of) for score, of in zip(scores, stated, strict=True)]
 
 
 def direction(score: str, better: Better | None) -> Better:
-    """Return which direction of a score is better: what is said, or what its name says. Raises
-    ParibusError."""
+    """Return which direction of a score is better: what is stated, or what its name says.
+
+    Raises ParibusError where the name does not say it.
+    """
     if better is not None:
         return better
     if score.endswith(TO_TARGET):
@@ -505,7 +548,9 @@ def direction(score: str, better: Better | None) -> Better:
     # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
     name = re.split(r"(?<![a-z])per(?![a-z])", name)[0]  # of loss_per_token the loss is meant
-    low, high = (max((m.end() for m in of.finditer(name)), default=0) for of in (LOWER, HIGHER))
+    low, high = (
+        max((m.end() for m in words.finditer(name)), default=0) for words in (LOWER, HIGHER)
+    )
     if low != high and not TURNED.search(name):
         return "lower" if low > high else "higher"
     raise ParibusError(
@@ -520,8 +565,8 @@ def digits_of(arms: Iterable[Sequence[float]]) -> int:
     with np.errstate(over="ignore"):
         sds = [
             float(np.std(finite, ddof=1))
-            for arm in arms
-            if len(finite := [value for value in arm if math.isfinite(value)]) > 1
+            for values in arms
+            if len(finite := [value for value in values if math.isfinite(value)]) > 1
         ]
     spread = float(np.median(sds)) if sds else 0.0
     if not 0 < spread < math.inf:
@@ -547,13 +592,13 @@ def _same_items(runs: Sequence[Run], score: str) -> bool:
 def _budgets(runs: Sequence[Run], score: str) -> list[str]:
     """Return what can be compared of coming to a target: what the curves of all runs tell."""
     names = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
-    found = [one for one in names if all(len(spent_by(run, score, one)) for run in runs)]
-    if not found:
+    known = [name for name in names if all(len(spent_by(run, score, name)) for run in runs)]
+    if not known:
         raise ParibusError(
             f"no run has a curve of '{score}', so that none is known to come to the target; leave "
             "--target out, or name the column of steps with --step"
         )
-    return found
+    return known
 
 
 def label_as_name(label: str) -> str:

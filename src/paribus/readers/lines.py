@@ -1,0 +1,235 @@
+"""Forms of line logs: what a line says of a step, declared in a TOML file.
+
+    name = "mine"
+    about = "standard output of my trainer"
+    recognise = '^it \\d+ loss '
+    score = ["loss"]
+
+    [[line]]
+    pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
+
+A named group is a metric of the line, but for `step` and for facts: `planned_steps`, `seed`, and
+the groups of a line without metrics (`fact = "next"`). NUMBER stands for a number that something
+follows, as the end of a file may cut one. A group that ends with `__ms` or `__min` becomes seconds.
+The files in `forms/` are shipped; your own is named by its path (`--form my_form.toml`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from paribus.errors import ParibusError
+from paribus.explain import explain
+from paribus.readers.port import Reader, Run, Source, as_number, mark_filtered_zeros, seed_fact
+from paribus.untrusted_io import STUDY_BYTES, parse_toml, read_text
+
+FORMS = Path(__file__).parent / "forms"
+NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
+FACTS = {"planned_steps", "seed"}
+UNITS = {"ms": 1e-3, "min": 60.0}
+COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+class Line(BaseModel):
+    """One kind of line.
+
+    Attributes:
+        pattern: a regular expression with named groups. A line without the group `step` is of the
+            step that a line before it named.
+        pairs: an expression with the groups `name` and `value`, of every metric in the line.
+        fields: by metric, the expression whose first group is its value.
+        nan_if_missing: metrics that a program leaves out of the line where they are NaN.
+        fact: whether its groups are facts: of the runs that follow (`next`), or of the one before.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pattern: str
+    pairs: str = ""
+    fields: dict[str, str] = {}
+    nan_if_missing: tuple[str, ...] = ()
+    fact: Literal["", "next", "last"] = ""
+
+
+class Form(BaseModel):
+    """A form of line log.
+
+    Attributes:
+        name: how users call it.
+        about: one line about the files.
+        recognise: an expression that is in the first or last 64 KiB of such a file.
+        not_with: an expression that is in no such file.
+        score: the metric that decides where none is named; the first that a run has.
+        line: the kinds of lines.
+        rename: by the name in the log, the name of a metric.
+        ignore: names of pairs that are no metrics.
+        stages: whether a file holds the stages of a run, which are numbered as the fact `stage`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    about: str
+    recognise: str
+    not_with: str = ""
+    score: tuple[str, ...] = ()
+    better: Literal["lower", "higher", ""] = ""
+    line: tuple[Line, ...]
+    rename: dict[str, str] = {}
+    ignore: tuple[str, ...] = ()
+    stages: bool = False
+
+
+def load_form(path: Path) -> Form:
+    """Return the form that a file declares. Raises ParibusError."""
+    table = parse_toml(read_text(path, STUDY_BYTES), str(path))
+    try:
+        form = Form.model_validate(table, strict=False)
+        _compile(form)
+    except ValidationError as error:
+        raise ParibusError(f"{path}: {explain(error, Form)}") from None
+    except re.error as error:
+        raise ParibusError(f"{path}: {error.pattern!r} is no regular expression: {error}") from None
+    return form
+
+
+def make_reader(form: Form) -> Reader:
+    """Return the reader of a form."""
+    recognise = re.compile(form.recognise.encode(), re.MULTILINE)
+    other = re.compile(form.not_with.encode(), re.MULTILINE) if form.not_with else None
+
+    def detects(source: Source) -> bool:
+        return source.matches(recognise) and not (other and source.matches(other))
+
+    return Reader(form.name, form.about, lambda source: read_lines(form, source), detects)
+
+
+def _expand(pattern: str) -> str:
+    return pattern.replace("NUMBER", NUMBER)
+
+
+def _compile(form: Form) -> tuple[re.Pattern[bytes], list[tuple[Any, dict[str, Any]]]]:
+    """Return one expression of all lines, whose groups begin with the number of the line, and the
+    expressions of pairs and fields of each."""
+    patterns, inside = [], []
+    for place, line in enumerate(form.line):
+        whole = _expand(line.pattern) + (r"[^\n]*\n?" if line.pairs or line.fields else "")
+        named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", whole)
+        patterns.append(f"(?P<_{place}_>{named})")
+        fields = {name: re.compile(_expand(of).encode()) for name, of in line.fields.items()}
+        pairs = re.compile(_expand(line.pairs).encode()) if line.pairs else None
+        inside.append((pairs, fields))
+    return re.compile("|".join(patterns).encode(), re.MULTILINE), inside
+
+
+def read_lines(form: Form, source: Source, facts: dict[str, Any] | None = None) -> Iterator[Run]:
+    """Yield the runs of a log: a step that goes back to the first begins another. `facts` are of
+    all of them."""
+    pattern, inside = _compile(form)
+    known: dict[str, Any] = {} if facts is None else facts
+    log = _Log(form, seed_fact(source.path))
+    for piece in source.pieces():
+        text = COLOURS.sub(b"", piece) if b"\x1b" in piece else piece
+        for match in pattern.finditer(text):
+            groups = {name: value for name, value in match.groupdict().items() if value is not None}
+            place = int(next(iter(groups)).split("_")[1])
+            named = {name.split("_", 2)[2]: value for name, value in groups.items()}
+            del named[""]
+            line, (pairs, fields) = form.line[place], inside[place]
+            if line.fact:
+                log.add_facts(named, is_next=line.fact == "next")
+                continue
+            values = {name: text for name, text in named.items() if name != "step"}
+            for name, value in pairs.findall(match[0]) if pairs else ():
+                values[name.decode("utf-8", "replace").strip()] = value
+            for name, field in fields.items():
+                if inner := field.search(match[0]):
+                    values[name] = inner[1]
+                elif name in line.nan_if_missing:
+                    values[name] = b"nan"
+            step = as_number(named["step"].replace(b",", b"")) if "step" in named else None
+            if (finished := log.add(step, values)) is not None:
+                finished.facts |= known
+                yield finished
+    if log.run.curves or log.run.scores:
+        if source.is_cut:
+            log.run.facts["cut"] = "the last line has no end"
+        run = log.finish()
+        run.facts |= known
+        if run.scores:
+            yield run
+
+
+class _Log:
+    """The run that is read."""
+
+    def __init__(self, form: Form, facts: dict[str, Any]) -> None:
+        self.form, self.facts, self.stage = form, dict(facts), 1
+        self.first: float | None = None
+        self.last: float | None = None
+        self.run = self._begin()
+
+    def _begin(self) -> Run:
+        self.first = self.last = None
+        run = Run("")
+        if self.form.stages:
+            run.facts["stage"] = float(self.stage)
+        return run
+
+    def add_facts(self, groups: dict[str, bytes], *, is_next: bool) -> None:
+        """Add facts of the runs from here on, or of the one that is read."""
+        facts = self.facts if is_next else self.run.facts
+        for name, text in groups.items():
+            spelt, value = _in_seconds(name, text)
+            facts[spelt] = text.decode("utf-8", "replace").strip() if value is None else value
+
+    def add(self, step: float | None, values: dict[str, bytes]) -> Run | None:
+        """Add the metrics of a line; return the run that ended before it, if one did."""
+        ended = None
+        if step is not None:
+            if self.first is not None and step <= self.first and step < (self.last or 0):
+                ended = self.finish()
+                self.stage += 1
+                self.run = self._begin()
+            self.first = step if self.first is None else self.first
+            self.last = step
+        self.run.facts |= self.facts
+        for name, text in values.items():
+            spelt, number = _in_seconds(name, text)
+            if number is None or name in self.form.ignore:
+                continue
+            spelt = self.form.rename.get(spelt, spelt)
+            if spelt in FACTS:
+                self.run.facts[spelt] = number
+            elif self.last is None:
+                self.run.scores[spelt] = number
+            else:
+                self.run.curves.setdefault(spelt, []).append((self.last, number))
+        return ended
+
+    def finish(self) -> Run:
+        """Return the run with its last values."""
+        run = self.run
+        norms = run.curves.pop("grad_norm", [])
+        for name, curve in run.curves.items():
+            if name == "train_seconds":
+                run.facts.setdefault(name, curve[-1][1])
+            else:
+                run.scores[name] = curve[-1][1]
+        if run.curves:
+            run.facts["steps"] = max(at for curve in run.curves.values() for at, _ in curve)
+        mark_filtered_zeros(run, norms)
+        run.decides = next((name for name in self.form.score if name in run.scores), "")
+        return run
+
+
+def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
+    """Return a name without its unit, and the number that a text is; None where it is none."""
+    spelt, _, unit = name.partition("__")
+    number = as_number(text.strip().replace(b",", b""))
+    return spelt, None if number is None else number * UNITS.get(unit, 1.0)

@@ -1,0 +1,362 @@
+"""Which of the runs that were read are compared: their arms, their seeds, and which count."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from paribus.errors import ParibusError, nearest
+from paribus.numbers import plural, some
+from paribus.readers import Finding, Run
+from paribus.readers.facts import find_seed
+from paribus.readers.port import NOT_FINISHED
+from paribus.study.runs import RunsSection
+
+FROM_PATH = ("folder", "name")  # of a file, which may name the arm
+# Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
+OF_A_RUN = re.compile(
+    r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
+    r"|tensorboard|tb|wandb|latest",
+    re.IGNORECASE,
+)
+SEED_END = re.compile(r"[-_ .](?:seed|s|rep|run|trial|r)[-_= ]?\d{1,9}$", re.IGNORECASE)
+# What a row is called that sums up others.
+SUMMARIES = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
+SUMMARIES |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
+NAME_COLUMNS = ("", "Unnamed: 0", "index", "Name", "name", "run")  # as pandas writes them
+PARENTS = ("parent", "tags.mlflow.parentRunId", "parent_run_id")  # facts that name a sweep
+TABLES = ("", "table")  # readers of tables, in memory or in a file
+FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
+MOST_NAMED = 20  # runs in an error
+MOST_SHOWN = 5
+
+
+@dataclass
+class Selection:
+    """The runs that are compared, by what their files call the arm.
+
+    Attributes:
+        runs: by label.
+        excluded: by label, how many runs that failed were left out.
+        findings: what a reader must know of the choice.
+    """
+
+    runs: dict[str, list[Run]]
+    excluded: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def select_runs(
+    by_label: Mapping[str, Sequence[Run]], section: RunsSection, score: str, *, lower: bool
+) -> Selection:
+    """Return the runs that count in a comparison by `score`.
+
+    Runs whose table has no score are left out, runs that failed are data or left out as `section`
+    states, and of a sweep the best run of each seed is taken where it states so. `lower` says that
+    lower scores are better. Raises ParibusError for runs that have not finished, and for those
+    without a score at the stated step.
+    """
+    whole = {
+        label: [
+            run
+            for run in runs
+            if score in run.scores or run.reader not in TABLES or NOT_FINISHED in run.facts
+        ]
+        for label, runs in by_label.items()
+    }
+    findings = []
+    for label, runs in by_label.items():
+        if missing := [run for run in runs if run not in whole[label]]:
+            named = some([run.source or "a row" for run in missing], 3)
+            text = (
+                f"{len(missing)} of {plural(len(runs), 'run')} of {label} excluded: no {score} in "
+                f"{named} (an empty cell is a missing score; write NaN for a run that diverged)."
+            )
+            findings.append(Finding("no_score", text))
+    require_at_step(whole, score, section.at_step)
+    kept = _without_failed(whole, score, section, findings)
+    excluded = {label: n for label, runs in whole.items() if (n := len(runs) - len(kept[label]))}
+    if section.best_of:
+        kept = _take_best(kept, section, score, lower=lower, findings=findings)
+    return Selection(kept, excluded, findings)
+
+
+def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
+    """Return the runs that `section.where` keeps by what their files call the arm; under "" those
+    that nothing names.
+
+    Raises ParibusError where one arm has two names that differ in case, space or encoding alone,
+    for a row that sums up others, and for a condition that no run meets.
+    """
+    given = list(runs)
+    kept = _meet_conditions(given, section.where)
+    parents = {str(run.facts[name]) for run in kept for name in PARENTS if name in run.facts}
+    by_label: dict[str, list[Run]] = {}
+    for run in kept:
+        if parents and str(run.facts.get("run_id", run.facts.get("run", ""))) in parents:
+            continue  # of a sweep, which has no score of its own
+        names = [str(run.facts.get(name, "")) for name in NAME_COLUMNS]
+        for name in (seed_of(run, section), *names):
+            if name.casefold() in SUMMARIES:
+                raise ParibusError(
+                    f"{run.source or 'a row'} is called '{name}' and is no run, but sums up "
+                    "others; leave such rows out"
+                )
+        by_label.setdefault(arm_of(run, section), []).append(run)
+    spelt: dict[str, str] = {}
+    for label in by_label:
+        if (other := spelt.setdefault(_spell(label), label)) != label:
+            raise ParibusError(
+                f"arms {_quote(other)} and {_quote(label)} differ in case or space, or in how a "
+                "character or number is written, alone; give one arm one name"
+            )
+    return by_label
+
+
+def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run]:
+    kept = list(runs)
+    for condition in conditions:
+        name, equals, value = condition.partition("=")
+        if not equals:
+            raise ParibusError(f"where: '{condition}' is no condition; write it as lr=0.01")
+        known = {fact for run in runs for fact in run.facts}
+        if name not in known:
+            raise ParibusError(f"where: no run has '{name}': {nearest(name, known)}")
+        values = sorted({in_words(run.facts[name]) for run in kept if name in run.facts})
+        kept = [run for run in kept if _spell(in_words(run.facts.get(name))) == _spell(value)]
+        if not kept:
+            raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
+    return kept
+
+
+def _spell(label: str) -> str:
+    """Return a label as people see it, without case and space; a number by its value."""
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(label)):
+            return repr(value)
+    seen = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(c for c in seen if not c.isspace() and unicodedata.category(c) != "Cf")
+
+
+def _quote(label: str) -> str:
+    """Return a label in quotes; one of other letters than ASCII by their codes."""
+    return repr(label) if label.isascii() else ascii(label)
+
+
+def arm_of(run: Run, section: RunsSection) -> str:
+    """Return what the files call the arm of a run; empty where nothing names it."""
+    if section.arm not in FROM_PATH:
+        return in_words(run.facts.get(section.arm, run.facts.get("arm", "")))
+    path = PurePath(os.path.abspath(run.path))
+    if section.arm == "name":
+        return path.stem
+    above = [folder.name for folder in path.parents]
+    own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
+    return SEED_END.sub("", own)
+
+
+def seed_of(run: Run, section: RunsSection) -> str:
+    """Return the seed of a run as its files have it; empty where they have none."""
+    return in_words(run.facts.get(section.seed, run.facts.get("seed", "")))
+
+
+def set_nested_seed(runs: Sequence[Run], section: RunsSection) -> None:
+    """Give runs whose seed is nested in their configuration the fact `seed`."""
+    name = find_seed(runs, section.seed)
+    if name != section.seed:
+        for run in runs:
+            if name in run.facts:
+                run.facts["seed"] = run.facts[name]
+
+
+def in_words(value: Any) -> str:
+    """Return a value of a table as text; a whole number without a fraction."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def score_of(run: Run, name: str, at_step: float | None = None) -> float:
+    """Return a score of a run: its last, or that of a stated step; NaN where it had diverged, or
+    crashed, before.
+
+    Raises ParibusError where the run has no such score, or none at that step: one that is still
+    running has not diverged.
+    """
+    if at_step is not None and run.curves.get(name):
+        value = run.at(name, at_step)
+        if value is not None:
+            return value
+        last, ended = run.curves[name][-1]
+        if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
+            return math.nan
+        raise _NotThereError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
+    if name in run.scores:
+        return run.scores[name]
+    # A log that ends before its first value. An empty cell of a table is a missing score.
+    is_log = run.reader not in TABLES
+    if is_log and (not run.scores or run.facts.keys() & {"crashed", "cut"}):
+        return math.nan
+    known = nearest(name, run.scores) if run.scores else "it has none"
+    raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
+
+
+class _NotThereError(ParibusError):
+    """A run has no score at a stated step."""
+
+
+def require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: float | None) -> None:
+    """Raise ParibusError that names all runs without a score at a stated step, and what they
+    have."""
+    if step is None:
+        return
+    runs = [(label, run) for label, own in by_label.items() for run in own]
+    missing: list[tuple[str, str]] = []
+    for label, run in runs:
+        if name in run.scores and not run.curves.get(name):
+            raise ParibusError(
+                f"{run.source or 'a row'} has a {name} of no step, and it is to be read at step "
+                f"{step:g}; name the column of steps, or state no step"
+            )
+        try:
+            score_of(run, name, step)
+        except _NotThereError:
+            closest = min((at for at, _ in run.curves[name]), key=lambda at: abs(at - step))
+            missing.append((label, f"{run.source or 'a run'} (nearest: {closest:g})"))
+        except ParibusError:
+            continue
+    if missing:
+        counts = Counter(label for label, _ in missing)
+        each = ", ".join(f"{n} of {len(by_label[label])} of {label}" for label, n in counts.items())
+        raise ParibusError(
+            f"{len(missing)} of {plural(len(runs), 'run')} ({each}) have no {name} at step "
+            f"{step:g}: {some([words for _, words in missing], MOST_NAMED)}; state a step that all "
+            "runs have, or leave out runs that did not come to it (of one that diverged, NaN says "
+            "so)"
+        )
+
+
+def _without_failed(
+    by_label: Mapping[str, Sequence[Run]],
+    score: str,
+    section: RunsSection,
+    findings: list[Finding],
+) -> dict[str, list[Run]]:
+    """Return the runs of each arm that count.
+
+    A run that had not finished counts if it came as far as the others, if its score is NaN, or if
+    the section states that a budget stopped it. Raises ParibusError for any other.
+    """
+    every = [run for runs in by_label.values() for run in runs]
+    whole = [run.facts for run in every if NOT_FINISHED not in run.facts]
+    last = max((float(facts["steps"]) for facts in whole if "steps" in facts), default=math.inf)
+
+    def is_finite(run: Run) -> bool:
+        return math.isfinite(score_of(run, score, section.at_step))
+
+    def is_early(run: Run) -> bool:
+        if NOT_FINISHED not in run.facts or score not in run.scores:
+            return NOT_FINISHED in run.facts
+        if FAILED.search(str(run.facts[NOT_FINISHED])):
+            return is_finite(run)
+        is_stated = section.at_step is not None and bool(run.curves.get(score))
+        reached = float(run.facts.get("steps", -math.inf))
+        return is_finite(run) and not is_stated and reached < last
+
+    early = [run for run in every if is_early(run)]
+    if section.stopped_early == "ok":
+        early_ids = {id(run) for run in early if score not in run.scores}
+        counted = [run for run in early if score in run.scores]
+        if counted:
+            states = some(list(dict.fromkeys(str(run.facts[NOT_FINISHED]) for run in counted)), 3)
+            where = _describe_ends(every)
+            text = (
+                f"{len(counted)} of {plural(len(every), 'run')} are {states}, and count as stated: "
+                f"their budget stopped them{where}."
+            )
+            findings.append(Finding("stopped_by_budget", text))
+    else:
+        early_ids = {id(run) for run in early}
+    if section.crashed == "exclude":
+        return {
+            label: [run for run in runs if id(run) not in early_ids and is_finite(run)]
+            for label, runs in by_label.items()
+        }
+    if early_ids:
+        each = [
+            f"{run.facts.get('Name') or run.source or 'a row'} is {run.facts[NOT_FINISHED]}"
+            + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
+            + ("" if score in run.scores else f" and has no {score}")
+            for run in early
+            if id(run) in early_ids
+        ]
+        raise ParibusError(
+            f"{len(each)} of {plural(len(every), 'run')} had not finished{_describe_ends(every)}: "
+            f"{some(each, MOST_SHOWN)}; leave them out with --crashed exclude, wait for them, or, "
+            "if their budget stopped them as it stops all, say --stopped-early ok; of one that "
+            "diverged, NaN says so"
+        )
+    return {label: list(runs) for label, runs in by_label.items()}
+
+
+def _describe_ends(runs: Sequence[Run]) -> str:
+    for name in ("steps", "epoch", "Epoch"):
+        ends = [value for run in runs if isinstance(value := run.facts.get(name), float)]
+        if ends and min(ends) < max(ends):
+            return f", at {name.rstrip('s').lower()} {min(ends):g} to {max(ends):g}"
+    return ""
+
+
+def _take_best(
+    by_label: Mapping[str, Sequence[Run]],
+    section: RunsSection,
+    score: str,
+    *,
+    lower: bool,
+    findings: list[Finding],
+) -> dict[str, list[Run]]:
+    """Return of each arm and seed the run with the best finite score over a fact.
+
+    Raises ParibusError where arms have other numbers of values to choose from.
+    """
+    name = section.best_of
+    if not any(name in run.facts for runs in by_label.values() for run in runs):
+        known = {fact for runs in by_label.values() for run in runs for fact in run.facts}
+        raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
+    sizes, kept = {}, {}
+    for label, runs in by_label.items():
+        sizes[label] = len({run.facts.get(name) for run in runs})
+        by_seed: dict[str, list[Run]] = {}
+        for run in runs:
+            by_seed.setdefault(seed_of(run, section), []).append(run)
+        kept[label] = [min(own, key=_order(score, section, lower)) for own in by_seed.values()]
+        for run in kept[label]:
+            run.facts.pop(name, None)
+    if len(set(sizes.values())) > 1:
+        each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
+        raise ParibusError(
+            f"best_of: arms have other numbers of {name} to choose from ({each}), and the best of "
+            "more is better by chance; give each as many"
+        )
+    text = (
+        f"The best {name} of {max(sizes.values())} was chosen by the score itself, for each seed: "
+        "both arms look better than they are, and the error of choosing is in no interval."
+    )
+    findings.append(Finding("chosen_by_score", text))
+    return kept
+
+
+def _order(score: str, section: RunsSection, lower: bool) -> Callable[[Run], float]:
+    def order(run: Run) -> float:
+        value = score_of(run, score, section.at_step)
+        return math.inf if math.isnan(value) else value if lower else -value
+
+    return order

@@ -1,0 +1,219 @@
+"""All else equal: the kinds of faults of public reports, in small tables and logs of their form."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paribus
+from paribus.decision import Verdicts
+from paribus.errors import ParibusError
+from paribus.readers.facts import find_kind
+
+NOISE = [0.012, -0.007, 0.003, -0.011, 0.009, -0.002]
+
+
+def table(by: float = -0.03, n: int = 6, **more: Any) -> dict[str, list[Any]]:
+    """Return runs of two arms; `more` are columns, or pairs of a value for each arm."""
+    rows = [(arm, seed) for arm in ("base", "new") for seed in range(n)]
+    data: dict[str, list[Any]] = {
+        "arm": [arm for arm, _ in rows],
+        "seed": [seed for _, seed in rows],
+        "loss": [3.2 + by * (arm == "new") + NOISE[seed] for arm, seed in rows],
+    }
+    for name, values in more.items():
+        is_by_arm = isinstance(values, tuple)
+        data[name] = [values[arm == "new"] for arm, _ in rows] if is_by_arm else values
+    return data
+
+
+def judge(data: Any, **options: Any) -> Verdicts:
+    return paribus.judge(data, **{"score": "loss", "baseline": "base"} | options)
+
+
+def found(verdicts: Verdicts) -> dict[str, str]:
+    assert verdicts.analysis.runs is not None
+    return dict(verdicts.analysis.runs.notes)  # type: ignore[arg-type]
+
+
+RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"n_shot": (0, 5)}, "n_shot is 0"),
+        ({"limit": ("none", "1000")}, "limit is none"),
+        ({"lr": RATES * 2, "seed": [0] * 12}, "--best-of 'lr'"),
+        ({"config.opt.rate": RATES * 2}, "--where 'config.opt.rate=0.1'"),
+        ({"lr": RATES * 2}, "are no replicates"),
+        ({"size": ["s", "m", "l"] * 4, "seed": [0, 0, 0, 1, 1, 1] * 2}, "differ in size (s, m, l)"),
+        ({"seed": [0] * 12}, "6 runs of seed 0"),
+        ({"train_loss": (3.2, 12.8), "score": "x"}, ""),
+    ],
+)
+def test_what_is_not_equal_is_refused(columns: dict[str, Any], why: str) -> None:
+    columns.pop("score", "")
+    if not why:
+        data = table(eval_loss=(3.3, 3.25)) | {"loss": table(**columns)["train_loss"]}
+        with pytest.raises(ParibusError, match="summed over accumulated batches"):
+            judge(data, score=["loss", "eval_loss"])
+        return
+    with pytest.raises(ParibusError) as refused:
+        judge(table(**columns))
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["host", "gpu", "torch", "env.cuda", "dataset"])
+def test_a_machine_of_each_arm_is_a_caution(name: str) -> None:
+    verdicts = judge(table(**{name: ("a", "b")}))
+    assert verdicts[0].word == "BETTER"
+    assert f"The arm and {name} cannot be told apart" in found(verdicts)["confounded"]
+    mixed = judge(table(**{name: ["a", "b"] * 6}))
+    assert "confounded" not in found(mixed)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"lr": (0.1, 0.2), "optimizer": ("adam", "muon")},
+        {"accuracy": [0.1 * k for k in range(12)], "epoch": [10, 11, 12, 10, 12, 11] * 2},
+        {"Runtime": [100.0 + k for k in range(12)], "Name": [f"run-{k}" for k in range(12)]},
+        {"batch_seed": list(range(12)), "out_dir": [f"out/{k}" for k in range(12)]},
+        {"tokens_seen": [1e6 + k for k in range(12)], "best_step": [90, 100, 80] * 4},
+        {"gpu": ["a", "b"] * 6, "seed": list(range(12))},
+        {"memory": [20.1, 20.2, 20.1] * 4, "notes": [""] * 12},
+        {"fold": [0, 1, 2, 3, 4, 5] * 2},
+    ],
+)
+def test_honest_columns_are_no_reason(columns: dict[str, Any]) -> None:
+    verdicts = judge(table(**columns))
+    assert verdicts[0].word == "BETTER"
+    assert found(verdicts).keys() <= {"arms_differ"}
+
+
+def test_facts_that_define_the_arms_are_named() -> None:
+    verdicts = judge(table(lr=(0.1, 0.2), optimizer=("adam", "muon"), wd=(0.1, 0.1)))
+    assert found(verdicts)["arms_differ"] == "Arms differ in lr, optimizer."
+
+
+def test_one_value_or_the_best_of_a_sweep_is_judged() -> None:
+    data = table(n=6, lr=[0.1, 0.2] * 6)
+    data["seed"] = [0, 0, 1, 1, 2, 2] * 2
+    at_one = judge(data, where=["lr=0.1"])
+    assert at_one[0].n == 3
+    best = judge(data, best_of="lr")
+    assert best[0].n == 3 and "chosen_by_score" in found(best)
+    for options, why in (({"where": ["lr=7"]}, "0.1"), ({"best_of": "width"}, "no run has")):
+        with pytest.raises(ParibusError, match=why):
+            judge(data, **options)  # type: ignore[arg-type]
+    data["lr"][1] = 0.3
+    with pytest.raises(ParibusError, match="other numbers of lr"):
+        judge(data, best_of="lr")
+
+
+def test_a_nested_seed_is_a_seed(tmp_path: Path) -> None:
+    rows = table()
+    lines = [
+        json.dumps({"config": {"kind": arm, "trainer": {"seed": seed}}, "summary": {"loss": loss}})
+        for arm, seed, loss in zip(rows["arm"], rows["seed"], rows["loss"], strict=True)
+    ]
+    file = tmp_path / "tracker_metrics.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    verdicts = judge(str(file), arm="config.kind", score="summary.loss", pair=False)
+    assert verdicts[0].word == "BETTER"
+    assert list(verdicts.analysis.summaries[0].values) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_budget_that_stops_all_runs_is_stated() -> None:
+    data = table(State=["crashed"] * 10 + ["finished"] * 2, epoch=[57 + k for k in range(12)])
+    with pytest.raises(ParibusError, match="--stopped-early ok"):
+        judge(data)
+    verdicts = judge(data, stopped_early="ok")
+    assert verdicts[0].n == 6
+    assert "10 of 12 runs are crashed" in found(verdicts)["stopped_by_budget"]
+    assert "at epoch 57 to 68" in found(verdicts)["stopped_by_budget"]
+
+
+def test_a_filtered_nan_is_a_divergence(tmp_path: Path) -> None:
+    for arm, seed in ((arm, seed) for arm in ("old", "new") for seed in range(6)):
+        is_lost = arm == "new" and seed in (2, 5)
+        log = [
+            {"step": step, "loss": 3 - step / 100 + NOISE[seed], "grad_norm": 1.0}
+            for step in (10, 20, 30)
+        ]
+        if is_lost:
+            log[2] |= {"loss": 0.0, "grad_norm": math.nan}
+        home = tmp_path / arm / f"seed_{seed}"
+        home.mkdir(parents=True)
+        state = {"global_step": 30, "log_history": log}
+        (home / "trainer_state.json").write_text(json.dumps(state))
+    verdicts = paribus.judge(str(tmp_path), baseline="old")
+    assert verdicts.analysis.study.primary.metric == "loss"
+    assert "2 runs logged a loss of 0" in found(verdicts)["nan_as_zero"]
+    assert verdicts[0].word != "BETTER"
+    assert verdicts[0].evidence.state.divergence == "more"
+
+
+def test_a_table_with_steps_needs_no_step_column() -> None:
+    rows = table()
+    data: dict[str, list[Any]] = {"arm": [], "seed": [], "loss": [], "step": [], "grad_norm": []}
+    for step in (10, 20):
+        for arm, seed, loss in zip(rows["arm"], rows["seed"], rows["loss"], strict=True):
+            is_lost = step == 20 and arm == "new" and seed == 0
+            values = (arm, seed, 0.0 if is_lost else loss - step / 100, step)
+            for name, value in zip(data, (*values, math.nan if is_lost else 1.0), strict=True):
+                data[name].append(value)
+    verdicts = judge(data, seed="seed")
+    assert verdicts[0].n == 5 and "nan_as_zero" in found(verdicts)
+
+
+def test_a_parent_of_a_sweep_is_no_run() -> None:
+    data = table()
+    data = {name: [*values, values[0]] for name, values in data.items()}
+    data["seed"][-1] = None
+    data["run_id"] = [f"r{k}" for k in range(13)]
+    data["parent"] = ["r12"] * 12 + [""]
+    assert judge(data)[0].n == 6
+
+
+def test_folders_of_restarts_and_seeds_are_no_arms(tmp_path: Path) -> None:
+    rows = table()
+    for arm, seed, loss in zip(rows["arm"], rows["seed"], rows["loss"], strict=True):
+        home = tmp_path / f"{arm}-seed{seed}" / "lightning_logs" / "version_0"
+        home.mkdir(parents=True)
+        (home / "metrics.csv").write_text(f"step,val_loss\n10,4.0\n20,{loss}\n")
+    verdicts = judge(f"{tmp_path}/*/*/*/metrics.csv", score="val_loss", step="step")
+    assert verdicts[0].n == 6 and verdicts[0].arm == "new"
+    assert list(verdicts.analysis.summaries[0].values) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_not_stated_is_asked_with_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text("arm,seed,loss,acc\nbase,1,3.2,0.5\nnew,1,3.1,0.6\n")
+    with pytest.raises(ParibusError, match="such as --score 'loss': loss, acc"):
+        paribus.judge(str(file))
+    with pytest.raises(ParibusError, match="say --baseline old"):
+        judge({"arm": ["old", "new"], "loss": [1.0, 2.0]}, baseline=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("config.trainer.seed", "seed"),
+        ("config.optimizer.learning_rate", "setting"),
+        ("params.weightDecay", "setting"),
+        ("env/torch", "environment"),
+        ("batch-size", "setting"),
+        ("n_shot/hellaswag", "evaluation"),
+        ("tags.mlflow.runName", "identifier"),
+        ("end_time", "time"),
+        ("val_acc", "other"),
+    ],
+)
+def test_the_kind_of_a_fact_is_in_its_name(name: str, kind: str) -> None:
+    assert find_kind(name) == kind
