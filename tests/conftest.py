@@ -258,7 +258,7 @@ def dataset() -> Dataset:
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
     """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
-    from .fabricated import write_results
+    from .build import write_results
 
     def make(study: Study, loss: Callable[..., float], folder: str = "made", **kw: Any) -> Results:
         return write_results(tmp_path / folder, study, loss, **kw)

@@ -18,9 +18,9 @@ from paribus.statistics import TunedArm, lack_of_fit, redrawn_error, vertex_erro
 from paribus.study import Study
 from paribus.verification.verify import tuning_findings
 
+from ..build import BEST, RATE, surface, tables, tuned_and_trained
 from ..conftest import Maker
-from ..reported import codes, texts
-from ..tuned_results import BEST, RATE, surface, tables, tuned_and_trained
+from ..tools import codes, texts
 
 RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
 SEEDS = [101, 102, 103]

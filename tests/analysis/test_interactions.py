@@ -23,8 +23,8 @@ from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
 from paribus.study.null_study import null_study
 
+from ..build import tables, tuned_and_trained
 from ..conftest import Fabricate, Maker
-from ..tuned_results import tables, tuned_and_trained
 
 NORM = {"model.embedding.norm": "layernorm"}
 UNTIED = {"model.head.tied": False}

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from paribus import numbers
@@ -15,17 +14,16 @@ from paribus.analysis.contrasts import block_scores, contrast_of, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.engine.evaluation import all_measures
-from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.metric import ItemSums, Metric
 from paribus.report import tables
 from paribus.report.model import build_report, verdict_record
 from paribus.results import Results, load_results
-from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import crossed_bootstrap, paired_t
 
+from ..build import write_answers, write_blocks
 from ..conftest import Fabricate, Maker
-from ..reported import codes, texts
+from ..tools import codes, texts
 
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -53,15 +51,8 @@ def make(small_study: Maker, fabricate: Fabricate) -> Fabricate:
 
 def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> None:
     hits, sizes = np.array(correct), np.array(predicted)
-    columns = {"loss_sum_nats": 2.0 * sizes, "correct": hits, "predicted": sizes}
-    columns |= {"brier_sum": 0.5 * sizes, "characters": sizes}
-    trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
-    scores = trial.read_json("evaluation.json")
-    scores["validation_accuracy"] = float(hits.sum() / sizes.sum())
-    trial.write_json("evaluation.json", scores)
-    blocks = {"kind": "window", "items": len(sizes), "blocks": len(sizes)}
-    trial.write_json("trial.json", trial.read_json("trial.json") | {"blocks": blocks})
-    trial.finish()
+    sums = {"loss_sum_nats": 2.0 * sizes, "correct": hits, "predicted": sizes}
+    write_blocks(trial, sums, validation_accuracy=float(hits.sum() / sizes.sum()))
 
 
 def test_a_short_last_window_weighs_by_its_tokens(make: Fabricate) -> None:
@@ -104,12 +95,7 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
         ]
         share = len(right) / questions
         cells = [{"task": "quiz", "shots": 0, "chance": 0.5, "accuracy": share}]
-        write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
-        write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
-        trial.write_json(
-            "evaluation.json", trial.read_json("evaluation.json") | {"macro_accuracy": share}
-        )
-        trial.finish()
+        write_answers(trial, rows, cells)
     return analyse(load_results(made.path))
 
 
@@ -134,15 +120,8 @@ def with_documents(made: Results, effect: float = 0.0) -> dict[str, np.ndarray]:
         noise = np.random.default_rng([trial.seed, ours]).normal(0, 0.02, size=12)
         nats = (2.0 + ours * (effect + shifts) + noise) * sizes
         columns = {"loss_sum_nats": nats, "correct": sizes // 2, "predicted": sizes}
-        columns |= {"brier_sum": 0.5 * sizes, "characters": sizes}
-        trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
-        scores = trial.read_json("evaluation.json")
-        scores["validation_loss"] = float(nats.sum() / sizes.sum())
-        trial.write_json("evaluation.json", scores)
-        record = trial.read_json("trial.json")
-        record["blocks"] = {"kind": "document", "items": 12, "blocks": 12}
-        trial.write_json("trial.json", record)
-        trial.finish()
+        loss = float(nats.sum() / sizes.sum())
+        write_blocks(trial, columns, "document", validation_loss=loss)
         sums[trial.arm].append(nats)
     return {arm: np.stack(rows) for arm, rows in sums.items()} | {"sizes": sizes}
 
@@ -264,9 +243,7 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Fabricate, metric: Metri
     y = rng.uniform(0.2, 0.6, size=40) * sizes
     for trial in made.finished:
         columns = {"loss_sum_nats": y, "brier_sum": y, "correct": y, "predicted": sizes}
-        columns["characters"] = sizes
-        trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
-        trial.finish()
+        write_blocks(trial, columns)
     table = Table.of(load_results(made.path))
     assert isinstance(metric.items, ItemSums)
     scores = block_scores(table, metric.items, "arm", (1, 2))
@@ -282,16 +259,10 @@ def test_documents_are_shared_by_arms_that_read_other_windows(make: Fabricate) -
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)
-        windows(trial, (sizes // 2).tolist(), sizes.tolist())
-        blocks = trial.read_columns("blocks.parquet").to_pydict()
         # Of the first token, which no token predicts, the arm has more characters.
-        blocks["characters"] = [89 - 3 * (trial.arm == "arm"), 150, 60, 180, 120, 30]
-        units = dict.fromkeys(blocks, "1")
-        trial.write_columns("blocks.parquet", {k: np.array(v) for k, v in blocks.items()}, units)
-        record = trial.read_json("trial.json")
-        record["blocks"] = {"kind": "document", "items": 6, "blocks": 6}
-        trial.write_json("trial.json", record)
-        trial.finish()
+        characters = [89 - 3 * (trial.arm == "arm"), 150, 60, 180, 120, 30]
+        sums = {"loss_sum_nats": 2.0 * sizes, "correct": sizes // 2, "predicted": sizes}
+        write_blocks(trial, sums | {"characters": characters}, "document")
     contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
     assert contrast.items_why_not == ""
     assert contrast.items.crossed.n_items == (6,)

@@ -22,8 +22,8 @@ from paribus.results import (
 from paribus.rng import stream
 from paribus.statistics import AtLook, Looks, holm, seed_test
 
+from ..build import write_results
 from ..conftest import studies_in
-from ..fabricated import write_results
 
 ARMS = {
     "baseline": {},

@@ -18,8 +18,8 @@ from paribus.metric import Metric
 from paribus.statistics import paired_contrast
 from paribus.study import Study, null_study, tuned_null_studies
 
+from ..build import tables, tuned_and_trained
 from ..conftest import Fabricate, Maker
-from ..tuned_results import tables, tuned_and_trained
 
 SEEDS = [1, 2, 3, 4, 5]
 

@@ -19,7 +19,7 @@ from paribus.results import load_results
 from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
-from ..reported import rows
+from ..tools import rows
 
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 THREE_ARMS = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}

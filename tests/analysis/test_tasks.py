@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from paribus.analysis import Analysis, analyse
-from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
-from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
 from paribus.statistics import holm, macro_contrast, paired_contrast
 
+from ..build import write_answers
 from ..conftest import Fabricate, Maker
 
 CHANCE = {"easy": 0.5, "hard": 0.25}
@@ -41,12 +39,7 @@ def answer(trial: TrialFolder) -> None:
                 {"task": task, "shots": shots, "item": i, "correct": bool(hit)}
                 for i, hit in enumerate(hits)
             ]
-    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
-    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
-    macro = np.mean([np.mean([c["accuracy"] for c in cells if c["task"] == t]) for t in CHANCE])
-    scores = trial.read_json("evaluation.json") | {"macro_accuracy": float(macro)}
-    trial.write_json("evaluation.json", scores)
-    trial.finish()
+    write_answers(trial, rows, cells)
 
 
 def accuracies(results: Results, arm: str, task: str) -> list[float]:

@@ -27,9 +27,8 @@ from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.runs.advance import take_look
 from paribus.verification import verify
 
+from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
 from ..conftest import Maker, studies_in
-from ..fabricated import write_results
-from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
 DECAY = "training.optimizer.weight_decay"
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from paribus.analysis import analyse
 from paribus.analysis.side_effects import _judged, _share_lost
 from paribus.decision import Verdicts, decide, find_rule
 from paribus.decision.reach import dead_rows, why_no_events
-from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.results import load_results
-from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
 from paribus.statistics import Interval
 from paribus.study import Study
 
+from ..build import write_answers
 from ..conftest import Fabricate, Maker
-from ..reported import codes, rows, texts
+from ..tools import codes, rows, texts
 
 GATE = "stability_gate.py:STABILITY_GATE"
 SEEDS = [1, 2, 3, 4, 5]
@@ -190,15 +188,6 @@ def answer(trial: TrialFolder, effect: float) -> None:
             {"task": task, "shots": 0, "item": i, "correct": bool(h)} for i, h in enumerate(hits)
         ]
     write_answers(trial, rows, cells)
-
-
-def write_answers(trial: TrialFolder, rows: list[dict], cells: list[dict]) -> None:
-    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
-    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
-    macro = float(np.mean([cell["accuracy"] for cell in cells]))
-    scores = trial.read_json("evaluation.json") | {"macro_accuracy": macro}
-    trial.write_json("evaluation.json", scores)
-    trial.finish()
 
 
 @pytest.mark.parametrize("target", ["new items", "this item set"])

@@ -20,10 +20,10 @@ from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import Lord
 
-from .. import command_line
+from .. import tools
 from .stopping import stopped_after
 
-verb = partial(command_line.verb, "campaign")
+verb = partial(tools.verb, "campaign")
 
 STUDY = """
 name = "toy"

@@ -11,10 +11,10 @@ import pytest
 from paribus.campaign import open_campaign, try_idea
 from paribus.cli import main
 
-from .. import command_line
+from .. import tools
 from .stopping import stopped_after
 
-verb = partial(command_line.verb, "campaign")
+verb = partial(tools.verb, "campaign")
 
 STUDY = """
 name = "tiny"

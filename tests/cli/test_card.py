@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from paribus.cli import main
-from paribus.cli.options import console
 from paribus.decision import WORDS
 
+from ..build import write_results
 from ..conftest import studies_in
-from ..fabricated import write_results
+from ..tools import verb
 
 # By arm, what it adds to the loss; worse in name and in place of the better ones.
 EFFECTS = {"a-worse": 0.3, "b-good": -0.1, "c-same": 0.001, "d-better": -0.3}
-SHELL = {"COLUMNS": "80", "NO_COLOR": "1"}
 KINDS = ("layernorm", "rmsnorm", "center", "scale")
-
-Said = tuple[int, str, str]
-
-
-def verb(*arguments: object) -> Said:
-    """Exit code, standard output and standard error."""
-    with (
-        patch.dict("os.environ", SHELL),
-        patch.object(console, "stderr", False),
-        redirect_stdout(StringIO()) as out,
-        redirect_stderr(StringIO()) as err,
-    ):
-        code = main([*map(str, arguments)])
-    return code, out.getvalue(), err.getvalue()
 
 
 def fabricated(folder: Path, effects: dict[str, float], seeds: int = 5) -> Path:

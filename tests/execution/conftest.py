@@ -21,7 +21,7 @@ from paribus.runs.worker import Context
 from paribus.study import Study
 
 from ..conftest import NOTHING, studies_in
-from ..made_once import made_once
+from ..tools import made_once
 
 SEEDS = [1, 2, 3]
 

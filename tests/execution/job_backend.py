@@ -19,7 +19,7 @@ from paribus.runs.executors import backend
 from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
 from paribus.study import Study
 
-from ..repository import git
+from ..tools import git
 
 
 class Options(JobOptions):

@@ -16,7 +16,7 @@ from paribus.ledger import events_in
 from paribus.results import Results, ResultsFolder, opened_texts
 
 from ..conftest import SMALL, Maker, studies_in
-from ..reported import cautions
+from ..tools import cautions
 from .conftest import run_here
 
 TABLES: dict[str, Any] = {

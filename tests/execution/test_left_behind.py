@@ -18,7 +18,7 @@ from paribus.errors import ParibusError
 from paribus.study import Study
 
 from ..conftest import Maker
-from ..process_life import eventually, running
+from ..tools import eventually, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
 

@@ -19,8 +19,8 @@ from paribus.results import Results, ResultsFolder, read_registration, settle
 from paribus.study import Study
 from paribus.study.trust import custom_code
 
+from ..build import registered
 from ..conftest import studies_in
-from ..fabricated import registered
 
 IDEAS = """
 import itertools

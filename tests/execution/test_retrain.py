@@ -26,8 +26,8 @@ from paribus.runs.queue import Task
 from paribus.study import Study
 from paribus.verification import verify
 
+from ..build import registered
 from ..conftest import Maker
-from ..fabricated import registered
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ from paribus.results import Results
 from paribus.results.trial_folder import CANONICAL
 
 from ..conftest import Maker, studies_in
-from ..process_life import eventually
+from ..tools import eventually
 from .conftest import Trained
 
 

@@ -16,7 +16,7 @@ from paribus.engine.model import GPT, build_model, load_parameters
 from paribus.results import Results, load_results
 from paribus.study import parse_study
 
-from ..made_once import made_once
+from ..tools import made_once
 
 WINDOW = 96
 LINES = [

@@ -15,8 +15,8 @@ from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import Results
 
+from ..build import write_results
 from ..conftest import Maker
-from ..fabricated import write_results
 from .conftest import Trained
 
 FILES = {

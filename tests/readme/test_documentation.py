@@ -28,7 +28,7 @@ from paribus.runs.executors import find_backend
 from paribus.study import shipped_studies
 from paribus.study.load import parse_study
 
-from ..repository import module_at
+from ..tools import module_at
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -15,8 +15,8 @@ from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.tables import task_table
 from paribus.results import Results
 
+from ..build import write_results
 from ..conftest import Fabricate, Maker, studies_in
-from ..fabricated import write_results
 
 SEEDS = [1, 2, 3, 4, 5]
 

@@ -14,8 +14,8 @@ from paribus.report.figures.rows import over_seeds
 from paribus.report.tables import trial_tables, trials
 from paribus.results import Results, write_tables
 
+from ..build import write_results
 from ..conftest import studies_in
-from ..fabricated import write_results
 
 SEEDS = list(range(1, 8))
 # A large study takes long to make: here it begins at fewer trials.

@@ -15,8 +15,8 @@ from paribus.report.model import build_report
 from paribus.report.page import render, write_report
 from paribus.results import Results, load_results
 
+from ..build import write_results
 from ..conftest import Fabricate, Maker, studies_in
-from ..fabricated import write_results
 
 
 def loss(arm: str, seed: int) -> float:

@@ -17,9 +17,9 @@ from paribus.report.page import render
 from paribus.report.tables import tuning_table
 from paribus.results import Results
 
+from ..build import RATE, surface, tables, tuned_and_trained
 from ..conftest import Maker, studies_in
-from ..reported import texts
-from ..tuned_results import RATE, surface, tables, tuned_and_trained
+from ..tools import texts
 
 RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
 WARMUP = "training.schedule.warmup"

@@ -12,7 +12,7 @@ from paribus.report.model import build_report
 from paribus.report.tables import decision as decision_table
 
 from ..conftest import Fabricate, Maker
-from ..reported import rows
+from ..tools import rows
 
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
 GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}

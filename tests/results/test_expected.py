@@ -18,9 +18,9 @@ from paribus.results.record_format import known_records
 from paribus.results.records import require
 from paribus.verification import verify
 
-from ..command_line import verb
+from ..build import write_results
 from ..conftest import studies_in
-from ..fabricated import write_results
+from ..tools import verb
 
 TRIAL = Path("trials") / "baseline" / "seed-1"
 GOOD_SPEEDS = {"arm": ["baseline"], "seed": [1], "kind": ["training"], "tokens": [8]}

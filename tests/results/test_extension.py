@@ -26,8 +26,8 @@ from paribus.statistics import (
 from paribus.study import first_stage
 from paribus.verification.verify import registration_findings
 
-from ..fabricated import write_results
-from ..reported import codes, texts
+from ..build import write_results
+from ..tools import codes, texts
 
 SEEDS = [1, 2, 3, 4, 5]
 FIXED = {"inference.target": "this item set"}

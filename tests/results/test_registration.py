@@ -17,9 +17,9 @@ from paribus.report.model import build_report
 from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, settle
 
+from ..build import registered, write_results
 from ..conftest import Maker
-from ..fabricated import registered, write_results
-from ..reported import codes
+from ..tools import codes
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 

@@ -14,8 +14,8 @@ from paribus.results.registration import require_same_sources
 from paribus.study import changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
+from ..build import registered
 from ..conftest import Maker
-from ..fabricated import registered
 
 
 @pytest.fixture

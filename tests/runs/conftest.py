@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,15 +61,6 @@ def records(results: Results) -> dict[str, bytes]:
         for trial in results.finished
         for name in ("evaluation.json", "output.log")
     }
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> object:
-    """Return what a condition gives as soon as it is true."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return value
 
 
 def processes(folder: Path, *words: str) -> list[int]:

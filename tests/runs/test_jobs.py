@@ -22,7 +22,8 @@ from paribus.runs.standing import cancel, job_rows
 
 from ..execution.job_backend import Options as ProcessOptions
 from ..execution.job_backend import Processes
-from .conftest import processes, records, study_in, wait_for
+from ..tools import eventually
+from .conftest import processes, records, study_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -148,11 +149,11 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
         env=os.environ | {"PYTHONPATH": search},
     )
     sealed = tmp_path / "r" / "trials"
-    wait_for(lambda: len(list(sealed.glob("*/*/manifest.json"))) >= 1)
+    eventually(lambda: len(list(sealed.glob("*/*/manifest.json"))) >= 1)
     command.kill()
     command.wait()
     n = len(list(sealed.glob("*/*/manifest.json")))
-    wait_for(lambda: len(list(sealed.glob("*/*/manifest.json"))) > n)
+    eventually(lambda: len(list(sealed.glob("*/*/manifest.json"))) > n)
     assert job_rows_of(tmp_path, processes_backend, monkeypatch)
     results = paribus.run(study, tmp_path / "r", backend=processes_backend)
     asked = (tmp_path / "scheduler" / "asked").read_text()
@@ -176,11 +177,11 @@ def test_cancel_ends_the_jobs_of_a_study(
     queue = Queue.of(folder.path)
     queue.open(_order(study, folder, Options(), processes_backend))
     Jobs(processes_backend, queue, 6, 1)
-    wait_for(lambda: processes(tmp_path, "train.py"))
+    eventually(lambda: processes(tmp_path, "train.py"))
     (line,) = cancel(tmp_path / "r", processes_backend)
     assert "were cancelled" in line
     names = list(jobs.read_submissions(queue))
-    wait_for(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
+    eventually(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
     with pytest.raises(ParibusError, match="nothing runs"):
         cancel(tmp_path / "r", processes_backend)
 

@@ -23,7 +23,8 @@ from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order, results_folder
 from paribus.study import Study
 
-from .conftest import processes, records, study_in, wait_for
+from ..tools import eventually
+from .conftest import processes, records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--no-pdf", "--results", "r"]
@@ -169,8 +170,8 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
     study = study_in(tmp_path)
     whole = records(paribus.run(study, tmp_path / "whole"))
     run = start(tmp_path, STEP_SECONDS="0.3")
-    wait_for(lambda: len(sealed(tmp_path)) >= 2)
-    wait_for(lambda: processes(tmp_path, "train.py"))
+    eventually(lambda: len(sealed(tmp_path)) >= 2)
+    eventually(lambda: processes(tmp_path, "train.py"))
     before = {path: path.read_bytes() for path in sealed(tmp_path)}
     if victim == "command":
         run.kill()
@@ -184,8 +185,8 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
     elif victim != "command":
         assert run.wait(60) == 0
     run.wait()
-    wait_for(lambda: not processes(tmp_path, "train.py"))
-    wait_for(lambda: not processes(tmp_path, "paribus.runs.worker"))
+    eventually(lambda: not processes(tmp_path, "train.py"))
+    eventually(lambda: not processes(tmp_path, "paribus.runs.worker"))
     assert {path: path.read_bytes() for path in before} == before
     assert records(paribus.run(study, tmp_path / "r")) == whole
 
@@ -194,10 +195,10 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
 def test_an_interrupted_command_ends_workers_and_programs(tmp_path: Path) -> None:
     study_in(tmp_path)
     run = start(tmp_path, STEP_SECONDS="30")
-    wait_for(lambda: processes(tmp_path, "train.py"))
+    eventually(lambda: processes(tmp_path, "train.py"))
     run.terminate()
     run.wait(60)
-    wait_for(lambda: not processes(tmp_path, "train.py"))
+    eventually(lambda: not processes(tmp_path, "train.py"))
     assert not (tmp_path / "r" / ".run").exists()
 
 
@@ -205,7 +206,7 @@ def test_an_interrupted_command_ends_workers_and_programs(tmp_path: Path) -> Non
 def test_two_runs_at_once_are_refused_in_one_line(tmp_path: Path) -> None:
     study_in(tmp_path)
     run = start(tmp_path, STEP_SECONDS="30")
-    wait_for(lambda: processes(tmp_path, "train.py"))
+    eventually(lambda: processes(tmp_path, "train.py"))
     second = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert second.returncode == 2 and second.stderr.count("\n") == 1
     assert "another run" in second.stderr
@@ -252,7 +253,7 @@ def test_a_stopped_worker_is_replaced_and_may_go_on(
     whole = records(paribus.run(study, tmp_path / "whole"))
     queue = opened(study, stale_seconds=1.0)
     first = worker(queue, "first", tmp_path)
-    wait_for(lambda: len(sealed(tmp_path)) >= 1)
+    eventually(lambda: len(sealed(tmp_path)) >= 1)
     os.kill(first.pid, signal.SIGSTOP)
     children = processes(tmp_path, "paribus.runs.worker", "first")
     for pid in children:

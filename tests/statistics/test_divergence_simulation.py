@@ -14,7 +14,7 @@ import pytest
 
 import paribus
 
-from ..repository import module_at
+from ..tools import module_at
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "divergence_words.py"
 RULE = "worst"  # the one that is built

@@ -9,7 +9,7 @@ import pytest
 
 from paribus.statistics import TunedArm, vertex_error
 
-from ..repository import module_at
+from ..tools import module_at
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "lack_of_fit.py"
 LONG = "embedding-factorial-long"

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from paribus.study import Study, load_study, shipped_studies
 
-from ..repository import module_at
+from ..tools import module_at
 
 HOME = Path(__file__).parents[2] / "studies"
 

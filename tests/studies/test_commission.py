@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ..repository import module_at
+from ..tools import module_at
 from .scripts import HOME
 
 PAGE = HOME / "commission"

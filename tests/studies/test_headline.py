@@ -12,8 +12,8 @@ import pytest
 
 from paribus.analysis import analyse
 
+from ..build import surface, tables, tuned_and_trained
 from ..conftest import Fabricate, Maker
-from ..tuned_results import surface, tables, tuned_and_trained
 from . import headline
 from .agreeing import disagreements
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ from paribus.trainers.command.sections import MetricSource
 from paribus.trainers.command.sources import find_source, prepare_folder
 from paribus.verification import verify
 
-from ..command_line import verb
-from ..reported import texts
-from ..repository import git
+from ..tools import eventually, git, is_alive, texts, verb
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
@@ -324,14 +321,6 @@ def test_lines_of_any_kind_are_heard(tmp_path: Path) -> None:
     assert end.code == 7 and str(end).startswith("exit code 7 after")
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not yet waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_what_a_program_leaves_behind_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +328,7 @@ def test_what_a_program_leaves_behind_ends_with_it(
     monkeypatch.setattr(process, "LINGER_SECONDS", 0.1)
     end = run_shell(tmp_path, "trap '' TERM; (sleep 600 & echo $! > pid); exit 0")
     assert end.code == 0
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
 def test_a_program_is_asked_to_end_and_then_made_to(
@@ -841,14 +830,6 @@ def test_mistakes_about_commits_are_refused(
 # Workers
 
 
-def wait_for(found: Callable[[], object], seconds: float = 30) -> object:
-    """Return what is found, once something is; what there is after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not (there := found()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return there
-
-
 @pytest.mark.slow
 def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> None:
     changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5]"))
@@ -866,7 +847,7 @@ def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> No
         run = subprocess.Popen(
             [*words, "r"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_for(lambda before=before: len(sealed("r")) > min(before, 8) or before >= 9, 60)
+        eventually(lambda before=before: len(sealed("r")) > min(before, 8) or before >= 9, 60)
         time.sleep(0.05 * kills)
         run.kill()
         run.wait()

@@ -31,7 +31,7 @@ from paribus.study import load_study
 from paribus.trainers.judge import columns_of_table, direction, judged, make_study, table_runs
 from paribus.verification import verify
 
-from ..reported import cautions, codes, texts
+from ..tools import cautions, codes, texts
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

@@ -12,7 +12,7 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 
-from ..command_line import verb
+from ..tools import verb
 
 TOY = Path(__file__).with_name("toy.py")
 STUDY = """

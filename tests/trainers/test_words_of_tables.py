@@ -16,7 +16,7 @@ from paribus.report.figures.contrasts import forest
 from paribus.report.model import build_report
 from paribus.statistics import paired_deltas, paired_t, welch
 
-from ..reported import cautions
+from ..tools import cautions
 
 TABLES = Path(__file__).parent / "words"
 

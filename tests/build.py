@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from paribus.analysis import boundaries
+from paribus.analysis import boundaries, tuning_record
 from paribus.decision import own_rule
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation.harness import CELLS, ITEMS
@@ -30,7 +31,7 @@ from paribus.results import (
 )
 from paribus.results.formats import write_table
 from paribus.rng import stream
-from paribus.study import Study, measuring_record, own_digests
+from paribus.study import Study, measuring_record, own_digests, tuning_study, with_choice
 
 
 def registered(
@@ -245,3 +246,87 @@ def _write_measures(trial: TrialFolder, loss: float) -> list[str]:
         dict.fromkeys(("measure", "part", "value", "total", "count", "unit"), "1"),
     )
     return [f"{measure}/{part}" for measure, part, _ in rows]
+
+
+RATE = "training.optimizer.learning_rate"
+Loss = Callable[[str, Any, int], float]
+# By arm, where in log10 of the rate its loss is least.
+BEST = {"baseline": -3.0, "layernorm": -2.0}
+ARMS = {
+    "baseline": {},
+    "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
+}
+
+
+def surface(arm: str, rate: float, seed: int) -> float:
+    """A parabola in the logarithm of the rate; the arms are equally good, each at its best."""
+    return 2.0 + 0.1 * (math.log10(rate) - BEST[arm]) ** 2 + 0.001 * math.sin(7 * seed)
+
+
+def rate_of(setting: Any) -> Any:
+    """What the surface depends on."""
+    return setting.training.optimizer.learning_rate
+
+
+def tune_by(study: Study, path: Path, loss: Loss, at: Callable[[Any], Any] = rate_of) -> Results:
+    """The tuning trials that the plan asks for, with the records that training would leave."""
+    made = tuning_study(study)
+
+    def of(arm: str, seed: int) -> float:
+        return loss(arm.rpartition("-")[0], at(made.setting(arm)), seed)
+
+    return write_results(ResultsFolder(path).tuning_trials.path, made, of)
+
+
+def tuned_and_trained(
+    study: Study, path: Path, loss: Loss = surface, at: Callable[[Any], Any] = rate_of
+) -> Results:
+    """All that a run leaves: the registration, tuning trials, the choice, the verdict's trials.
+
+    `loss` is of an arm, what `at` gives of its setting, and a seed.
+    """
+    folder = ResultsFolder(path)
+    dataset = load_dataset(study.data, study.folder)
+    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
+    record = tuning_record(study, tune_by(study, path, loss, at))
+    folder.seal("tuning.json", record)
+    chosen = {arm: one["values"] for arm, one in record["chosen"].items()}
+    made = with_choice(study, chosen)
+    folder.create(made)
+    return write_results(path, made, lambda a, seed: loss(a, at(made.setting(a)), seed))
+
+
+def tables(rates: list[float], **more: Any) -> dict[str, Any]:
+    plan = {"seeds": [101, 102], "grid": {RATE: rates}} | more
+    return {"arms": ARMS, "seeds": [1, 2, 3, 4, 5], "tasks": {"names": []}, "tuning": plan}
+
+
+def write_answers(
+    trial: TrialFolder, rows: list[dict[str, Any]], cells: list[dict[str, Any]]
+) -> None:
+    """Give a trial these answers, and the macro accuracy of its cells."""
+    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
+    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+    by_task: dict[str, list[float]] = {}
+    for cell in cells:
+        by_task.setdefault(cell["task"], []).append(float(cell["accuracy"]))
+    macro = float(np.mean([np.mean(shares) for shares in by_task.values()]))
+    trial.write_json(
+        "evaluation.json", trial.read_json("evaluation.json") | {"macro_accuracy": macro}
+    )
+    trial.finish()
+
+
+def write_blocks(
+    trial: TrialFolder, sums: dict[str, Any], kind: str = "window", **scores: float
+) -> None:
+    """Give a trial these sums over blocks of its held-out text, and scores that follow."""
+    columns = {name: np.asarray(values) for name, values in sums.items()}
+    n = len(columns["predicted"])
+    missing = {"brier_sum": 0.5 * columns["predicted"], "characters": columns["predicted"]}
+    columns = columns | {name: of for name, of in missing.items() if name not in columns}
+    trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
+    trial.write_json("evaluation.json", trial.read_json("evaluation.json") | scores)
+    blocks = {"kind": kind, "items": n, "blocks": n}
+    trial.write_json("trial.json", trial.read_json("trial.json") | {"blocks": blocks})
+    trial.finish()

@@ -1,0 +1,124 @@
+"""What tests of many rooms use: the command line, what a report says, git, processes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
+
+import pytest
+from filelock import FileLock
+
+from paribus.cli import main
+from paribus.cli.options import console
+from paribus.decision import Verdicts
+from paribus.report.cautions import Caution, all_cautions
+from paribus.report.model import Row, build_report
+
+
+def verb(*arguments: object) -> tuple[int, str, str]:
+    """Return the exit code, standard output and standard error of a command, at 80 columns."""
+    with (
+        patch.dict("os.environ", {"COLUMNS": "80", "NO_COLOR": "1"}),
+        patch.object(console, "stderr", False),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+    ):
+        code = main([*map(str, arguments)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def cautions(verdicts: Verdicts) -> list[Caution]:
+    """Return the cautions of the first verdict."""
+    arms = {arm: arm for arm in verdicts.analysis.study.arms}
+    return list(all_cautions(verdicts.analysis, verdicts, arms)[0])
+
+
+def codes(verdicts: Verdicts) -> set[str]:
+    """Return the codes of the cautions of the first verdict."""
+    return {caution.code for caution in cautions(verdicts)}
+
+
+def texts(verdicts: Verdicts, code: str) -> list[str]:
+    """Return the sentences that the first verdict has with a code."""
+    return [caution.text for caution in cautions(verdicts) if caution.code == code]
+
+
+def rows(verdicts: Verdicts) -> dict[str, Row]:
+    """Return the rows of the first primary endpoint, by arm."""
+    return {row.name: row for row in build_report(verdicts).blocks[0].rows}
+
+
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *IDENTITY, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def module_at(file: Path) -> ModuleType:
+    """Import a file by its path, as `<folder>_<name>`."""
+    spec = importlib.util.spec_from_file_location(f"{file.parent.name}_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # which dataclasses look up
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of that name in which `make` has worked, once for all processes of pytest-xdist.
+
+    Nobody writes to it afterwards.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and was not waited for does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def eventually(condition: Callable[[], object], seconds: float = 60) -> object:
+    """Return what a condition gives as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+    return value
+
+
+def running(*command: str) -> set[int]:
+    """The processes that run this very command."""
+    wanted, found = "".join(f"{word}\0" for word in command).encode(), set[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has left meanwhile
+            if (process / "cmdline").read_bytes() == wanted:
+                found.add(int(process.name))
+    return found
