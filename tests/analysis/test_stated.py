@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
@@ -50,17 +49,6 @@ def printed(analysis: Analysis) -> str:
     for part in contrasts(analysis):
         console.print(part)
     return console.export_text()
-
-
-def test_one_writer_of_intervals_and_ratios() -> None:
-    inf = float("inf")
-    assert numbers.delta(0.1, -0.00001, inf, 3) == "+0.100 [+0.000, +inf]"
-    assert numbers.interval(-inf, inf, 2) == "[unbounded]"
-    assert numbers.ratio(0.0, 3) == "1.000"
-    assert numbers.ratio(800.0, 3) == ">1e304"
-    assert numbers.ratio(300.0, 3) == "1.94e+130"
-    assert numbers.ratio_interval(-inf, 0.0, 2) == "[0.00, 1.00]"
-    assert (numbers.p_equals(0.0425), numbers.p_equals(1e-9)) == ("= 0.043", "< 0.001")
 
 
 def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Analysis]) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 import paribus
 from paribus import numbers
-from paribus.report.figures import draw
 from paribus.report.figures.rows import over_steps
-from paribus.report.page import render
 from paribus.report.tables import along_table
 from paribus.results import Results
 
@@ -34,26 +32,6 @@ def results(small_study: Maker, fabricate: Fabricate) -> Results:
     overrides = WITH_CURVE | {"evaluation.target": 2.4}
     study = small_study(overrides, arms=ARMS, seeds=[1, 2, 3, 4, 5])
     return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
-
-
-def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
-    analysis = paribus.analyse(results)
-    drawn = {figure.name: figure for figure in draw(results, analysis)}
-    curves, contrast = drawn["loss-curves"], drawn["contrast-along-training"]
-    panels = ["training tokens", "training FLOPs", "seconds of training"]
-    for figure in (curves, contrast):
-        assert list(dict.fromkeys(row["part"] for row in figure.rows)) == panels
-        assert figure.definition["facet"]["sort"] == panels
-    # 10 trials of 11 points on 3 axes.
-    assert len(curves.rows) == 10 * 11 * 3
-    last = [
-        r for r in curves.rows if (r["arm"], r["part"], r["point"]) == ("baseline", panels[0], 10)
-    ]
-    assert {row["x"] for row in last} == {640}
-    assert np.mean([row["value"] for row in last]) == pytest.approx(3.3 - 1.0)
-    assert contrast.rows[0]["value"] == pytest.approx(0.05)
-    page = render(results, analysis, paribus.decide(analysis), list(drawn.values()))
-    assert 'id="along"' in page and "Along training" in page
 
 
 def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:

@@ -75,11 +75,3 @@ def test_every_cell_is_printed_whole_within_the_width(width: int, grouped: bool)
         for cell in row:
             assert set(cell.split()) <= {*words}, f"{cell} at {width}"
     assert "caption" not in words and "arms" in words
-
-
-def test_numbers_never_fold_and_words_do() -> None:
-    lines = printed(TABLE, 80)
-    assert sum(INTERVAL in line for line in lines) == 2
-    assert not any("not resolved, as many pairs are missing" in line for line in lines)
-    names = [line.strip() for line in lines if line.strip() in ("loss", "accuracy")]
-    assert names == ["loss", "accuracy"]  # of groups, above their rows
