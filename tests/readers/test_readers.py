@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Reading, Run, read, shipped_readers
+from paribus.readers import Columns, Reading, Run, read
 
 from .excerpts import (
     EXCERPTS,
@@ -41,11 +41,6 @@ def runs(folder: Path, name: str, content: bytes) -> list[Run]:
     reading = read(written(folder, name, content), columns=COLUMNS)
     assert not reading.refused, reading.refused
     return reading.runs
-
-
-def test_every_reader_has_an_excerpt() -> None:
-    others = {"tensorboard", "mlflow", "trackio"}  # folders and databases, tested by themselves
-    assert EXCERPTS.keys() | others == shipped_readers().keys()
 
 
 @pytest.mark.parametrize("name", EXCERPTS)

@@ -95,9 +95,3 @@ def test_a_named_task_that_the_text_does_not_allow_is_refused(
     with pytest.raises(ParibusError) as error:
         build_suite(dataset, 0, **{"window": 128, "names": ["typo"], "n_items": 20} | short)
     assert error.value.code == "too_few"
-
-
-def test_a_task_that_was_not_asked_for_is_left_out_with_its_reason(dataset: Dataset) -> None:
-    suite = build_suite(dataset, 0, 16, n_items=20)
-    assert suite.tasks == {}
-    assert "typo" in suite.left_out
